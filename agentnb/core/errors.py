@@ -1,0 +1,159 @@
+"""Every error agentnb raises on purpose, and who is to blame for it.
+
+    AgentnbError
+    ├── UsageError                  you asked for something that is not possible here
+    │   ├── IllegalTransition       a phase the loop's table does not allow from where it stands
+    │   ├── InvalidArguments        arguments that do not fit the tool's schema; names the argument
+    │   ├── UnknownCall             no call with that id is waiting
+    │   └── AlreadyDecided          that call has been decided; the first decision stands
+    ├── RunError                    how a run ended, raised where its output was asked for
+    │   ├── RunFailed               the model, the loop or agentnb itself failed
+    │   ├── RunCancelled            somebody stopped it
+    │   └── LimitReached            a limit given to it was reached
+    ├── ModelError                  between us and a model
+    │   ├── ModelRequestError       the request is at fault (400, 404, 413, 422): repeating it will not help
+    │   │   └── AuthenticationError the key is missing, wrong or not allowed to (401, 403)
+    │   ├── ModelOverloaded         the server asks us to wait (429, 529)
+    │   ├── ModelUnavailable        the server or the way to it failed (5xx, no connection, time-out)
+    │   └── ModelProtocolError      the server said something that is not its protocol, or stopped in mid-stream
+    ├── ToolError                   a tool's own failure, told to the model; raise it in a tool to choose the words
+    └── StorageError                between us and a recording
+        ├── NotSerializable         a value that is not JSON; says where in the value it stands
+        ├── RecordingCorrupt        a recording that has been changed or damaged; says where
+        ├── VersionMismatch         a recording made by a newer agentnb
+        ├── RecordingMismatch       a recording of another loop than the one it was given
+        └── StoreConflict           another process goes on with the same run
+
+A tool's failure goes to the model as a result, a model's pauses the run, ours ends it loudly (DESIGN 1).
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AgentnbError",
+    "AlreadyDecided",
+    "AuthenticationError",
+    "IllegalTransition",
+    "InvalidArguments",
+    "LimitReached",
+    "ModelError",
+    "ModelOverloaded",
+    "ModelProtocolError",
+    "ModelRequestError",
+    "ModelUnavailable",
+    "NotSerializable",
+    "RecordingCorrupt",
+    "RecordingMismatch",
+    "RunCancelled",
+    "RunError",
+    "RunFailed",
+    "StorageError",
+    "StoreConflict",
+    "ToolError",
+    "UnknownCall",
+    "UsageError",
+    "VersionMismatch",
+]
+
+
+class AgentnbError(Exception):
+    """Base of everything agentnb raises on purpose."""
+
+
+class UsageError(AgentnbError):
+    """What was asked for is not possible here; nothing was changed."""
+
+
+class IllegalTransition(UsageError):
+    """The loop's table does not allow this phase from where the run stands."""
+
+
+class InvalidArguments(UsageError, ValueError):
+    """Arguments do not fit the tool's schema; the message names each argument at fault."""
+
+
+class UnknownCall(UsageError, KeyError):
+    """No call with that id is waiting for a decision."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""  # KeyError would show the repr
+
+
+class AlreadyDecided(UsageError):
+    """The call has been decided already; the first decision stands."""
+
+
+class RunError(AgentnbError):
+    """A run ended without an output."""
+
+
+class RunFailed(RunError):
+    """The model, the loop or agentnb failed; `__cause__` is the original exception where it is still at hand."""
+
+
+class RunCancelled(RunError):
+    """The run was cancelled; the message is the reason that was given."""
+
+
+class LimitReached(RunError):
+    """A limit on turns, calls, seconds, tokens or cost was reached."""
+
+
+class ModelError(AgentnbError):
+    """Something went wrong between agentnb and a model.
+
+    `status` is the HTTP status where there was one, `retry_after` the seconds the server asked us to wait.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class ModelRequestError(ModelError):
+    """The request is at fault; sending it again would give the same answer."""
+
+
+class AuthenticationError(ModelRequestError):
+    """The key is missing, wrong, or not allowed to do this."""
+
+
+class ModelOverloaded(ModelError):
+    """The server asks us to slow down (429, 529)."""
+
+
+class ModelUnavailable(ModelError):
+    """The server, or the way to it, failed: 5xx, no connection, time-out."""
+
+
+class ModelProtocolError(ModelError):
+    """The server broke its protocol, or the stream ended before it was complete."""
+
+
+class ToolError(AgentnbError):
+    """A tool's own failure, in words meant for the model."""
+
+
+class StorageError(AgentnbError):
+    """Something went wrong between agentnb and a recording."""
+
+
+class NotSerializable(StorageError, TypeError):
+    """A value is not JSON; the message gives the path to it."""
+
+
+class RecordingCorrupt(StorageError):
+    """A recording was changed or damaged; the message says where."""
+
+
+class VersionMismatch(StorageError):
+    """A recording was made by a newer agentnb than this one."""
+
+
+class RecordingMismatch(StorageError):
+    """A recording belongs to another loop than the one it was given."""
+
+
+class StoreConflict(StorageError):
+    """Another process has gone on with the same run."""

@@ -1,0 +1,333 @@
+"""Events: the closed vocabulary of facts a run is made of.
+
+An event is an immutable fact. The driver stamps it with `seq` (its position in the journal, from 0), `time` (seconds
+since the epoch), `run_id`, `path` (where it happened in nested loops, `""` for the outermost) and `phase` (the phase of
+the loop that this event opens, None where it stays in the same one). Everything a run knows is folded from these
+(`agentnb.core.state.evolve`); nothing is ever taken back, except that `call_end` with outcome `skipped` replaces a
+result the model has not seen yet (SEMANTICS 3, steering mode `discard`).
+
+Loops do not add events of their own. What a loop decides is said in these words too: `advance` returns the fact that
+comes next, unstamped.
+
+Deltas are not facts. Streaming text, partial tool calls, a tool's progress and a retry go to whoever is watching as a
+`Delta`, without a `seq`; the journal keeps the finished message.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, TypeAdapter
+from pydantic_core import to_json
+
+from agentnb.core.messages import Message, ToolCall, to_plain
+from agentnb.core.record import Record
+
+Queue = Literal["input", "steering", "follow_up"]
+Origin = Literal["input", "steering", "follow_up", "loop"]
+Decision = Literal["approve", "reject", "edit", "replace", "answer"]
+Outcome = Literal[
+    "returned",  # the tool gave a result
+    "raised",  # the tool failed
+    "timed_out",  # the tool took longer than it may
+    "invalid",  # the call did not fit: no such tool, or arguments it does not take
+    "blocked",  # a hook of the loop said no
+    "rejected",  # a person or a policy said no
+    "answered",  # a person gave the result instead
+    "skipped",  # the loop passed over it
+    "aborted",  # the run was cancelled, or ended, before it had a result
+]
+StopReason = Literal[
+    "completed",
+    "escalated",
+    "max_iterations",
+    "max_turns",
+    "max_requests",
+    "limit",
+    "stalled",
+    "suspended",
+    "cancelled",
+    "error",
+    "empty",
+]
+
+
+class ErrorInfo(Record):
+    """An error as data: the exception's type, its message, and the traceback where it is ours to show."""
+
+    type: str
+    message: str
+    traceback: str | None = None
+
+
+class Event(Record):
+    """What every fact has; `seq` is -1 and `time` 0 until the driver has stamped it."""
+
+    seq: int = -1
+    time: float = 0.0
+    run_id: str = ""
+    path: str = ""
+    phase: str | None = None
+    type: str
+
+    @property
+    def terminal(self) -> bool:
+        """True on the one event that ends the run."""
+        return False
+
+
+class RunStart(Event):
+    """A loop begins: its kind, its name, what decides how it behaves, its input, and what it goes on from.
+
+    `history` are the messages of earlier runs, `queued` what the user had queued before the run began.
+    """
+
+    type: Literal["run_start"] = "run_start"
+    loop: str
+    name: str
+    fingerprint: str = ""
+    config: dict[str, Any] = Field(default_factory=dict)
+    input: Any = None
+    history: list[Message] = Field(default_factory=list)
+    queued: dict[Queue, list[Message]] = Field(default_factory=dict)
+
+
+class PhaseChange(Event):
+    """The loop enters the phase in `phase`, coming from `source`."""
+
+    type: Literal["phase_change"] = "phase_change"
+    source: str
+
+
+class MessageAdded(Event):
+    """A message enters the history: the oldest of the queue it came from, or one of the loop's own."""
+
+    type: Literal["message"] = "message"
+    message: Message
+    origin: Origin = "loop"
+
+
+class Queued(Event):
+    """The user has queued a message: to redirect the run (`steering`) or for when it would stop (`follow_up`)."""
+
+    type: Literal["queued"] = "queued"
+    queue: Queue
+    message: Message
+
+
+class Withdrawn(Event):
+    """The user has taken the oldest `count` messages back out of a queue."""
+
+    type: Literal["withdrawn"] = "withdrawn"
+    queue: Queue
+    count: int
+
+
+class StateUpdate(Event):
+    """The loop sets values of its own state."""
+
+    type: Literal["state_update"] = "state_update"
+    values: dict[str, Any]
+
+
+class ModelStart(Event):
+    """The model is asked; `turn` counts the requests that were not repetitions, from 1."""
+
+    type: Literal["model_start"] = "model_start"
+    turn: int = 0
+    attempt: int = 1
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class ModelEnd(Event):
+    """The model has answered. Its calls are open from here on.
+
+    `usage` has counts of tokens (`input_tokens`, `output_tokens`, ...) and `cost` where the model told it. `timing` is
+    `[[milliseconds since the request, characters], ...]` for the text as it came. `sequential`: its calls run one at a
+    time. `provisional`: the loop may replace results until it goes on, so the history is told no sooner.
+    """
+
+    type: Literal["model_end"] = "model_end"
+    message: Message
+    stop_reason: str | None = None
+    usage: dict[str, float] = Field(default_factory=dict)
+    timing: list[list[int]] = Field(default_factory=list)
+    sequential: bool = False
+    provisional: bool = False
+
+
+class ModelFailed(Event):
+    """The model could not be asked, or its answer broke off. The run waits; resuming asks again."""
+
+    type: Literal["model_error"] = "model_error"
+    error: ErrorInfo
+    partial: str = ""
+
+
+class CallProposed(Event):
+    """A call is open: proposed by the model before its answer was complete, or by the loop itself (`hidden`)."""
+
+    type: Literal["call_proposed"] = "call_proposed"
+    call: ToolCall
+    hidden: bool = False
+
+
+class ApprovalRequest(Event):
+    """A person is asked about a call, with exactly these arguments; no answer by `deadline` (epoch seconds) means no."""
+
+    type: Literal["approval_request"] = "approval_request"
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    reason: str = ""
+    deadline: float | None = None
+    unknown: bool = False
+
+
+class ApprovalDecision(Event):
+    """What was decided about a call, and by whom (`human`, `policy`, `deadline`)."""
+
+    type: Literal["approval_decision"] = "approval_decision"
+    call_id: str
+    decision: Decision
+    by: str = "human"
+    name: str | None = None
+    arguments: dict[str, Any] | None = None
+    reason: str = ""
+    result: Any = None
+
+
+class CallStart(Event):
+    """The tool is about to run. Journaled before it does, so that a crash leaves a trace of it."""
+
+    type: Literal["call_start"] = "call_start"
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    attempt: int = 1
+
+
+class CallEnd(Event):
+    """A call has its one result: a JSON value, and how it came about."""
+
+    type: Literal["call_end"] = "call_end"
+    call_id: str
+    name: str = ""
+    result: Any = None
+    is_error: bool = False
+    outcome: Outcome = "returned"
+    details: Any = None
+    terminate: bool = False
+    error: ErrorInfo | None = None
+
+
+class RunPaused(Event):
+    """Nothing is in flight any more, and nothing new starts until it is resumed."""
+
+    type: Literal["run_paused"] = "run_paused"
+    reason: str = ""
+
+
+class RunResumed(Event):
+    """The run goes on."""
+
+    type: Literal["run_resumed"] = "run_resumed"
+
+
+class CancelRequested(Event):
+    """Somebody wants the run to end; it wants nothing from here on."""
+
+    type: Literal["cancel"] = "cancel"
+    reason: str = ""
+
+
+class RunEnd(Event):
+    """The loop is over, and why."""
+
+    type: Literal["run_end"] = "run_end"
+    reason: StopReason
+    output: Any = None
+    error: ErrorInfo | None = None
+
+    @property
+    def terminal(self) -> bool:
+        return self.path == ""
+
+
+AnyEvent = Annotated[
+    RunStart
+    | PhaseChange
+    | MessageAdded
+    | Queued
+    | Withdrawn
+    | StateUpdate
+    | ModelStart
+    | ModelEnd
+    | ModelFailed
+    | CallProposed
+    | ApprovalRequest
+    | ApprovalDecision
+    | CallStart
+    | CallEnd
+    | RunPaused
+    | RunResumed
+    | CancelRequested
+    | RunEnd,
+    Field(discriminator="type"),
+]
+_event: TypeAdapter[Event] = TypeAdapter(AnyEvent)
+
+EVENT_TYPES: tuple[str, ...] = tuple(
+    cls.model_fields["type"].default for cls in Event.__subclasses__() if "type" in cls.model_fields
+)
+
+
+class Delta(Record):
+    """Something on its way: shown to whoever is watching, then gone.
+
+    `text_delta` and `reasoning_delta` have `content`; `tool_call_delta` has `index, id, name, arguments` (a fragment of
+    JSON text); `call_delta`, a tool's progress, has `call_id` and `data`; `retry_delta` has the attempt in `data`.
+    """
+
+    seq: ClassVar[None] = None
+    terminal: ClassVar[bool] = False
+
+    type: str
+    run_id: str = ""
+    path: str = ""
+    content: str = ""
+    index: int = 0
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+    call_id: str | None = None
+    data: Any = None
+
+
+def plain_event(event: Event | Delta) -> dict[str, Any]:
+    """The event as plain JSON data, without the fields that are empty."""
+    template = event._template
+    return {
+        name: to_plain(value) if type(value) not in _SCALARS else value
+        for name, value in event.__dict__.items()
+        if name in template and (value is not template[name] or name == "type") and value != [] and value != {}
+    } | _kept(event)
+
+
+def _kept(event: Event | Delta) -> dict[str, Any]:
+    # An empty dict of arguments is a value, not an absence.
+    arguments = event.__dict__.get("arguments")
+    return {"arguments": {}} if arguments == {} else {}
+
+
+_SCALARS = frozenset({str, int, float, bool})
+
+
+def encode_event(event: Event) -> bytes:
+    """The event as one line of JSON (UTF-8)."""
+    return to_json(plain_event(event), inf_nan_mode="constants")
+
+
+def decode_event(line: bytes | str) -> Event:
+    """The event in one line of JSON; raises pydantic's ValidationError where it is none."""
+    return _event.validate_json(line)

@@ -1,0 +1,112 @@
+"""A loop design: one pure decision, and a table of the phases it moves through.
+
+`advance(state)` is asked whenever nothing is in flight and nothing is wanted. It answers with the one fact that comes
+next, unstamped: ask the model (`ModelStart`), take a queued message (`MessageAdded`), propose a call of
+its own (`CallProposed`), set its own state (`StateUpdate`), enter a phase (`PhaseChange`), end (`RunEnd`). It does no
+input or output, reads no clock and awaits nothing; the same state always gives the same answer. One fact at a time,
+because a run may be stopped and restored between any two.
+
+Phases are a table, `phases`, from each phase to those that may follow it; the first is where a run begins. `opened_by`
+names the events that open a phase by themselves. Diagrams are drawn from the table, and a transition that is not in it
+raises `IllegalTransition` and changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic_core import to_json
+
+from agentnb.core.errors import IllegalTransition
+from agentnb.core.events import CallEnd, Event, ModelEnd, RunStart
+from agentnb.core.messages import Message, to_plain
+from agentnb.core.state import CallState, State
+from agentnb.core.wanted import Effect, wanted
+
+
+class Design(ABC):
+    """What makes a loop this loop. `agentnb.Loop` is the class to subclass; it adds `start` and `run`."""
+
+    phases: ClassVar[Mapping[str, Sequence[str]]] = {"running": ["done"], "done": []}
+    opened_by: ClassVar[Mapping[str, str]] = {"run_end": "done"}
+
+    limits_that_raise: ClassVar[frozenset[str]] = frozenset()
+    """Stop reasons for which awaiting the run raises LimitReached instead of giving the output."""
+
+    name: str
+    llm: Any = None
+    tools: Sequence[Any] = ()
+    system_prompt: str | None = None
+    """Said to the model before the history, and not part of it."""
+
+    activities: Mapping[str, Callable[[dict[str, Any], State], Any]] = {}
+    """The loop's own calls by name: what is asked for by a hidden `CallProposed`. They may be async."""
+
+    prepare: Callable[[Sequence[Message]], Any] | None = None
+    """Makes what the model is sent from the history, where the plain history will not do. May be async."""
+
+    before_call: Callable[[CallState, State], Any] | None = None
+    """Asked before each of the model's calls; a text it returns blocks the call and tells the model why. May be async."""
+
+    after_call: Callable[[CallState, CallEnd, State], Any] | None = None
+    """Asked after each of the model's calls; a mapping it returns replaces fields of the result. May be async."""
+
+    @abstractmethod
+    def advance(self, state: State) -> Event:
+        """The fact that comes next, now that nothing is in flight."""
+
+    def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
+        """The fact a run starts with."""
+        config = self.config()
+        return RunStart(  # validated, unlike other facts: the input is the user's
+            loop=self.kind(),
+            name=self.name,
+            fingerprint=fingerprint(self.kind(), config),
+            config=config,
+            input=to_plain(input),
+            history=list(history),
+        )
+
+    def wanted(self, state: State) -> Sequence[Effect]:
+        """What must be in flight; a design that holds calls back overrides this."""
+        return wanted(state)
+
+    def outcome(self, value: Any) -> dict[str, Any]:
+        """What a tool returned, as fields of its `CallEnd`."""
+        return {"result": value}
+
+    def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
+        """How the calls of this answer are to be run, as fields of its `ModelEnd`."""
+        return {}
+
+    def config(self) -> dict[str, Any]:
+        """What decides how this loop behaves, as plain data: a recording is checked against it when it is restored."""
+        return {}
+
+    @classmethod
+    def kind(cls) -> str:
+        """The design's name in recordings."""
+        return cls.__name__
+
+
+def fingerprint(kind: str, config: Mapping[str, Any]) -> str:
+    """A short hash of a loop's kind and configuration."""
+    return hashlib.sha256(to_json([kind, sorted(config.items())])).hexdigest()[:16]
+
+
+def phase_opened(design: Design, current: str | None, event: Event) -> str | None:
+    """The phase that `event` opens, None where the loop stays in `current`. Raises IllegalTransition."""
+    if event.type == "run_start":
+        return next(iter(design.phases))
+    phase = event.phase if event.phase is not None else design.opened_by.get(event.type)
+    if phase is None or phase == current:
+        return None
+    if current is None or phase not in design.phases.get(current, ()):
+        allowed = ", ".join(design.phases.get(current or "", ())) or "nothing"
+        raise IllegalTransition(
+            f"{design.kind()} cannot go from {current!r} to {phase!r} ({event.type}); from {current!r} it can go to {allowed}."
+        )
+    return phase

@@ -1,0 +1,150 @@
+"""Messages: what a model is told and what it says, in one shape everywhere.
+
+A message has a `role` (`system`, `user`, `assistant`, `tool`, or a role of your own), `content` (text, or a list of
+blocks that each have a `type`), and where they apply `tool_calls`, `tool_call_id`, `is_error`. It is a pydantic model
+that also reads as a mapping of the fields it has, so `message["role"]`, `message.get("tool_calls")`, `dict(message)`
+and `message == {"role": "user", "content": "hi"}` do what they say (DESIGN 4).
+
+`plain` is the message as the dict that a model gets. It is made once per message: converting the history again for
+every request would make a run quadratic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from agentnb.core.record import Record
+
+_SCALARS = frozenset({str, int, float, bool})
+
+Content = str | list[dict[str, Any]]
+
+
+class _Readable(Record):
+    """A record that reads as a mapping of the fields it has: the `_always` ones, and those not empty."""
+
+    _always: ClassVar[frozenset[str]]
+
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The record as plain dicts and lists; made once, not to be changed."""
+        values, always = self.__dict__, self._always
+        plain = {}
+        for name in self._template:
+            value = values[name]
+            if name in always or (value is not None and value is not False and value != []):
+                plain[name] = value if type(value) in _SCALARS else to_plain(value)
+        extra = self.__pydantic_extra__
+        return plain | extra if extra else plain
+
+    def __getitem__(self, key: str) -> Any:
+        if key in self._template:
+            return self.__dict__[key]
+        return (self.__pydantic_extra__ or {})[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The field's value, or `default` where there is none."""
+        return self[key] if key in self else default
+
+    def keys(self) -> KeysView[str]:
+        """The names of the fields this record has."""
+        return self.plain.keys()
+
+    def items(self) -> ItemsView[str, Any]:
+        """The fields this record has, with their plain values."""
+        return self.plain.items()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.plain
+
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override]  # a mapping iterates over its keys
+        return iter(self.plain)
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Mapping):
+            return bool(self.plain == to_plain(other))
+        return isinstance(other, _Readable) and bool(self.plain == other.plain)
+
+    __hash__ = None  # type: ignore[assignment]  # it holds lists and dicts
+
+
+class ToolCall(_Readable):
+    """A call a model asks for: `id`, the tool's `name`, its `arguments`.
+
+    `malformed` is the text of the arguments where it was not a JSON object; `arguments` is empty then.
+    """
+
+    _always = frozenset({"id", "name", "arguments"})
+
+    id: str
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    malformed: str | None = None
+
+
+class Message(_Readable):
+    """One message of a conversation; fields of your own are kept."""
+
+    model_config = ConfigDict(extra="allow")
+    _always = frozenset({"role", "content"})
+
+    role: str
+    content: Content = ""
+    tool_calls: list[ToolCall] = Field(default_factory=list)
+    tool_call_id: str | None = None
+    is_error: bool = False
+    name: str | None = None
+    reasoning: list[dict[str, Any]] = Field(default_factory=list)
+    details: Any = None
+    stop_reason: str | None = None
+    error_message: str | None = None
+
+
+def to_plain(value: Any) -> Any:
+    """`value` with the records inside it as plain dicts and lists."""
+    kind = type(value)
+    if kind in _SCALARS or value is None:
+        return value
+    if kind is dict:
+        return {key: item if type(item) in _SCALARS else to_plain(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return [to_plain(item) for item in value]
+    if isinstance(value, _Readable):
+        return value.plain
+    if isinstance(value, Mapping):
+        return {key: to_plain(item) for key, item in value.items()}
+    return value
+
+
+def to_message(value: Message | Mapping[str, Any] | str) -> Message:
+    """A message from a message, a mapping, or text (which is the user's)."""
+    if isinstance(value, Message):
+        return value
+    if isinstance(value, str):
+        return Message(role="user", content=value)
+    return Message.model_validate(dict(value))
+
+
+def to_messages(value: Any) -> list[Message]:
+    """What a run is given as its input, as messages: None, text, a message, or a sequence of these."""
+    if value is None:
+        return []
+    if isinstance(value, (str, Mapping, Message)):
+        return [to_message(value)]
+    if isinstance(value, Sequence):
+        return [to_message(item) for item in value]
+    return [Message(role="user", content=str(value))]
+
+
+def text_of(content: Content) -> str:
+    """The text in `content`, blocks of other types left out."""
+    if isinstance(content, str):
+        return content
+    return "".join(str(block.get("text", "")) for block in content if block.get("type", "text") == "text")

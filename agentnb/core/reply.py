@@ -1,0 +1,157 @@
+"""Reply: a model's answer, put together from the chunks it streams (DESIGN 4, "Models and tools").
+
+A chunk is a dict or an object with the same attributes. Tool calls come as fragments by index, whole one by one, or
+all together, with arguments as an object or as JSON text. Text and calls of one answer are both kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from agentnb.core.errors import ModelProtocolError
+from agentnb.core.events import Delta, ModelEnd
+from agentnb.core.messages import Message, ToolCall
+
+TIMING_RESOLUTION = 25
+"""Milliseconds of text that share one entry of the timing: finer than a screen is refreshed, and short to store."""
+
+
+class Reply:
+    """The answer so far. `feed` chunks, then take the finished event with `end`."""
+
+    def __init__(self, turn: int) -> None:
+        self._turn = turn
+        self._text: list[str] = []
+        self._reasoning: list[dict[str, Any]] = []
+        self._fragments: dict[int, dict[str, str]] = {}
+        self._calls: list[ToolCall] = []
+        self._taken: set[str] = set()
+        self._usage: dict[str, float] = {}
+        self._timing: list[list[int]] = []
+        self._stop_reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._text)
+
+    def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
+        """Take in one chunk; gives what a watcher should see of it. Raises ModelProtocolError on an unknown chunk."""
+        chunk = chunk if isinstance(chunk, Mapping) else _attributes(chunk)
+        kind = chunk.get("type")
+        if kind == "text_delta":
+            content = chunk["content"]
+            self._text.append(content)
+            self._time(milliseconds, len(content))
+            return Delta.make(type="text_delta", content=content)
+        if kind == "reasoning_delta":
+            return self._reason(chunk)
+        if kind == "tool_call_delta":
+            return self._fragment(chunk)
+        if kind == "tool_call":
+            self._add(chunk)
+        elif kind == "tool_calls":
+            for call in chunk["tool_calls"]:
+                self._add(call if isinstance(call, Mapping) else _attributes(call))
+        elif kind == "usage":
+            self._use(chunk)
+        elif kind == "stop":
+            self._stop_reason = chunk.get("reason")
+        elif kind == "retry":
+            return Delta.make(type="retry_delta", data={k: v for k, v in chunk.items() if k != "type"})
+        else:
+            raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
+        return None
+
+    def end(self) -> ModelEnd:
+        """The finished answer."""
+        for index in sorted(self._fragments):
+            self._add(self._fragments[index])
+        fields: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self._calls:
+            fields["tool_calls"] = self._calls
+        if self._reasoning:
+            fields["reasoning"] = self._reasoning
+        stop = self._stop_reason or ("tool_calls" if self._calls else "stop")
+        return ModelEnd.make(message=Message.make(**fields), stop_reason=stop, usage=self._usage, timing=self._timing)
+
+    def _reason(self, chunk: Mapping[str, Any]) -> Delta:
+        content = chunk.get("content") or ""
+        # A signature closes the block of reasoning it belongs to (Anthropic sends it last).
+        if not self._reasoning or "signature" in self._reasoning[-1]:
+            self._reasoning.append({"text": ""})
+        self._reasoning[-1]["text"] += content
+        if chunk.get("signature"):
+            self._reasoning[-1]["signature"] = chunk["signature"]
+        return Delta.make(type="reasoning_delta", content=content)
+
+    def _fragment(self, chunk: Mapping[str, Any]) -> Delta:
+        index = chunk.get("index") or 0
+        call = self._fragments.setdefault(index, {"id": "", "name": "", "arguments": ""})
+        call["id"] = chunk.get("id") or call["id"]
+        call["name"] = chunk.get("name") or call["name"]
+        arguments = chunk.get("arguments") or ""
+        call["arguments"] += arguments
+        return Delta.make(
+            type="tool_call_delta", index=index, id=chunk.get("id"), name=chunk.get("name"), arguments=arguments
+        )
+
+    def _add(self, call: Mapping[str, Any]) -> None:
+        function = call.get("function", call)  # OpenAI's own shape nests name and arguments
+        arguments, malformed = parse_arguments(function.get("arguments"))
+        fields: dict[str, Any] = {
+            "id": self._unique(call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}"),
+            "name": function.get("name") or "",
+            "arguments": arguments,
+        }
+        if malformed is not None:
+            fields["malformed"] = malformed
+        self._calls.append(ToolCall.make(**fields))
+
+    def _unique(self, id: str) -> str:
+        """Two calls of one message with the same id would get two results of the same id, which providers refuse."""
+        unique, copy = id, 1
+        while unique in self._taken:
+            copy += 1
+            unique = f"{id}_{copy}"
+        self._taken.add(unique)
+        return unique
+
+    def _use(self, chunk: Mapping[str, Any]) -> None:
+        for name, amount in chunk.items():
+            if isinstance(amount, (int, float)):
+                self._usage[name] = amount
+
+    def _time(self, milliseconds: int, characters: int) -> None:
+        if self._timing and milliseconds - self._timing[-1][0] < TIMING_RESOLUTION:
+            self._timing[-1][1] += characters
+        else:
+            self._timing.append([milliseconds, characters])
+
+
+def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
+    """A call's arguments as an object, and the text itself where it is not one."""
+    if isinstance(arguments, Mapping):
+        return dict(arguments), None
+    if arguments is None or arguments == "":
+        return {}, None
+    try:
+        parsed = json.loads(arguments)
+    except (ValueError, TypeError):
+        return {}, str(arguments)
+    return (parsed, None) if isinstance(parsed, dict) else ({}, str(arguments))
+
+
+def _attributes(value: Any) -> Mapping[str, Any]:
+    if hasattr(value, "model_dump"):
+        dumped: Mapping[str, Any] = value.model_dump()
+        return dumped
+    try:
+        attributes: dict[str, Any] = vars(value)
+    except TypeError:
+        raise ModelProtocolError(
+            f"The model streamed a {type(value).__name__}, which is no chunk: {str(value)[:200]}"
+        ) from None
+    return attributes

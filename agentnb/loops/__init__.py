@@ -1,0 +1,1 @@
+"""The loop designs, one module each."""

@@ -1,0 +1,301 @@
+"""SessionLoop: a chat agent's loop, two loops in one (SEMANTICS 3).
+
+Written top to bottom it would read:
+
+    while True:                                    # the outer loop: follow-ups
+        while there is something to answer:        # the inner loop: tool rounds
+            ask the model; run its tool calls; take what the user has said to redirect it (steering)
+        if nobody has queued a follow-up:
+            break
+
+As a decision it is `advance`: take what has been said, ask the model while there is something to answer, then take a
+follow-up, then end. Steering is heard at the start and after every turn. What happens to a batch of calls when the user
+steers in the middle of it is `steering_mode`: `after_batch` runs it to its end, `skip_pending` passes over the calls that
+have not started, `discard` also replaces the results there are. In every mode each call has exactly one result, in the
+order the model made the calls, before the next message (3g.1).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import (
+    CallEnd,
+    CallProposed,
+    Event,
+    MessageAdded,
+    ModelEnd,
+    ModelStart,
+    Queue,
+    RunEnd,
+    RunStart,
+)
+from agentnb.core.messages import Message, ToolCall, text_of, to_message, to_messages
+from agentnb.core.state import CallState, State
+from agentnb.core.wanted import MODEL, Effect, wanted
+from agentnb.loops.base import Loop
+from agentnb.loops.session_stream import EventStream, MessageQueue, SessionEvent, ToolCallContext
+
+__all__ = ["EventStream", "MessageQueue", "SessionEvent", "SessionLoop", "ToolCallContext"]
+
+SteeringMode = Literal["after_batch", "skip_pending", "discard"]
+Drain = Literal["one-at-a-time", "all"]
+
+SKIPPED = "Skipped due to queued user message."
+CUT_OFF = "Not executed: the answer that made this call hit the output token limit."
+
+
+class SessionLoop(Loop):
+    """Ask the model, run its tool calls, feed the results back, until nobody has anything to say.
+
+    llm, tools: the model and what it can call. queue: what the user says while it runs (`MessageQueue`). steering_mode,
+    drain: what steering does to a batch of calls, and whether queued messages are heard one at a time or all at once.
+    tool_execution: `parallel` or `sequential`. before_tool_call, after_tool_call: hooks around every call; they get a
+    `ToolCallContext` and return None or a dict (`block, reason`; `content, details, is_error`). transform_context,
+    convert_to_llm: make what the model is sent from the messages. should_stop_after_turn: asked after every turn with the
+    messages. Hooks may be async. max_turns: requests to the model at most. messages: the conversation to go on from.
+
+    Raises UsageError for a mode it does not know.
+    """
+
+    phases = {
+        "idle": ["listening", "done"],
+        "listening": ["thinking", "done"],
+        "thinking": ["acting", "listening", "done"],
+        "acting": ["thinking", "listening", "done"],
+        "done": [],
+    }
+    opened_by = {
+        "message": "listening",
+        "model_start": "thinking",
+        "call_start": "acting",
+        "approval_request": "acting",
+        "run_end": "done",
+    }
+
+    def __init__(
+        self,
+        llm: Any,
+        tools: Sequence[Any] = (),
+        *,
+        queue: MessageQueue | None = None,
+        steering_mode: SteeringMode = "after_batch",
+        drain: Drain = "one-at-a-time",
+        tool_execution: Literal["parallel", "sequential"] = "parallel",
+        before_tool_call: Callable[[ToolCallContext], Any] | None = None,
+        after_tool_call: Callable[[ToolCallContext], Any] | None = None,
+        transform_context: Callable[[Sequence[Message]], Any] | None = None,
+        convert_to_llm: Callable[[Sequence[Message]], Any] | None = None,
+        should_stop_after_turn: Callable[[Sequence[Message]], Any] | None = None,
+        max_turns: int | None = None,
+        system_prompt: str | None = None,
+        messages: Sequence[Any] = (),
+        name: str | None = None,
+    ) -> None:
+        super().__init__(llm, tools, name=name)
+        _one_of("steering_mode", steering_mode, ("after_batch", "skip_pending", "discard"))
+        _one_of("drain", drain, ("one-at-a-time", "all"))
+        _one_of("tool_execution", tool_execution, ("parallel", "sequential"))
+        if max_turns is not None and max_turns < 0:
+            raise UsageError(f"max_turns must be None or a number that is not negative, not {max_turns!r}.")
+        self.queue = queue if queue is not None else MessageQueue()
+        self.steering_mode, self.drain, self.tool_execution = steering_mode, drain, tool_execution
+        self.max_turns, self.system_prompt = max_turns, system_prompt
+        self._stream: EventStream | None = None
+        self._messages = to_messages(list(messages))
+        if before_tool_call is not None:
+            self.before_call = _before(before_tool_call)
+        if after_tool_call is not None:
+            self.after_call = _after(after_tool_call)
+        if transform_context is not None or convert_to_llm is not None:
+            self.prepare = _preparation(transform_context, convert_to_llm)
+        if should_stop_after_turn is not None:
+            self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(list(state.messages))}
+
+    # -- the decision ----------------------------------------------------------------------------------------------
+
+    def advance(self, state: State) -> Event:
+        """What comes next (SEMANTICS 3c)."""
+        if passed_over := self._passed_over(state):
+            return passed_over
+        if state.queues["input"]:
+            return _take(state, "input")
+        after_turn = state.reply is not None and not state.heard
+        if after_turn and "should_stop_after_turn" in self.activities:
+            asked = state.calls.get(f"should_stop_after_turn_{state.turn}")
+            if asked is None:
+                call = ToolCall(id=f"should_stop_after_turn_{state.turn}", name="should_stop_after_turn")
+                return CallProposed.make(call=call, hidden=True)
+            if asked.end is not None and (asked.end.is_error or asked.end.result):
+                return self._end(state, "error" if asked.end.is_error else "completed")
+        if "follow_up" not in state.heard and self._hears(state, "steering"):
+            return _take(state, "steering")
+        if state.heard or self._has_results_to_answer(state) or (state.reply is None and state.messages):
+            if self.max_turns is not None and state.turn >= self.max_turns:
+                return self._end(state, "max_turns")
+            return ModelStart.make(turn=state.turn + 1)
+        if self._hears(state, "follow_up"):
+            return _take(state, "follow_up")
+        return self._end(state, "completed" if state.messages else "empty")
+
+    def wanted(self, state: State) -> Sequence[Effect]:
+        """Calls that are to be passed over are not wanted; one that runs already is."""
+        wants = wanted(state)
+        if self._why_pass_over(state) is None:
+            return wants
+        kept = {call.id for call in state.open.values() if call.hidden or call.status == "running"}
+        return [effect for effect in wants if effect is MODEL or effect.id in kept]
+
+    def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        if self.tool_execution == "sequential":
+            fields["sequential"] = True
+        if self.steering_mode == "discard":
+            fields["provisional"] = True
+        return fields
+
+    def _why_pass_over(self, state: State) -> str | None:
+        if state.reply is not None and state.reply.stop_reason == "length":
+            return CUT_OFF
+        return SKIPPED if self.steering_mode != "after_batch" and state.queues["steering"] else None
+
+    def _passed_over(self, state: State) -> CallEnd | None:
+        """The next call of the turn that gets words instead of running, or instead of its result."""
+        why = self._why_pass_over(state)
+        if why is None or not state.unsaid:
+            return None
+        for call in state.calls.values():
+            replaced = self.steering_mode == "discard" and call.end is not None and call.end.outcome != "skipped"
+            if not call.hidden and (call.end is None or replaced):
+                return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="skipped")
+        return None
+
+    def _hears(self, state: State, queue: Queue) -> bool:
+        return bool(state.queues[queue]) and (self.drain == "all" or queue not in state.heard)
+
+    def _has_results_to_answer(self, state: State) -> bool:
+        if state.reply is None or not state.reply.message.tool_calls:
+            return False
+        ends = [call.end for call in state.calls.values() if not call.hidden and call.end is not None]
+        return not all(end.terminate for end in ends)
+
+    def _end(self, state: State, reason: Any) -> RunEnd:
+        answer = state.reply.message if state.reply is not None else None
+        return RunEnd.make(reason=reason, output=text_of(answer.content) if answer is not None else None)
+
+    def outcome(self, value: Any) -> dict[str, Any]:
+        """A tool may return a dict with `content` and, beside it, `details`, `terminate` or `is_error`."""
+        if isinstance(value, dict) and "content" in value and set(value) <= _RESULT_KEYS:
+            fields = {"result": value["content"], **{k: v for k, v in value.items() if k != "content"}}
+            return {**fields, "terminate": bool(fields.get("terminate")), "is_error": bool(fields.get("is_error"))}
+        return {"result": value}
+
+    # -- the session -----------------------------------------------------------------------------------------------
+
+    def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
+        return super().begin(input, history).model_copy(update={"queued": self.queue.waiting()})
+
+    def config(self) -> dict[str, Any]:
+        names = ("steering_mode", "drain", "tool_execution", "max_turns", "system_prompt")
+        return {**super().config(), **{name: getattr(self, name) for name in names}}
+
+    def _start(self, **options: Any) -> Any:
+        if "history" not in options:
+            options["history"] = self._messages
+        run = super()._start(**options)
+        self.queue.attach(run)
+        return run
+
+    def run(self, message: Any) -> EventStream:
+        """Say something to the session; the stream of its ten kinds of events. Raises UsageError while one is open."""
+        return self._open(message)
+
+    def continue_(self) -> EventStream:
+        """Go on without saying anything: answer a last message that is the user's or a tool's, or hear what is queued.
+
+        Raises UsageError where there is nothing to go on from (SEMANTICS 3c).
+        """
+        messages = self.messages
+        if not messages:
+            raise UsageError("No messages to continue from")
+        if messages[-1].role == "assistant" and not any(self.queue.waiting().values()):
+            raise UsageError("Cannot continue from message role: assistant")
+        return self._open(None)
+
+    def _open(self, message: Any) -> EventStream:
+        if self._stream is not None and not self._stream.ended:
+            raise UsageError("This session is running; steer it, queue a follow-up, or abort it.")
+        self._messages = self.messages
+        self._stream = EventStream(self._start(input=message))
+        return self._stream
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation; assign to it to go on from another one."""
+        return self._messages if self._stream is None else list(self._stream.run.messages or self._messages)
+
+    @messages.setter
+    def messages(self, messages: Sequence[Any]) -> None:
+        if self._stream is not None and not self._stream.ended:
+            raise UsageError("The messages of a session that is running cannot be replaced.")
+        self._stream, self._messages = None, [to_message(message) for message in messages]
+
+    def steer(self, text: Any) -> None:
+        """Redirect the session: heard as soon as `steering_mode` allows, or when it next runs."""
+        self.queue.add_steering(text)
+
+    def follow_up(self, text: Any) -> None:
+        """Say something for when the session would stop, or when it next runs."""
+        self.queue.add_followup(text)
+
+    def abort(self, reason: str = "aborted") -> bool:
+        """End the run that is open; every call gets its result, what is queued stays queued. False where none is."""
+        return self._stream is not None and self._stream.run.cancel(reason)
+
+
+_RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})
+
+
+def _take(state: State, queue: Any) -> MessageAdded:
+    return MessageAdded.make(message=state.queues[queue][0], origin=queue)
+
+
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{name} must be one of {', '.join(allowed)}, not {value!r}.")
+
+
+async def _said(value: Any | Awaitable[Any]) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _before(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, State], Any]:
+    async def before(call: CallState, state: State) -> str | None:
+        said = await _said(hook(ToolCallContext.of(call, state)))
+        return (said.get("reason") or "Tool execution was blocked") if said and said.get("block") else None
+
+    return before
+
+
+def _after(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, CallEnd, State], Any]:
+    names: Mapping[str, str] = {"content": "result", "details": "details", "is_error": "is_error"}
+
+    async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
+        said = await _said(hook(ToolCallContext.of(call, state, end))) or {}
+        return {names[name]: value for name, value in said.items() if name in names and value is not None}
+
+    return after
+
+
+def _preparation(transform: Any, convert: Any) -> Callable[[Sequence[Message]], Any]:
+    async def prepare(messages: Sequence[Message]) -> Sequence[Any]:
+        made: Sequence[Any] = list(messages)
+        for step in (transform, convert):
+            if step is not None:
+                made = await _said(step(made))
+        return made
+
+    return prepare

@@ -1,0 +1,320 @@
+"""SessionLoop's own vocabulary: the message queue, and the stream of its ten kinds of events (SEMANTICS 3b).
+
+The events are a projection of the run's: `Projection` folds the same facts and says them in the design's words, so that
+the stream of a live run and of a recording are the same. Every start has its end, and `agent_end` is always the last.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from agentnb.core.errors import RunFailed
+from agentnb.core.events import CallEnd, CallStart, Delta, Event, ModelFailed, Queue, RunEnd
+from agentnb.core.messages import Message, ToolCall, to_message
+from agentnb.core.record import Record
+from agentnb.core.state import CallState, State, evolve, result_message
+
+if TYPE_CHECKING:
+    from agentnb.run import Run
+
+Type = Literal[
+    "agent_start",
+    "agent_end",
+    "turn_start",
+    "turn_end",
+    "message_start",
+    "message_update",
+    "message_end",
+    "tool_execution_start",
+    "tool_execution_update",
+    "tool_execution_end",
+]
+
+
+class SessionEvent(Record):
+    """One event of a session; which fields it has depends on its type (SEMANTICS 3b)."""
+
+    type: Type
+    message: Message | None = None
+    messages: list[Message] | None = None
+    tool_results: list[Message] | None = None
+    delta: str | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    args: dict[str, Any] | None = None
+    result: Any = None
+    partial_result: Any = None
+    is_error: bool | None = None
+
+
+@dataclass(frozen=True)
+class ToolCallContext:
+    """What a hook around a call is told: the call, its arguments, the messages; after it also its result."""
+
+    tool_call: ToolCall
+    args: dict[str, Any]
+    messages: list[Message]
+    result: Any = None
+    is_error: bool = False
+
+    @classmethod
+    def of(cls, call: CallState, state: State, end: CallEnd | None = None) -> ToolCallContext:
+        """The context of a call as it stands."""
+        made = ToolCall(id=call.id, name=call.name, arguments=call.arguments)
+        if end is None:
+            return cls(made, call.arguments, list(state.messages))
+        return cls(made, call.arguments, list(state.messages), end.result, end.is_error)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
+class MessageQueue:
+    """What the user says while a session runs: steering, and follow-ups. Safe to fill from any thread, at any time.
+
+    While a run is open the queue is the run's (each message is a fact as soon as it is added); what nobody has heard
+    when it ends stays here for the next one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._kept: dict[Queue, list[Message]] = {"steering": [], "follow_up": []}
+        self._run: Run | None = None
+
+    def add_steering(self, message: Any) -> None:
+        """Redirect the run."""
+        self._add("steering", message)
+
+    def add_followup(self, message: Any) -> None:
+        """Say something for when the run would stop."""
+        self._add("follow_up", message)
+
+    def dequeue_steering(self) -> list[Message]:
+        """Take back all the steering nobody has heard."""
+        return self._dequeue("steering")
+
+    def dequeue_followup(self) -> list[Message]:
+        """Take back all the follow-ups nobody has heard."""
+        return self._dequeue("follow_up")
+
+    def waiting(self) -> dict[Queue, list[Message]]:
+        """What nobody has heard yet."""
+        with self._lock:
+            source = self._run.state.queues if self._run is not None else self._kept
+            return {queue: list(source[queue]) for queue in self._kept}
+
+    def attach(self, run: Run) -> None:
+        """Be the queue of this run until it ends."""
+        with self._lock:
+            self._run = run
+        run.watch(self._keep_what_is_left)
+
+    def _keep_what_is_left(self, event: Event | Delta) -> None:
+        if isinstance(event, RunEnd) and event.terminal:
+            with self._lock:
+                if self._run is not None and self._run.id == event.run_id:
+                    self._kept = self.waiting()
+                    self._run = None
+
+    def _add(self, queue: Queue, message: Any) -> None:
+        with self._lock:
+            if self._run is not None:
+                self._run.queue(queue, message)
+            else:
+                self._kept[queue].append(to_message(message))
+
+    def _dequeue(self, queue: Queue) -> list[Message]:
+        with self._lock:
+            taken = self.waiting()[queue]
+            if self._run is not None and taken:
+                self._run.withdraw(queue, len(taken))
+            self._kept[queue] = []
+            return taken
+
+
+class EventStream:
+    """The events of one run of a session, as it goes on: the run moves as they are asked for.
+
+    Closing the stream before its end aborts the run. `result()` gives the new messages once it is over.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.ended = False
+        self._projection = Projection()
+        self._events = self._stream()
+
+    def __aiter__(self) -> AsyncIterator[SessionEvent]:
+        return self
+
+    async def __anext__(self) -> SessionEvent:
+        return await anext(self._events)
+
+    async def aclose(self) -> None:
+        """Abort the run, where it is not over, and wait until all of it has stopped."""
+        await self._events.aclose()
+        if not self.ended:  # it was closed before it began
+            self.run.cancel("the stream was closed")
+            self.ended = True
+
+    async def result(self) -> list[Message]:
+        """Go on to the end; gives the messages this run has added."""
+        async for _ in self:
+            pass
+        return self._projection.new
+
+    async def _stream(self) -> AsyncGenerator[SessionEvent, None]:
+        try:
+            async with aclosing(aiter(self.run)) as events:
+                async for event in events:
+                    for said in self._projection.say(event):
+                        self.ended = said.type == "agent_end"
+                        yield said
+        except RunFailed:
+            if self.run.state.failure is None:  # the loop's own failure is no event of a session
+                raise
+        finally:
+            self.ended = True
+
+
+class Projection:
+    """Says a run's events in a session's words."""
+
+    def __init__(self) -> None:
+        self.new: list[Message] = []
+        self._state = State()
+        self._said = 0
+        self._in_turn = False
+        self._in_message = False
+        self._text = ""
+        self._shown: set[str] = set()
+        self._results: list[Message] = []
+
+    def say(self, event: Event | Delta) -> Iterator[SessionEvent]:
+        """The session's events that this one is."""
+        if isinstance(event, Delta):
+            yield from self._delta(event)
+            return
+        evolve(self._state, event)
+        if event.type == "run_start":
+            self._said = len(self._state.messages)
+            yield _event("agent_start")
+            yield from self._open_turn()
+        elif event.type == "model_start":
+            yield from self._open_turn()
+            self._text = ""
+        elif isinstance(event, CallStart):
+            yield from self._show_call(event.call_id)
+        elif isinstance(event, CallEnd):
+            yield from self._end_call(event)
+        elif isinstance(event, ModelFailed):
+            yield from self._broken_off("error", event.error.message)
+            return
+        yield from self._say_new_messages()
+        if self._in_turn and self._turn_is_done():
+            yield from self._close_turn(self._state.reply.message if self._state.reply else None)
+        if isinstance(event, RunEnd):
+            yield from self._end(event)
+
+    def _turn_is_done(self) -> bool:
+        state = self._state
+        return (
+            state.reply is not None
+            and not state.open
+            and not state.unsaid
+            and not state.heard
+            and state.model == "idle"
+        )
+
+    def _delta(self, delta: Delta) -> Iterator[SessionEvent]:
+        if delta.type == "call_delta":
+            call = self._state.calls.get(delta.call_id or "")
+            if call is not None and not call.hidden:
+                yield _event("tool_execution_update", partial_result=delta.data, **_call_fields(call))
+        elif delta.type in ("text_delta", "reasoning_delta", "tool_call_delta"):
+            if delta.type == "text_delta":
+                self._text += delta.content
+            partial = Message.make(role="assistant", content=self._text)
+            if not self._in_message:
+                self._in_message = True
+                yield _event("message_start", message=partial)
+            yield _event("message_update", message=partial, delta=delta.content or delta.arguments)
+
+    def _open_turn(self) -> Iterator[SessionEvent]:
+        if not self._in_turn:
+            self._in_turn = True
+            self._results, self._shown = [], set()
+            yield _event("turn_start")
+
+    def _close_turn(self, message: Message | None) -> Iterator[SessionEvent]:
+        self._in_turn = False
+        yield _event("turn_end", message=message, tool_results=self._results)
+
+    def _say_new_messages(self) -> Iterator[SessionEvent]:
+        messages = self._state.messages
+        for position in range(self._said, len(messages)):
+            message = messages[position]
+            if message.role == "tool" and message.tool_call_id in {m.tool_call_id for m in self._results}:
+                continue
+            yield from self._open_turn()
+            yield from self._message(message)
+            if message.role == "tool":
+                self._results.append(message)
+        self._said = len(messages)
+
+    def _message(self, message: Message) -> Iterator[SessionEvent]:
+        self.new.append(message)
+        if not (self._in_message and message.role == "assistant"):
+            yield _event("message_start", message=message)
+        self._in_message = False
+        yield _event("message_end", message=message)
+
+    def _show_call(self, call_id: str) -> Iterator[SessionEvent]:
+        call = self._state.calls[call_id]
+        if not call.hidden and call_id not in self._shown:
+            self._shown.add(call_id)
+            yield _event("tool_execution_start", **_call_fields(call))
+
+    def _end_call(self, event: CallEnd) -> Iterator[SessionEvent]:
+        call = self._state.calls[event.call_id]
+        ended = f"{call.id} ended"
+        if call.hidden or ended in self._shown:
+            return
+        yield from self._show_call(call.id)
+        self._shown.add(ended)
+        yield _event("tool_execution_end", result=event.result, is_error=event.is_error, **_call_fields(call))
+        reply = self._state.reply
+        if reply is not None and reply.sequential and not reply.provisional:  # results follow their calls one by one
+            message = result_message(call, event)
+            self._results.append(message)
+            yield from self._message(message)
+
+    def _broken_off(self, stop_reason: str, why: str) -> Iterator[SessionEvent]:
+        """The answer that never came: an assistant's message that says so, and the end (SEMANTICS 3c, 3e)."""
+        yield from self._open_turn()
+        text, self._text = self._text, ""
+        message = Message.make(role="assistant", content=text, stop_reason=stop_reason, error_message=why)
+        yield from self._message(message)
+        yield from self._close_turn(message)
+        yield _event("agent_end", messages=self.new)
+
+    def _end(self, event: RunEnd) -> Iterator[SessionEvent]:
+        if event.reason in ("cancelled", "error", "limit"):
+            why = event.error.message if event.error is not None else self._state.cancelled or ""
+            yield from self._broken_off("error" if event.reason == "error" else "aborted", why)
+            return
+        if self._in_turn:
+            yield from self._close_turn(None)
+        yield _event("agent_end", messages=self.new)
+
+
+def _event(type: Type, **fields: Any) -> SessionEvent:
+    return SessionEvent.make(type=type, **fields)
+
+
+def _call_fields(call: CallState) -> dict[str, Any]:
+    return {"tool_call_id": call.id, "tool_name": call.name, "args": call.arguments}

@@ -1,0 +1,8 @@
+"""Runs: the driver, its gate, decisions about calls, the journal, snapshots."""
+
+from agentnb.run.approvals import Pending
+from agentnb.run.restore import restore
+from agentnb.run.run import Run
+from agentnb.run.snapshot import Snapshot
+
+__all__ = ["Pending", "Run", "Snapshot", "restore"]

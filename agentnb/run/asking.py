@@ -1,0 +1,111 @@
+"""Asking the model: the one place where a loop's model is called.
+
+`ask` is an async generator that yields after every delta, so that whoever drives the run by pulling takes the model's
+stream at their own pace, and nobody's task or queue stands between a token and its reader. It ends by making the
+answer, or its failure, a fact.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from agentnb.core.errors import ModelProtocolError
+from agentnb.core.events import Delta, Event, ModelFailed
+from agentnb.core.loop import Design
+from agentnb.core.messages import to_plain
+from agentnb.core.reply import Reply
+from agentnb.core.tools import Tool, specification
+from agentnb.run.history import PlainHistory
+from agentnb.run.interrupt import Interrupted, Interruptible
+from agentnb.run.journal import Journal
+from agentnb.run.portable import error_info
+
+
+class Asking:
+    """Asks the design's model on behalf of one run."""
+
+    def __init__(self, design: Design, journal: Journal, tools: dict[str, Tool]) -> None:
+        self._design = design
+        self._journal = journal
+        self._tools = tools
+        self._specifications = [specification(tool) for tool in tools.values()]
+        self._history = PlainHistory(design.system_prompt)
+        self._waiting = Interruptible()
+        self.error: BaseException | None = None
+        """The exception behind the last failure, for whoever raises RunFailed from it."""
+
+    async def ask(self) -> AsyncIterator[None]:
+        """One request to the model, from the stream's start to its end."""
+        state = self._journal.state
+        reply, started = Reply(state.turn), time.monotonic()
+        stream: Any = None
+        try:
+            stream = await self._open(state.options)
+            chunks = aiter(stream)
+            while True:
+                chunk = await self._waiting.wait(anext(chunks, _END))
+                if chunk is _END or state.model != "asked":
+                    break
+                delta = reply.feed(chunk, int((time.monotonic() - started) * 1000))
+                if delta is not None:
+                    self._tell(delta)
+                    yield
+                    if state.model != "asked":  # cancelled by whoever was just told
+                        break
+            self._end(reply)
+        except Interrupted:
+            pass  # nobody wants the answer any more
+        except Exception as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
+            self.error = error
+            self._post(ModelFailed.make(error=error_info(error), partial=reply.text))
+        finally:
+            if hasattr(stream, "aclose"):
+                await stream.aclose()
+
+    def interrupt(self) -> None:
+        """Break off the wait for the next chunk. Call it in the event loop that asks."""
+        self._waiting.interrupt()
+
+    async def _open(self, options: dict[str, Any]) -> Any:
+        design = self._design
+        if design.llm is None:
+            raise ModelProtocolError(f"{design.name} has no model: give it one by llm=.")
+        if design.prepare is None:
+            messages: Any = self._history.of(self._journal.state.messages)
+        else:
+            messages = design.prepare(self._journal.state.messages)
+            if inspect.isawaitable(messages):
+                messages = await messages
+            messages = [*self._history.prefix, *map(to_plain, messages)]
+        if self._specifications:
+            options = {"tools": self._specifications, **options}
+        stream = design.llm.stream(messages, **options)
+        return await stream if inspect.isawaitable(stream) else stream
+
+    def _end(self, reply: Reply) -> None:
+        end = reply.end()
+        fields = self._design.after_reply(end)
+        if any(self._is_sequential(call.name) for call in end.message.tool_calls):
+            fields = {**fields, "sequential": True}
+        end.__dict__.update(fields)  # still unstamped, nobody else has seen it
+        self._post(end)
+
+    def _post(self, fact: Event) -> None:
+        """Make it a fact, unless nobody wants the answer any more."""
+        with self._journal.lock:
+            if self._journal.state.model == "asked":
+                self._journal.append(fact)
+
+    def _is_sequential(self, name: str) -> bool:
+        tool = self._tools.get(name)
+        return tool is not None and tool.sequential
+
+    def _tell(self, delta: Delta) -> None:
+        delta.__dict__["run_id"] = self._journal.run_id
+        self._journal.tell(delta)
+
+
+_END = object()

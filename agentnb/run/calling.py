@@ -1,0 +1,185 @@
+"""Calling tools: what happens between a call that is open and its one result.
+
+A call is checked first: is there such a tool, do the arguments fit, does the loop's hook or the policy object? Each no
+becomes the call's result, in words the model can act on. A call that may run is started by the driver, which journals
+the intent; `perform` then runs the tool and journals what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from agentnb.core.errors import InvalidArguments, ToolError
+from agentnb.core.events import CallEnd, Delta
+from agentnb.core.loop import Design
+from agentnb.core.state import CallState
+from agentnb.core.tools import Invocation, Tool
+from agentnb.run.journal import Journal
+from agentnb.run.policy import NO_POLICY, Policy, ProposedCall, Verdict
+from agentnb.run.portable import error_info, portable
+
+ABORTED = "Operation aborted"
+
+current_call: ContextVar[tuple[str, str] | None] = ContextVar("agentnb_current_call", default=None)
+"""The run and the call on whose behalf this code runs: a tool that cancels its own run is not cut off by that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A check's no: the result the call gets instead of running."""
+
+    end: CallEnd
+
+
+class Calling:
+    """Checks and performs the calls of one run."""
+
+    def __init__(self, design: Design, journal: Journal, tools: dict[str, Tool], policy: Policy | None) -> None:
+        self._design = design
+        self._journal = journal
+        self._tools = tools
+        self._policy = policy
+        self._bound: dict[str, Invocation] = {}
+
+    @property
+    def checks_at_once(self) -> bool:
+        """Whether a check can be made without awaiting anything of the user's."""
+        return self._policy is None and self._design.before_call is None
+
+    def tool(self, name: str) -> Tool | None:
+        """The tool of that name."""
+        return self._tools.get(name)
+
+    def check(self, call: CallState) -> Verdict | Refusal:
+        """Whether the call may run, without the loop's hook and the policy."""
+        if call.hidden:
+            return NO_POLICY
+        tool = self._tools.get(call.name)
+        if tool is None:
+            known = ", ".join(sorted(self._tools)) or "none"
+            return _refuse(call, f"Tool {call.name} not found. Available tools: {known}.", "invalid")
+        if call.malformed is not None:
+            said = call.malformed[:200]
+            return _refuse(call, f"The arguments of {call.name} are not a JSON object: {said}", "invalid")
+        try:
+            self.bind(call.id, tool, call.arguments)
+        except InvalidArguments as error:
+            return _refuse(call, str(error), "invalid")
+        if tool.approve:
+            return Verdict("ask", _why(tool))
+        return NO_POLICY
+
+    async def check_with_hooks(self, call: CallState) -> Verdict | Refusal:
+        """Whether the call may run, by everything that has a say."""
+        verdict = self.check(call)
+        if isinstance(verdict, Refusal) or call.hidden:
+            return verdict
+        if self._design.before_call is not None:
+            try:
+                blocked = await _maybe(self._design.before_call(call, self._journal.state))
+            except Exception as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
+                return _refuse(call, f"{type(error).__name__}: {error}", "blocked")
+            if blocked is not None:
+                return _refuse(call, blocked, "blocked")
+        if self._policy is None:
+            return verdict
+        proposed = ProposedCall(call.id, call.name, call.arguments, self._tools[call.name])
+        return await _maybe(self._policy(proposed))  # type: ignore[no-any-return]
+
+    def bind(self, call_id: str, tool: Tool, arguments: dict[str, Any]) -> None:
+        """Make the call ready to run with these arguments. Raises InvalidArguments."""
+        self._bound[call_id] = tool.bind(arguments)
+
+    async def perform(self, call: CallState) -> None:
+        """Run the call, and make what came of it its result, unless it has one by then."""
+        token = current_call.set((self._journal.run_id, call.id))
+        try:
+            end = await self._run(call)
+            if self._design.after_call is not None and not call.hidden:
+                end = await self._after(call, end)
+        finally:
+            current_call.reset(token)
+        with self._journal.lock:
+            if self._journal.state.open.get(call.id) is call:
+                self._journal.append(end)
+
+    async def _run(self, call: CallState) -> CallEnd:
+        try:
+            value = await self._invoke(call)
+        except TimeoutError as error:
+            tool = self._tools.get(call.name)
+            if tool is None or tool.timeout is None:
+                return self._raised(call, error)
+            return _end(call, f"{call.name} took longer than {tool.timeout:g} s.", "timed_out", error)
+        except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+            return self._raised(call, error)
+        fields = {"result": value} if call.hidden else self._design.outcome(value)
+        return CallEnd.make(call_id=call.id, name=call.name, **{k: portable(v) for k, v in fields.items()})
+
+    async def _invoke(self, call: CallState) -> Any:
+        if call.hidden:
+            return await _maybe(self._design.activities[call.name](call.arguments, self._journal.state))
+        tool = self._tools[call.name]
+        invocation = self._bound.pop(call.id, None) or tool.bind(call.arguments)
+        if tool.timeout is None:
+            return await invocation(lambda data: self._progress(call, data))
+        async with asyncio.timeout(tool.timeout):
+            return await invocation(lambda data: self._progress(call, data))
+
+    async def _after(self, call: CallState, end: CallEnd) -> CallEnd:
+        hook = self._design.after_call
+        assert hook is not None
+        try:
+            changed = await _maybe(hook(call, end, self._journal.state))
+        except Exception as error:  # an error result, as in SEMANTICS 3e
+            return self._raised(call, error)
+        if not changed:
+            return end
+        return end.model_copy(update={name: portable(value) for name, value in changed.items()})
+
+    def _progress(self, call: CallState, data: Any) -> None:
+        """Show progress; after the call has its result there is nothing left to show (SEMANTICS 3g.11)."""
+        if self._journal.state.open.get(call.id) is call:
+            self._journal.tell(
+                Delta.make(type="call_delta", run_id=self._journal.run_id, call_id=call.id, data=portable(data))
+            )
+
+    def _raised(self, call: CallState, error: Exception) -> CallEnd:
+        words = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+        return _end(call, words, "raised", error)
+
+
+def _end(call: CallState, words: str, outcome: str, error: Exception | None = None) -> CallEnd:
+    fields: dict[str, Any] = {"result": portable(words), "is_error": True, "outcome": outcome}
+    if error is not None:
+        fields["error"] = error_info(error)
+    return CallEnd.make(call_id=call.id, name=call.name, **fields)
+
+
+def _refuse(call: CallState, words: str, outcome: str) -> Refusal:
+    return Refusal(_end(call, words, outcome))
+
+
+def _why(tool: Tool) -> str:
+    needs = f" It needs {', '.join(tool.needs)}." if tool.needs else ""
+    return f"{tool.name} asks before every call.{needs}"
+
+
+async def _maybe(value: Any | Awaitable[Any]) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def rejection(reason: str) -> str:
+    """A person's or a policy's no, as the model is told it."""
+    return f"Rejected: {reason}" if reason else "Rejected by the user."
+
+
+def replaced_fields(hook_result: Mapping[str, Any]) -> dict[str, Any]:
+    """What an after-hook returned, as fields of the result it replaces."""
+    names = {"content": "result", "result": "result", "details": "details", "is_error": "is_error"}
+    return {names[name]: value for name, value in hook_result.items() if name in names and value is not None}

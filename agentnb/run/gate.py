@@ -1,0 +1,133 @@
+"""The gate: whether something new may start.
+
+Three things close it: a pause that somebody asked for, a breakpoint, and a step whose permit is used up. What is in
+flight is never held back by it and always becomes a fact when it ends; only starting is (SEMANTICS 4g.5). That is all
+there is to stepping: a permit is out until the event arrives that ends the step.
+
+Limits are looked at here too, before anything starts.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import CallStart, Event
+from agentnb.core.state import State
+
+Unit = Literal["event", "call", "turn", "phase"]
+UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
+LIMITS = frozenset({"turns", "calls", "seconds", "tokens", "cost"})
+
+Breakpoint = Callable[[Event, State], bool]
+
+
+@dataclass
+class Permit:
+    """Leave to go on up to the end of the next `unit`; `done` is set when that has come."""
+
+    unit: Unit
+    done: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
+
+    def release(self) -> None:
+        """The step is over."""
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class Gate:
+    """What holds a run back, and the limits that end it."""
+
+    def __init__(self, breakpoints: Sequence[Breakpoint | str], limits: Mapping[str, float] | None) -> None:
+        self.breakpoints = [_breakpoint(b) for b in breakpoints]
+        self.limits = _check_limits(limits or {})
+        self.pausing: str | None = None
+        self.permit: Permit | None = None
+        self.running = False
+        """Whether somebody drives the run to its end, and not only step by step."""
+        self._turn_ends: set[int] = set()
+
+    def is_open(self, state: State) -> bool:
+        """Whether something new may start now."""
+        if self.permit is not None:
+            return True
+        return self.running and self.pausing is None and not state.paused
+
+    def observe(self, event: Event, state: State) -> None:
+        """Let an event use up the permit, or hit a breakpoint."""
+        if _ends_turn(event, state):
+            self._turn_ends.add(event.seq)
+        if self.permit is not None and self._ends(self.permit.unit, event):
+            self.permit.release()
+            self.permit = None
+        if self.breakpoints and event.type not in ("run_paused", "run_resumed", "run_end"):
+            for hit in self.breakpoints:
+                if hit(event, state):
+                    self.pausing = f"breakpoint at {event.type} (seq {event.seq})"
+
+    def boundary(self, unit: Unit, events: Sequence[Event]) -> int | None:
+        """How many of these events a step by `unit` takes in, None where they do not reach its end."""
+        return next((number for number, event in enumerate(events, 1) if self._ends(unit, event)), None)
+
+    def _ends(self, unit: Unit, event: Event) -> bool:
+        if unit == "event" or event.type in ("run_end", "model_error"):
+            return True
+        if unit == "call":
+            return event.type == "call_end"
+        if unit == "phase":
+            return event.phase is not None and event.type != "run_start"
+        return event.seq in self._turn_ends
+
+    def limit_reached(self, state: State, *, starting: Literal["model", "call"]) -> str | None:
+        """Why nothing more may start, where a limit says so."""
+        if not self.limits:
+            return None
+        tokens = state.usage.get("input_tokens", 0) + state.usage.get("output_tokens", 0)
+        used = {
+            "turns": state.turn if starting == "model" else -1,
+            "calls": state.calls_started if starting == "call" else -1,
+            "seconds": time.time() - state.started if state.started is not None else 0,
+            "tokens": tokens,
+            "cost": state.usage.get("cost", 0),
+        }
+        for name, limit in self.limits.items():
+            if used[name] >= limit:
+                return f"The limit of {limit:g} {name} is reached."
+        return None
+
+
+def _ends_turn(event: Event, state: State) -> bool:
+    """Whether a model's answer and all of its calls are done with this event."""
+    if event.type == "model_end":
+        return not state.open
+    if event.type != "call_end" or state.open or state.model == "asked":
+        return False
+    call = state.calls.get(getattr(event, "call_id", ""))
+    return call is not None and not call.hidden
+
+
+def _check_limits(limits: Mapping[str, float]) -> dict[str, float]:
+    for name, limit in limits.items():
+        if name not in LIMITS:
+            raise UsageError(f"limits= knows {', '.join(sorted(LIMITS))}, not {name!r}.")
+        if not isinstance(limit, (int, float)) or isinstance(limit, bool) or limit < 0:
+            raise UsageError(f"limits[{name!r}] must be a number that is not negative, not {limit!r}.")
+    return dict(limits)
+
+
+def _breakpoint(spec: Any) -> Breakpoint:
+    """A predicate as it is, or a word: an event type, a tool's name, or a phase."""
+    if isinstance(spec, str):
+
+        def by_word(event: Event, state: State) -> bool:
+            called = isinstance(event, CallStart) and event.name == spec
+            return event.type == spec or event.phase == spec or called
+
+        return by_word
+    if callable(spec):
+        return lambda event, state: bool(spec(event, state))
+    raise UsageError(f"A breakpoint is a callable of (event, state) or a word, not {spec!r}.")

@@ -1,0 +1,114 @@
+"""The journal: the one place where something becomes a fact.
+
+`append` stamps an event, checks the phase it opens, folds it into the state, hands it to the recorder (a store's file)
+and tells the watchers. It is synchronous and safe from every thread, so a decision, a cancellation or a queued message
+is a fact as soon as the method that made it returns, whichever thread it was called from.
+
+An event that cannot be (an illegal transition, a value that is not JSON) raises before anything has changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from agentnb.core.events import Delta, Event, encode_event
+from agentnb.core.loop import Design, phase_opened
+from agentnb.core.state import State, evolve
+from agentnb.run.portable import not_serializable
+
+logger = logging.getLogger("agentnb")
+
+Watcher = Callable[[Event | Delta], object]
+
+
+class Recorder(Protocol):
+    """Where a journal is kept. `record` may hold lines back until `flush`, which returns once they are on disk."""
+
+    def record(self, seq: int, type: str, line: bytes) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def name_snapshot(self, name: str, position: int) -> None: ...
+
+
+class RunStore(Protocol):
+    """Where recordings are kept; `agentnb.Store` is one."""
+
+    def record_run(self, run_id: str, name: str | None, loop: str, recording: Sequence[Event]) -> Recorder: ...
+
+    def position(self, run_id: str) -> int: ...
+
+
+class Journal:
+    """A run's events, the state they fold to, and whoever is told of new ones.
+
+    `observe` sees each new fact before the watchers do: the run's gate, which may close on it.
+    """
+
+    def __init__(self, design: Design, run_id: str, observe: Callable[[Event, State], None]) -> None:
+        self.design = design
+        self.run_id = run_id
+        self.observe = observe
+        self.events: list[Event] = []
+        self.state = State()
+        self.lock = threading.RLock()
+        self.recorder: Recorder | None = None
+        self._watchers: tuple[Watcher, ...] = ()
+
+    def append(self, event: Event) -> Event:
+        """Make `event` a fact. Raises IllegalTransition or NotSerializable, and then nothing has happened."""
+        with self.lock:
+            stamp = event.__dict__  # nobody else has seen it yet, so it may still be written on
+            stamp["phase"] = phase_opened(self.design, self.state.phase, event)
+            stamp["seq"] = len(self.events)
+            stamp["time"] = time.time()
+            stamp["run_id"] = self.run_id
+            line = self._encode(event) if self.recorder is not None else b""
+            evolve(self.state, event)
+            self.events.append(event)
+            if self.recorder is not None:
+                self.recorder.record(event.seq, event.type, line)
+            self.observe(event, self.state)
+            self.tell(event)
+        return event
+
+    def load(self, events: list[Event]) -> None:
+        """Take over the facts of a recording; nobody is told and nothing is written."""
+        for event in events:
+            evolve(self.state, event)
+            self.events.append(event)
+
+    def flush(self) -> None:
+        """Return once everything appended so far is on disk."""
+        if self.recorder is not None:
+            with self.lock:
+                self.recorder.flush()
+
+    def tell(self, news: Event | Delta) -> None:
+        """Tell the watchers. One that fails is not told of the run's failure: it is logged, and the run goes on."""
+        for watcher in self._watchers:
+            try:
+                watcher(news)
+            except Exception:
+                logger.exception("A watcher of run %s failed on %s", self.run_id, news.type)
+
+    def watch(self, watcher: Watcher) -> Callable[[], None]:
+        """Tell `watcher` of everything from now on, in order, from whichever thread it happens in; gives what ends it."""
+        with self.lock:
+            self._watchers = (*self._watchers, watcher)
+
+        def stop() -> None:
+            with self.lock:
+                self._watchers = tuple(w for w in self._watchers if w is not watcher)
+
+        return stop
+
+    def _encode(self, event: Event) -> bytes:
+        try:
+            return encode_event(event)
+        except ValueError as error:
+            raise not_serializable(event, error) from error

@@ -1,0 +1,153 @@
+"""Approval policies: who decides about a call before a person is asked.
+
+`approve=` of `start` is True (every call may run), False (none may), a callable of the call, or rules. A rule is
+`{"tool": glob, "arguments": {name: glob or value}, "decision": "approve" | "reject" | "ask"}`; the first that matches
+wins, and no match means ask. A rule may have a `reason`, and one that asks a `deadline` in seconds, after which the
+answer is no. Without a policy only tools declared with `approve=True` ask.
+
+The callable gets the call (`id`, `name`, `arguments`, `tool`) and returns True, False, None (ask), a word
+(`"approve"`, `"reject"`, `"ask"`), a mapping like a rule, or a mapping with `arguments` to run it with others. It may be
+async. A policy that fails has not said yes: the person is asked, and told how it failed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from agentnb.core.errors import UsageError
+
+Word = Literal["approve", "reject", "ask", "edit"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedCall:
+    """A call as a policy sees it, with the arguments it would run with."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    tool: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a policy says about a call; `by` is None where nobody had to decide."""
+
+    decision: Word
+    reason: str = ""
+    deadline: float | None = None
+    arguments: dict[str, Any] | None = None
+    by: str | None = "policy"
+
+
+Policy = Callable[[ProposedCall], "Verdict | Awaitable[Verdict]"]
+
+NO_POLICY = Verdict("approve", by=None)
+_RULE_KEYS = frozenset({"tool", "arguments", "needs", "decision", "reason", "deadline"})
+
+
+def make_policy(approve: Any) -> Policy | None:
+    """The policy that `approve=` means. Raises UsageError where it means none."""
+    if approve is None:
+        return None
+    if isinstance(approve, bool):
+        verdict = _constant(approve)
+        return lambda call: verdict
+    if isinstance(approve, Mapping):
+        approve = [approve]
+    if isinstance(approve, Sequence) and not isinstance(approve, str):
+        rules = [_check_rule(rule, number) for number, rule in enumerate(approve)]
+        return lambda call: _first_match(rules, call)
+    if callable(approve):
+        return lambda call: _ask_callable(approve, call)
+    raise UsageError(f"approve= takes True, False, a callable or rules, not {approve!r}.")
+
+
+def _constant(yes: bool) -> Verdict:
+    return Verdict("approve") if yes else Verdict("reject", "The policy of this run approves no calls.")
+
+
+def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
+    where = f"approve rule {number}"
+    if not isinstance(rule, Mapping):
+        raise UsageError(f"{where} must be a mapping with tool, arguments and decision, not {rule!r}.")
+    if unknown := set(rule) - _RULE_KEYS:
+        raise UsageError(f"{where} has unknown keys {sorted(unknown)}; it may have {sorted(_RULE_KEYS)}.")
+    decision = rule.get("decision", "ask")
+    if decision not in ("approve", "reject", "ask", True, False):
+        raise UsageError(f"{where}: decision must be 'approve', 'reject' or 'ask', not {decision!r}.")
+    if not isinstance(rule.get("arguments", {}), Mapping):
+        raise UsageError(f"{where}: arguments must map names to values or globs, not {rule['arguments']!r}.")
+    return rule
+
+
+def _first_match(rules: Sequence[Mapping[str, Any]], call: ProposedCall) -> Verdict:
+    for rule in rules:
+        if _matches(rule, call):
+            return _verdict(rule)
+    return Verdict("ask", "No rule of the policy matches this call.")
+
+
+def _matches(rule: Mapping[str, Any], call: ProposedCall) -> bool:
+    if not fnmatchcase(call.name, rule.get("tool", "*")):
+        return False
+    if "needs" in rule and rule["needs"] not in getattr(call.tool, "needs", ()):
+        return False
+    return all(
+        name in call.arguments and _matches_value(pattern, call.arguments[name])
+        for name, pattern in rule.get("arguments", {}).items()
+    )
+
+
+def _matches_value(pattern: Any, value: Any) -> bool:
+    if isinstance(pattern, str) and isinstance(value, str):
+        return fnmatchcase(value, pattern)
+    return bool(pattern == value)
+
+
+async def _await_verdict(said: Awaitable[Any]) -> Verdict:
+    try:
+        return _verdict(await said)
+    except Exception as error:  # a policy that fails has not said yes
+        return Verdict("ask", f"The policy failed: {type(error).__name__}: {error}")
+
+
+def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> Verdict | Awaitable[Verdict]:
+    try:
+        said = policy(call)
+        return _await_verdict(said) if inspect.isawaitable(said) else _verdict(said)
+    except Exception as error:  # a policy that fails has not said yes
+        return Verdict("ask", f"The policy failed: {type(error).__name__}: {error}")
+
+
+def _verdict(said: Any) -> Verdict:
+    if isinstance(said, Verdict):
+        return said
+    if said is None or said == "ask":
+        return Verdict("ask", "The policy leaves it to you.")
+    if isinstance(said, bool):
+        return _constant(said) if said else Verdict("reject", "Rejected by the policy.")
+    if said in ("approve", "reject"):
+        return Verdict(said, "" if said == "approve" else "Rejected by the policy.")
+    if isinstance(said, Mapping):
+        return _verdict_of_mapping(said)
+    if isinstance(reason := getattr(said, "reason", None), str):
+        return Verdict("reject", reason)
+    raise UsageError(f"A policy returns True, False, None, a word or a mapping, not {said!r}.")
+
+
+def _verdict_of_mapping(said: Mapping[str, Any]) -> Verdict:
+    decision = said.get("decision", "ask")
+    if isinstance(decision, bool):
+        decision = "approve" if decision else "reject"
+    arguments = said.get("arguments")
+    if decision == "edit" and isinstance(arguments, Mapping):
+        return Verdict("edit", said.get("reason", ""), arguments=dict(arguments))
+    reason = said.get("reason") or {"reject": "Rejected by the policy.", "ask": "The policy leaves it to you."}.get(
+        decision, ""
+    )
+    return Verdict(decision, reason, said.get("deadline"))

@@ -1,0 +1,236 @@
+"""The store: every run's journal in one SQLite file.
+
+Rows are only ever added. An event's row is keyed by its run's number and its `seq`, so two processes that go on with the
+same run cannot both write the same position: the second is told so (`StoreConflict`), and the file stays whole. WAL with
+`synchronous=NORMAL`: a commit survives the death of the process; a power cut may lose the last of them, never more.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from agentnb.core.errors import RecordingCorrupt, StorageError, StoreConflict, VersionMismatch
+from agentnb.core.events import Event, RunEnd, decode_event, encode_event
+from agentnb.run.snapshot import Snapshot
+
+STORE_VERSION = 1
+BUSY_SECONDS = 10.0
+"""How long to wait for another process's write, which takes milliseconds; after that something is wrong."""
+
+_SPAN = 1 << 32
+"""A run's events have the keys number * _SPAN + seq: one integer key, no second index to write."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT, loop TEXT NOT NULL, created REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS events (key INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS snapshots (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, run INTEGER NOT NULL, position INTEGER NOT NULL, created REAL NOT NULL
+);
+CREATE INDEX IF NOT EXISTS snapshots_by_name ON snapshots (name);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A run in a store: `created` in epoch seconds, `events` their number, `stop_reason` None while it is not over."""
+
+    id: str
+    name: str | None
+    loop: str
+    created: float
+    events: int
+    stop_reason: str | None
+
+
+class Store:
+    """Journals in one SQLite file. Safe to use from several threads, and by several processes at once."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.RLock()
+        self._connection = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > STORE_VERSION:
+                raise VersionMismatch(
+                    f"{self.path} is a store of version {version}; this agentnb reads up to {STORE_VERSION}."
+                )
+            if version < STORE_VERSION:
+                connection.executescript(f"{_SCHEMA} PRAGMA user_version={STORE_VERSION};")
+        except sqlite3.Error as error:
+            raise StorageError(f"{self.path} cannot be used as a store: {error}") from error
+        return connection
+
+    def runs(self) -> list[RunInfo]:
+        """Every run in the store, newest first."""
+        rows = self._query(
+            "SELECT id, name, loop, created, number,"
+            " (SELECT count(*) FROM events WHERE key >= number * ?1 AND key < (number + 1) * ?1) FROM runs"
+            " ORDER BY number DESC",
+            _SPAN,
+        )
+        return [
+            RunInfo(id, name, loop, created, count, self._reason(number))
+            for id, name, loop, created, number, count in rows
+        ]
+
+    def load(self, name_or_id: str) -> Snapshot:
+        """A snapshot by its name, or a run by its name or id, as it stands. Raises StorageError where there is none."""
+        named = self._query(
+            "SELECT run, position FROM snapshots WHERE name = ? ORDER BY number DESC LIMIT 1", name_or_id
+        )
+        if named:
+            ((number, position),) = named
+        else:
+            found = self._query(
+                "SELECT number FROM runs WHERE name = ?1 OR id = ?1 ORDER BY number DESC LIMIT 1", name_or_id
+            )
+            if not found:
+                known = ", ".join(info.name or info.id for info in self.runs()[:10]) or "nothing"
+                raise StorageError(f"{self.path} has no run or snapshot {name_or_id!r}; it has {known}.")
+            number, position = found[0][0], _SPAN
+        return Snapshot.of(self._events(number, position), name=name_or_id)
+
+    def position(self, run_id: str) -> int:
+        """How many events of the run the store has."""
+        rows = self._query("SELECT number FROM runs WHERE id = ?", run_id)
+        if not rows:
+            return 0
+        ((last,),) = self._query("SELECT max(key) FROM events WHERE key BETWEEN ? AND ?", *_keys(rows[0][0]))
+        return 0 if last is None else last % _SPAN + 1
+
+    def record_run(self, run_id: str, name: str | None, loop: str, recording: Sequence[Event]) -> RunRecorder:
+        """Take up a run: new, or from the end of `recording`. Raises StoreConflict where the store has more of it."""
+        with self._lock:
+            have = self.position(run_id)
+            if have > len(recording):
+                raise StoreConflict(
+                    f"{self.path} has {have} events of the run {run_id}, the recording {len(recording)}: another process"
+                    " has gone on with it. Load it again."
+                )
+            self._write(
+                "INSERT OR IGNORE INTO runs (id, name, loop, created) VALUES (?, ?, ?, ?)",
+                run_id,
+                name,
+                loop,
+                time.time(),
+            )
+            ((number,),) = self._query("SELECT number FROM runs WHERE id = ?", run_id)
+            recorder = RunRecorder(self, number)
+            for event in recording[have:]:
+                recorder.record(event.seq, event.type, encode_event(event))
+            recorder.flush()
+            return recorder
+
+    def close(self) -> None:
+        """Close the file; runs that still write to it fail."""
+        with self._lock:
+            self._connection.close()
+
+    def name_snapshot(self, name: str, number: int, position: int) -> None:
+        """Keep a name for a position of a run; the newest of that name counts."""
+        self._write(
+            "INSERT INTO snapshots (name, run, position, created) VALUES (?, ?, ?, ?)",
+            name,
+            number,
+            position,
+            time.time(),
+        )
+
+    def append(self, rows: Sequence[tuple[int, bytes]]) -> None:
+        """Commit events. Raises StoreConflict where another process has written one of them first."""
+        with self._lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    self._connection.executemany("INSERT INTO events VALUES (?, ?)", rows)
+                except BaseException:
+                    self._connection.execute("ROLLBACK")
+                    raise
+                self._connection.execute("COMMIT")
+            except sqlite3.IntegrityError as error:
+                raise StoreConflict(
+                    f"Event {rows[0][0] % _SPAN} of this run is in {self.path} already: another process goes on with it."
+                ) from error
+            except sqlite3.Error as error:
+                raise StorageError(f"{self.path} could not be written: {error}") from error
+
+    def _reason(self, number: int) -> str | None:
+        first, last = _keys(number)
+        rows = self._query("SELECT body FROM events WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1", first, last)
+        event = decode_event(rows[0][0]) if rows else None
+        return event.reason if isinstance(event, RunEnd) else None
+
+    def _events(self, number: int, position: int) -> list[Event]:
+        first, _ = _keys(number)
+        rows = self._query(
+            "SELECT key, body FROM events WHERE key >= ? AND key < ? ORDER BY key", first, first + position
+        )
+        events = []
+        for expected, (key, body) in enumerate(rows):
+            if key - first != expected:
+                raise RecordingCorrupt(f"{self.path}: event {expected} of the run is missing.")
+            try:
+                events.append(decode_event(body))
+            except ValidationError as error:
+                raise RecordingCorrupt(f"{self.path}: event {expected} of the run is damaged: {error}") from error
+        return events
+
+    def _query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._lock:
+            try:
+                return self._connection.execute(sql, values).fetchall()
+            except sqlite3.Error as error:
+                raise StorageError(f"{self.path} could not be read: {error}") from error
+
+    def _write(self, sql: str, *values: object) -> None:
+        with self._lock:
+            try:
+                self._connection.execute(sql, values)
+            except sqlite3.Error as error:
+                raise StorageError(f"{self.path} could not be written: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path)!r})"
+
+
+class RunRecorder:
+    """Writes one run's events into a store: `record` gathers, `flush` commits what was gathered at once."""
+
+    def __init__(self, store: Store, number: int) -> None:
+        self._store = store
+        self._number = number
+        self._rows: list[tuple[int, bytes]] = []
+
+    def record(self, seq: int, type: str, line: bytes) -> None:
+        """Take an event; it is on disk after the next `flush`."""
+        self._rows.append((self._number * _SPAN + seq, line))
+
+    def flush(self) -> None:
+        """Commit what was gathered."""
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self._store.append(rows)
+
+    def name_snapshot(self, name: str, position: int) -> None:
+        """Keep a name for a position of this run."""
+        self._store.name_snapshot(name, self._number, position)
+
+
+def _keys(number: int) -> tuple[int, int]:
+    return number * _SPAN, (number + 1) * _SPAN - 1

@@ -1,0 +1,217 @@
+"""Tools from functions: the schema is the signature, the words are the docstring.
+
+`@tool` reads a function's parameters, their types and defaults into a pydantic model, and the descriptions from the
+docstring (Google, NumPy or reST style). The model's arguments are checked against it before the function is called,
+and an error names the argument, because it is the model that has to mend it.
+
+A parameter called `progress` is not the model's: the function gets a callback there and may tell how far it is. A sync
+function runs in a worker thread, so that it cannot hold up the run; the pool grows with the calls, because asyncio's
+own has six threads on two cores and a hundred calls would queue for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, NotRequired, get_type_hints, overload
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
+
+from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.tools import Invocation, Progress, Tool
+
+MAX_THREADS = 256
+"""Sync tools that run at once in this process; threads are made when they are needed and then kept."""
+
+_VALUE_SHOWN = 80
+
+
+class FunctionTool:
+    """A function as a tool; calling it calls the function. Made by `@tool`."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        approve: bool = False,
+        idempotent: bool = False,
+        timeout: float | None = None,
+        needs: Iterable[str] | str = (),
+        sequential: bool = False,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.name = name or function.__name__
+        words, parameter_words = _docstring(function)
+        self.description = description if description is not None else words
+        self.approve = approve
+        self.idempotent = idempotent
+        self.timeout = timeout
+        self.needs = (needs,) if isinstance(needs, str) else tuple(needs)
+        self.sequential = sequential
+        self._arguments, self._takes_progress = _arguments_of(function, self.name, parameter_words)
+        self._is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+        self.parameters = _schema(self._arguments)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as if it were no tool."""
+        return self.function(*args, **kwargs)
+
+    def bind(self, arguments: dict[str, Any]) -> Invocation:
+        """The call with these arguments, ready to run. Raises InvalidArguments that names each argument at fault."""
+        try:
+            values = self._arguments.validate_python(arguments)
+        except ValidationError as error:
+            raise InvalidArguments(_explain(self.name, error)) from error
+        return functools.partial(self._invoke, values)
+
+    def _invoke(self, values: dict[str, Any], progress: Progress) -> Awaitable[Any]:
+        if self._takes_progress:
+            values = {**values, "progress": progress}
+        if self._is_async:
+            called: Awaitable[Any] = self.function(**values)
+            return called
+        return _in_thread(functools.partial(self.function, **values))
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    approve: bool = False,
+    idempotent: bool = False,
+    timeout: float | None = None,
+    needs: Iterable[str] | str = (),
+    sequential: bool = False,
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+
+
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a tool from a function, sync or async.
+
+    approve: ask a person before each call. idempotent: it may run again when nobody knows whether it ran. timeout: in
+    seconds. needs: what it touches ("network", "write"), shown to the person and matched by policies. sequential: no
+    other call runs beside it. name, description: instead of the function's own.
+
+    Raises UsageError where the signature cannot be a schema.
+    """
+    if function is None:
+        return lambda function: FunctionTool(function, **options)
+    return FunctionTool(function, **options)
+
+
+def as_tools(tools: Iterable[Any] | Mapping[str, Any]) -> dict[str, Tool]:
+    """Tools, functions, or a mapping of names to either, by name; the last one of a name counts.
+
+    Raises UsageError for anything else.
+    """
+    named: dict[str, Tool] = {}
+    items = [(None, item) for item in tools] if not isinstance(tools, Mapping) else list(tools.items())
+    for name, item in items:
+        made = _as_tool(item, name)
+        named[made.name] = made
+    return named
+
+
+def _as_tool(item: Any, name: str | None) -> Tool:
+    if isinstance(item, Tool):
+        return item
+    if inspect.isroutine(item) or isinstance(item, functools.partial):
+        return FunctionTool(item, name=name)
+    raise UsageError(f"{item!r} is no tool: give a function, or one made by @agentnb.tool.")
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="agentnb-tool")
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    context = contextvars.copy_context()
+    result = await asyncio.get_running_loop().run_in_executor(_pool(), context.run, function)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """The docstring's words for the function, and for each parameter."""
+    text = inspect.getdoc(function)
+    if not text:
+        return "", {}
+    import docstring_parser  # needed when a tool is made, and not when agentnb is imported
+
+    parsed = docstring_parser.parse(text)
+    words = "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
+    return words, {p.arg_name: p.description for p in parsed.params if p.description}
+
+
+def _arguments_of(
+    function: Callable[..., Any], name: str, words: Mapping[str, str]
+) -> tuple[TypeAdapter[dict[str, Any]], bool]:
+    """What checks the arguments, and whether the function takes a progress callback.
+
+    A TypedDict, not a model: its keys may have any name a parameter has, and what was not given stays out.
+    """
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise UsageError(f"The tool {name} has an annotation that cannot be resolved: {error}.") from error
+    fields: dict[str, Any] = {}
+    takes_progress, extra = False, False
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            extra = True
+        elif parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise UsageError(f"The tool {name} takes {parameter}, which a model cannot give by name.")
+        elif parameter.name == "progress":
+            takes_progress = True
+        else:
+            fields[parameter.name] = _field(parameter, hints, words)
+    arguments = TypedDict("arguments", fields)  # type: ignore[misc]  # its keys are not known before
+    arguments.__pydantic_config__ = ConfigDict(extra="allow" if extra else "forbid")  # type: ignore[attr-defined]
+    try:
+        return TypeAdapter[dict[str, Any]](arguments), takes_progress
+    except Exception as error:  # pydantic raises several kinds for a type it has no schema for
+        raise UsageError(f"The tool {name} cannot be described by a JSON schema: {error}") from error
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], words: Mapping[str, str]) -> Any:
+    type_ = hints.get(parameter.name, Any)
+    described = words.get(parameter.name)
+    if parameter.default is inspect.Parameter.empty:
+        return Annotated[type_, Field(description=described)]
+    default = {"default": to_jsonable_python(parameter.default, serialize_unknown=True)}
+    return NotRequired[Annotated[type_, Field(description=described, json_schema_extra=default)]]
+
+
+def _schema(arguments: TypeAdapter[dict[str, Any]]) -> dict[str, Any]:
+    schema = arguments.json_schema()
+    schema.pop("title", None)
+    for described in schema.get("properties", {}).values():
+        described.pop("title", None)
+    schema.setdefault("properties", {})
+    return schema
+
+
+def _explain(name: str, error: ValidationError) -> str:
+    faults = []
+    for fault in error.errors(include_url=False):
+        where = ".".join(str(part) for part in fault["loc"]) or "arguments"
+        given = "" if fault["type"] == "missing" else f" (got {repr(fault['input'])[:_VALUE_SHOWN]})"
+        faults.append(f"{where}: {fault['msg']}{given}")
+    return f"Invalid arguments for {name}: {'; '.join(faults)}."
