@@ -8,6 +8,8 @@ run          # as the last line of a cell: the panel
 await run    # the output
 """
 
+from typing import Any
+
 from agentnb.core.errors import (
     AgentnbError,
     AlreadyDecided,
@@ -20,7 +22,9 @@ from agentnb.core.errors import (
 )
 from agentnb.loops.base import Loop, use_driver
 from agentnb.loops.session_loop import SessionLoop
+from agentnb.notebook.kernel import in_kernel
 from agentnb.run import Run, Snapshot, restore
+from agentnb.run.host import use_presenter
 from agentnb.store import Store
 from agentnb.tools import tool
 
@@ -40,8 +44,36 @@ __all__ = [
     "Store",
     "ToolError",
     "UsageError",
+    "load_ipython_extension",
     "restore",
     "tool",
 ]
 
 use_driver(Run)
+
+
+def _widgets() -> Any:
+    import agentnb.widgets
+
+    return agentnb.widgets
+
+
+use_presenter(_widgets)
+if in_kernel():
+    from agentnb.notebook import install
+
+    install()
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext agentnb`: add the magics."""
+    from agentnb.notebook import load_magics
+
+    load_magics(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """`%unload_ext agentnb`: take them out again."""
+    from agentnb.notebook import unload_magics
+
+    unload_magics(ipython)

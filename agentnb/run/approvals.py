@@ -24,9 +24,9 @@ from agentnb.run.portable import portable
 class Pending:
     """A call that waits for a person.
 
-    `schema` is the JSON schema of the tool's arguments, `reason` why it is asked, `deadline` when silence becomes no (epoch
-    seconds), `unknown` whether the call was started by a process that is gone: then `approve` runs it again, `answer` says
-    what it gave, `reject` fails it.
+    `schema` is the JSON schema of the tool's arguments, `reason` why it is asked, `deadline` when silence becomes no
+    (epoch seconds), `unknown` whether the call was started by a process that is gone: then `approve` runs it again,
+    `answer` says what it gave, `reject` fails it.
     """
 
     id: str

@@ -47,13 +47,13 @@ class Asking:
             chunks = aiter(stream)
             while True:
                 chunk = await self._waiting.wait(anext(chunks, _END))
-                if chunk is _END or state.model != "asked":
+                if chunk is _END or not self._is_wanted():
                     break
                 delta = reply.feed(chunk, int((time.monotonic() - started) * 1000))
                 if delta is not None:
                     self._tell(delta)
                     yield
-                    if state.model != "asked":  # cancelled by whoever was just told
+                    if not self._is_wanted():  # whoever was just told may have cancelled
                         break
             self._end(reply)
         except Interrupted:
@@ -64,6 +64,9 @@ class Asking:
         finally:
             if hasattr(stream, "aclose"):
                 await stream.aclose()
+
+    def _is_wanted(self) -> bool:
+        return self._journal.state.model == "asked"
 
     def interrupt(self) -> None:
         """Break off the wait for the next chunk. Call it in the event loop that asks."""
@@ -96,7 +99,7 @@ class Asking:
     def _post(self, fact: Event) -> None:
         """Make it a fact, unless nobody wants the answer any more."""
         with self._journal.lock:
-            if self._journal.state.model == "asked":
+            if self._is_wanted():
                 self._journal.append(fact)
 
     def _is_sequential(self, name: str) -> bool:

@@ -19,6 +19,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -142,21 +143,26 @@ class Driver:
                     return
                 await self._wait()
             elif gate.is_open(state):
-                wants = self._design.wanted(state)
-                self._cancel_unwanted(wants)
-                for _ in self._start(wants, pace):
+                async for _ in self._move_on(pace):
                     yield
-                if self._alone is MODEL:
-                    async for _ in self._asking.ask():
-                        yield
-                elif self._alone is not None:
-                    await self._perform_here(self._alone)
-                elif not self._news:
-                    await self._go_on(wants)
             yield
             if time.monotonic() > breath:  # a model and tools that never wait must not keep everybody else waiting
                 await asyncio.sleep(0)
                 breath = time.monotonic() + BREATH
+
+    async def _move_on(self, pace: Pace) -> AsyncIterator[None]:
+        """Start what can be started; where nothing can, wait or decide."""
+        wants = self._design.wanted(self._state)
+        self._cancel_unwanted(wants)
+        for _ in self._start(wants, pace):
+            yield
+        if self._alone is MODEL:
+            async for _ in self._asking.ask():
+                yield
+        elif self._alone is not None:
+            await self._perform_here(self._alone)
+        elif not self._news:
+            await self._go_on(wants)
 
     async def _go_on(self, wants: Sequence[Effect]) -> None:
         """Nothing can be started: wait for what is in flight, or let the design say what comes next."""
@@ -173,10 +179,8 @@ class Driver:
         self._alone = None
         call = self._state.open.get(effect.id)
         if call is not None:
-            try:
+            with suppress(Interrupted):  # whoever breaks it off has given the call its result
                 await self._performing.wait(self._calling.perform(call))
-            except Interrupted:
-                pass  # whoever broke it off has given the call its result
 
     def _advance(self) -> None:
         fact = self._design.advance(self._state)

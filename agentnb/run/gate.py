@@ -42,7 +42,7 @@ class Permit:
 class Gate:
     """What holds a run back, and the limits that end it."""
 
-    def __init__(self, breakpoints: Sequence[Breakpoint | str], limits: Mapping[str, float] | None) -> None:
+    def __init__(self, breakpoints: Sequence[Breakpoint | str], limits: Mapping[str, Any] | None) -> None:
         self.breakpoints = [_breakpoint(b) for b in breakpoints]
         self.limits = _check_limits(limits or {})
         self.pausing: str | None = None
@@ -87,10 +87,10 @@ class Gate:
         if not self.limits:
             return None
         tokens = state.usage.get("input_tokens", 0) + state.usage.get("output_tokens", 0)
-        used = {
+        used: dict[str, float] = {
             "turns": state.turn if starting == "model" else -1,
             "calls": state.calls_started if starting == "call" else -1,
-            "seconds": time.time() - state.started if state.started is not None else 0,
+            "seconds": time.time() - (state.started or time.time()),
             "tokens": tokens,
             "cost": state.usage.get("cost", 0),
         }
@@ -110,7 +110,7 @@ def _ends_turn(event: Event, state: State) -> bool:
     return call is not None and not call.hidden
 
 
-def _check_limits(limits: Mapping[str, float]) -> dict[str, float]:
+def _check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
     for name, limit in limits.items():
         if name not in LIMITS:
             raise UsageError(f"limits= knows {', '.join(sorted(LIMITS))}, not {name!r}.")

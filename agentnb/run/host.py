@@ -14,8 +14,10 @@ import asyncio
 import concurrent.futures
 import contextvars
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
+
+from agentnb.core.errors import UsageError
 
 T = TypeVar("T")
 
@@ -26,7 +28,7 @@ class Environment(Protocol):
     hosted: bool
 
     def wait(self, future: concurrent.futures.Future[Any], timeout: float | None = None) -> None:
-        """Block until the future is done or the time is up; raises nothing of the future's own."""
+        """Block until the future is done. Raises TimeoutError when the time is up, nothing of the future's own."""
 
     async def wait_async(self, future: concurrent.futures.Future[Any]) -> None:
         """Await until the future is done; raises nothing of the future's own."""
@@ -38,9 +40,12 @@ class PlainPython:
     hosted = False
 
     def wait(self, future: concurrent.futures.Future[Any], timeout: float | None = None) -> None:
-        concurrent.futures.wait([future], timeout)
+        """Block until the future is done. Raises TimeoutError when the time is up."""
+        if not concurrent.futures.wait([future], timeout).done:
+            raise TimeoutError
 
     async def wait_async(self, future: concurrent.futures.Future[Any]) -> None:
+        """Await until the future is done, in any event loop."""
         done = asyncio.get_running_loop().create_future()
         loop = asyncio.get_running_loop()
 
@@ -65,7 +70,8 @@ class Host:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                # The context carries IPython's parent header: output made over there belongs to the cell that started it.
+                # The context carries IPython's parent header: output made over there belongs to the cell that started
+                # it.
                 context = contextvars.copy_context()
                 thread = threading.Thread(
                     target=context.run, args=(self._serve, self._loop), name="agentnb", daemon=True
@@ -85,6 +91,29 @@ class Host:
 
 host = Host()
 environment: Environment = PlainPython()
+
+
+class Presenter(Protocol):
+    """What shows a run to a person; `agentnb.widgets` is one."""
+
+    def panel(self, run: Any) -> Any:
+        """The run's panel, as a widget."""
+
+    def present(self, run: Any) -> None:
+        """Show the run where the caller's output goes."""
+
+
+def _no_presenter() -> Presenter:
+    raise UsageError("Nothing here can show a run; `import agentnb` brings what can.")
+
+
+presenter: Callable[[], Presenter] = _no_presenter
+
+
+def use_presenter(find: Callable[[], Presenter]) -> None:
+    """Show runs with what `find` gives; it is asked when a run is first shown, so that it may import what it needs."""
+    global presenter
+    presenter = find
 
 
 def use_environment(new: Environment) -> None:

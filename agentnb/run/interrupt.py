@@ -1,9 +1,9 @@
 """Breaking off one await, and nothing else.
 
-The driver performs an effect that is alone in flight inside its own task: making a task for it would cost as much as the
-rest of an iteration. Cancelling that task would cancel the driver, and whoever awaits it. `Interruptible` instead cancels
-the one future that the effect is suspended on, which is what cancelling a task of its own would do: the effect sees a
-CancelledError at its await and runs its `finally`.
+The driver performs an effect that is alone in flight inside its own task: making a task for it would cost as much as
+the rest of an iteration. Cancelling that task would cancel the driver, and whoever awaits it. `Interruptible` instead
+cancels the one future that the effect is suspended on, which is what cancelling a task of its own would do: the effect
+sees a CancelledError at its await and runs its `finally`.
 """
 
 from __future__ import annotations

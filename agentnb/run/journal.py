@@ -28,19 +28,24 @@ Watcher = Callable[[Event | Delta], object]
 class Recorder(Protocol):
     """Where a journal is kept. `record` may hold lines back until `flush`, which returns once they are on disk."""
 
-    def record(self, seq: int, type: str, line: bytes) -> None: ...
+    def record(self, seq: int, line: bytes) -> None:
+        """Take an event, as one line of JSON."""
 
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        """Return once every event taken so far is on disk."""
 
-    def name_snapshot(self, name: str, position: int) -> None: ...
+    def name_snapshot(self, name: str, position: int) -> None:
+        """Keep a name for a position."""
 
 
 class RunStore(Protocol):
     """Where recordings are kept; `agentnb.Store` is one."""
 
-    def record_run(self, run_id: str, name: str | None, loop: str, recording: Sequence[Event]) -> Recorder: ...
+    def record_run(self, run_id: str, name: str | None, loop: str, recording: Sequence[Event]) -> Recorder:
+        """Take up a run: new, or from the end of `recording`."""
 
-    def position(self, run_id: str) -> int: ...
+    def position(self, run_id: str) -> int:
+        """How many events of the run it has."""
 
 
 class Journal:
@@ -71,7 +76,7 @@ class Journal:
             evolve(self.state, event)
             self.events.append(event)
             if self.recorder is not None:
-                self.recorder.record(event.seq, event.type, line)
+                self.recorder.record(event.seq, line)
             self.observe(event, self.state)
             self.tell(event)
         return event
@@ -97,7 +102,7 @@ class Journal:
                 logger.exception("A watcher of run %s failed on %s", self.run_id, news.type)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Tell `watcher` of everything from now on, in order, from whichever thread it happens in; gives what ends it."""
+        """Tell `watcher` of everything from now on, in order, from the thread it happens in; gives what ends it."""
         with self.lock:
             self._watchers = (*self._watchers, watcher)
 

@@ -6,8 +6,8 @@ wins, and no match means ask. A rule may have a `reason`, and one that asks a `d
 answer is no. Without a policy only tools declared with `approve=True` ask.
 
 The callable gets the call (`id`, `name`, `arguments`, `tool`) and returns True, False, None (ask), a word
-(`"approve"`, `"reject"`, `"ask"`), a mapping like a rule, or a mapping with `arguments` to run it with others. It may be
-async. A policy that fails has not said yes: the person is asked, and told how it failed.
+(`"approve"`, `"reject"`, `"ask"`), a mapping like a rule, or a mapping with `arguments` to run it with others. It may
+be async. A policy that fails has not said yes: the person is asked, and told how it failed.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def restore(
     model that was being asked is asked again. A cancelled run goes on from before it was cancelled.
 
     Raises RecordingMismatch where the recording is of another kind of loop, and warns where the loop is configured
-    differently. With `store`, the run goes on under its own id where the store has nothing newer of it, and otherwise as
-    a new run.
+    differently. With `store`, the run goes on under its own id where the store has nothing newer of it, and otherwise
+    as a new run.
     """
     if isinstance(snapshot, (str, Path)):
         snapshot = Snapshot.load(snapshot)

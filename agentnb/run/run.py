@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import time
 import uuid
+import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
@@ -71,6 +72,7 @@ class Run(Decisions):
         self._playing = False
         self._reported = len(recording)
         self._released: list[Callable[[], None]] = []
+        _remember(self)
         self._task: object = None  # keeps a background task alive: asyncio itself holds only a weak reference
 
     def _open_store(self, store: RunStore | None, recording: Sequence[Event]) -> Recorder | None:
@@ -166,13 +168,12 @@ class Run(Decisions):
                 self._play_on_host()
             self._refuse_to_block_own_loop()
             try:
-                left = until - time.monotonic() if until is not None else None
-                hosting.environment.wait(released, left)
+                hosting.environment.wait(released, max(0.0, until - time.monotonic()) if until is not None else None)
+            except TimeoutError:
+                raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.") from None
             except KeyboardInterrupt:
                 self.cancel("interrupted")
                 raise
-            if not released.done():
-                raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
         return self._outcome()
 
     def play(self) -> None:
@@ -235,7 +236,7 @@ class Run(Decisions):
     # -- talking to it ---------------------------------------------------------------------------------------------
 
     def steer(self, text: str | Message | Mapping[str, Any]) -> None:
-        """Redirect the run: the message is heard as soon as the loop allows. Raises UsageError where the run is over."""
+        """Redirect the run: the message is heard as soon as the loop allows. Raises UsageError when it is over."""
         self.queue("steering", text)
 
     def follow_up(self, text: str | Message | Mapping[str, Any]) -> None:
@@ -361,32 +362,33 @@ class Run(Decisions):
         if unit not in UNITS:
             raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
         with self._journal.lock:
-            if self.state.failure is not None:
-                self._journal.append(RunResumed.make())
             if self._gate.permit is not None:
                 raise UsageError("A step is under way already.")
-            if done := self._take_step(unit):
+            if self.state.failure is not None:
+                self._journal.append(RunResumed.make())
+            if (done := self._take_step(unit)) or self.state.over:
                 return done
-            if self.state.over:
-                return []
             permit = self._gate.permit = Permit(unit)
             mine = self._claim("step")
-            if not mine and self._gate.pausing is None and not self.state.paused:
-                self._gate.pausing = "step"
+            if not mine and not self.state.paused:  # it is playing: let it go on to the boundary, and no further
+                self._gate.pausing = self._gate.pausing or "step"
         if mine:
-            try:
-                async for _ in self._driver.pump("step"):
-                    pass
-            except RunFailed:
-                if self.state.failure is None:
-                    raise
-            finally:
-                self._gate.permit = None
-                self._release()
+            await self._drive_step()
         else:
             self._driver.nudge()
             await asyncio.wrap_future(permit.done)
-        return self._take_step(unit, whatever=True) or []
+        return self._take_step(unit, whatever=True)
+
+    async def _drive_step(self) -> None:
+        try:
+            async for _ in self._driver.pump("step"):
+                pass
+        except RunFailed:
+            if self.state.failure is None:  # the model's failure is an event of this step; ours is raised
+                raise
+        finally:
+            self._gate.permit = None
+            self._release()
 
     def _take_step(self, unit: Unit, *, whatever: bool = False) -> list[Event]:
         """The events since the last step, up to the end of the next unit; all of them for `whatever`."""
@@ -503,9 +505,29 @@ class Run(Decisions):
             raise RunFailed(said) from self._driver.crash
         return state.output
 
+    def panel(self) -> Any:
+        """The run's panel, as a widget."""
+        return hosting.presenter().panel(self)
+
+    def _ipython_display_(self) -> None:
+        hosting.presenter().present(self)
+
     def __repr__(self) -> str:
         where = self.stop_reason or ("paused" if self.state.paused else self.phase)
         return f"<Run {self.name or self.id} of {self.loop.name}: {where}, {len(self._journal.events)} events>"
+
+
+_latest: weakref.ref[Run] | None = None
+
+
+def _remember(run: Run) -> None:
+    global _latest
+    _latest = weakref.ref(run)
+
+
+def latest_run() -> Run | None:
+    """The run that was started or restored last in this process, as long as somebody holds on to it."""
+    return _latest() if _latest is not None else None
 
 
 async def _next(news: AsyncIterator[Event | Delta]) -> Event | Delta | None:

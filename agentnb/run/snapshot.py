@@ -1,8 +1,8 @@
 """Snapshots: a position in a journal, made portable (DESIGN 1).
 
 A snapshot holds the journal up to a position, the kind and the configuration of the loop that made it, and the state it
-folds to, as JSON text with one event a line. A chain of hashes runs through the lines and a digest closes the text, so a
-file that was changed in one place is refused, with the line at fault. Nothing in it is ever unpickled, evaluated or
+folds to, as JSON text with one event a line. A chain of hashes runs through the lines and a digest closes the text, so
+a file that was changed in one place is refused, with the line at fault. Nothing in it is ever unpickled, evaluated or
 imported by name.
 """
 
@@ -138,7 +138,8 @@ def _read(text: str, where: str) -> Snapshot:
         raise RecordingCorrupt(f"{where} is not a snapshot{line}: {error}") from error
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise VersionMismatch(
-            f"{where} is a snapshot of version {version}; this agentnb reads up to {SCHEMA_VERSION}. Update agentnb-toolkit."
+            f"{where} is a snapshot of version {version}; this agentnb reads up to {SCHEMA_VERSION}."
+            " Update agentnb-toolkit."
         )
     if not intact:
         raise RecordingCorrupt(f"{where} was changed after it was written{_line_at_fault(text, entries)}.")

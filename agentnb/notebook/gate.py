@@ -1,0 +1,244 @@
+"""The comm gate: clicks reach agentnb's own widgets while a cell runs.
+
+A kernel takes one message after the other from its shell channel, so a click on a button lies in the queue behind the
+very cell that waits for it. The newer kernels know exceptions to this (subshells, comm messages dispatched beside an
+awaiting cell), but which of them applies depends on the kernel's version, on the front end and on which thread wrote
+to the widget last.
+
+The gate therefore stands at the one place that every shell message comes through: the receive callback of the
+kernel's shell stream. It looks at each message, takes those that are addressed to a registered comm, and hands every
+other one to the kernel's own callback, untouched and in order. When this can happen is the `Mechanism`'s matter.
+
+The page's request for all widgets is taken too: a page that is loaded again in the middle of a wait would otherwise
+show no button to end the wait with.
+
+The callback stands as long as any comm is registered, so waits need no counting: any number of them, nested or on
+several threads, share it.
+
+Stop: a wait wakes every `TICK` seconds. asyncio does not wake for a signal by itself, so a bare `await` would notice
+Stop only when something else turned the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context, copy_context
+from functools import cache, partial
+from queue import SimpleQueue
+from typing import Any
+
+from agentnb.notebook.delivery import Delivery
+from agentnb.notebook.kernel import current_kernel
+from agentnb.notebook.mechanism import Mechanism, probe
+
+TICK = 0.1  # seconds between two looks for Stop
+POLL = 0.02  # seconds that a main thread lies in zmq_poll before it looks whether its future is done
+CONTROL_TARGET = "jupyter.widget.control"  # the comm over which a page asks for the state of all widgets
+
+logger = logging.getLogger(__name__)
+
+_Handling = Callable[[], None]
+
+
+class CommGate:
+    """Lets messages for registered comms pass a running cell; one per kernel, see `comm_gate`.
+
+    `kernel` is an ipykernel kernel or None. Every method may be called from any thread. What handles the messages must
+    not block, and in particular not wait for another message.
+    """
+
+    def __init__(self, kernel: Any | None) -> None:
+        self._kernel: Any = kernel
+        self._mechanism, self._reason = probe(kernel)
+        self._registered: dict[str, Context] = {}
+        self._lock = threading.Lock()
+        self._kernel_callback: Callable[[list[Any]], Any] | None = None
+        self._inbox: SimpleQueue[_Handling] | None = None  # THREAD: what its thread works off
+        self._backlog: deque[_Handling] = deque()  # MAIN: what came while the stream was being flushed
+        self._flushing = False
+        self._delivery = Delivery(kernel)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The mechanism in force."""
+        return self._mechanism
+
+    def describe(self) -> str:
+        """Say in one sentence when clicks are handled here and, where it is not at once, why."""
+        reason = f" ({self._reason})" if self._reason else ""
+        return self._mechanism.description + reason
+
+    def register(self, comm_id: str) -> None:
+        """Let this comm's messages pass. What their handlers print goes to the cell that registered the comm."""
+        with self._lock:
+            self._registered[comm_id] = copy_context()
+        self._settle_soon()
+
+    def unregister(self, comm_id: str) -> None:
+        """Let this comm's messages wait like all others again; an unknown id is ignored, as for a second close."""
+        with self._lock:
+            self._registered.pop(comm_id, None)
+        self._settle_soon()
+
+    def wait(self, future: concurrent.futures.Future[Any], timeout: float | None = None) -> None:
+        """Block until the future is done, whatever its outcome; our comm messages are handled meanwhile.
+
+        `timeout` in seconds, None for ever; TimeoutError when it is over, KeyboardInterrupt on Stop. The future goes on
+        in both cases.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while not future.done():
+                left = TICK if deadline is None else min(TICK, deadline - time.monotonic())
+                if left <= 0:
+                    raise TimeoutError(f"not done after {timeout} s")
+                if self._reads_stream():
+                    self._read_stream(min(POLL, left))
+                else:
+                    concurrent.futures.wait((future,), left)
+        finally:
+            if self._reads_stream():
+                # zmq_poll takes the edge from the socket's descriptor, after which the loop would not notice a message
+                # that came between the last poll and Stop; flushing re-arms it.
+                self._read_stream(0)
+
+    async def wait_async(self, future: concurrent.futures.Future[Any]) -> None:
+        """Await until the future is done, whatever its outcome.
+
+        CancelledError on Stop and on any other cancellation; the future itself is never cancelled.
+        """
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def wake(_: object) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+                loop.call_soon_threadsafe(done.set)
+
+        future.add_done_callback(wake)
+        while not done.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK):
+                    await done.wait()
+
+    # -- the stream's callback ----------------------------------------------------------------------------------------
+
+    def _settle_soon(self) -> None:
+        """Install or remove the callback, on the thread that owns the stream."""
+        if self._mechanism is Mechanism.NATIVE:
+            return
+        if self._mechanism is Mechanism.THREAD:
+            self._kernel.shell_channel_thread.io_loop.add_callback(self._settle)
+        elif threading.current_thread() is threading.main_thread():
+            self._settle()
+        else:
+            self._kernel.io_loop.add_callback(self._settle)
+
+    def _settle(self) -> None:
+        stream = self._kernel.shell_stream
+        with self._lock:
+            wanted = bool(self._registered)
+        if wanted and self._kernel_callback is None:
+            self._kernel_callback = stream._recv_callback
+            stream.on_recv(self._receive, copy=False)
+        elif not wanted and self._kernel_callback is not None and stream._recv_callback == self._receive:
+            # Where somebody has put a callback over ours, ours stays below it and passes everything on.
+            stream.on_recv(self._kernel_callback, copy=False)
+            self._kernel_callback = None
+
+    def _receive(self, frames: list[Any]) -> Any:
+        try:
+            handling = self._handling(frames)
+        except Exception:
+            # Unsigned, malformed or of another protocol: the kernel has its own words for that.
+            logger.debug("left to the kernel: a message that cannot be read", exc_info=True)
+            handling = None
+        if handling is None:
+            assert self._kernel_callback is not None
+            return self._kernel_callback(frames)
+        if self._mechanism is Mechanism.THREAD:
+            self._thread_inbox().put(handling)
+        else:
+            self._backlog.append(handling)
+            if not self._flushing:
+                self._work_off_backlog()
+        return None
+
+    def _handling(self, frames: list[Any]) -> _Handling | None:
+        """Prepare the handling of a message of ours; None for any other."""
+        session = self._kernel.session
+        _, parts = session.feed_identities(frames, copy=False)
+        peeked = session.deserialize(parts, content=False, copy=False)
+        kind = peeked["header"]["msg_type"]
+        if kind not in ("comm_open", "comm_msg", "comm_close"):
+            return None
+        context = self._context(kind, session.unpack(peeked["content"]))
+        if context is None:
+            return None
+        message = session.deserialize(parts, content=True, copy=False)  # a session allows this once for each message
+        # In a copy, because what one handler sets there is no business of the next one's.
+        return partial(context.copy().run, self._delivery.handle, message)
+
+    def _context(self, kind: str, content: dict[str, Any]) -> Context | None:
+        """Look up the context of a comm of ours, and keep the books on the comms that the page opens and closes."""
+        with self._lock:
+            if kind == "comm_open" and content.get("target_name") == CONTROL_TARGET:
+                # Any registering cell's context will do: all that ipykernel 7.0 needs in it is a parent message.
+                self._registered[content["comm_id"]] = next(iter(self._registered.values()), copy_context())
+            if kind == "comm_close":
+                return self._registered.pop(content["comm_id"], None)
+            return self._registered.get(content["comm_id"])
+
+    def _thread_inbox(self) -> SimpleQueue[_Handling]:
+        if self._inbox is None:  # only the shell channel's thread comes here
+            self._inbox = SimpleQueue()
+            threading.Thread(target=_work, args=(self._inbox,), name="agentnb clicks", daemon=True).start()
+        return self._inbox
+
+    # -- reading the stream in a blocked cell -------------------------------------------------------------------------
+
+    def _reads_stream(self) -> bool:
+        return self._mechanism is Mechanism.MAIN and threading.current_thread() is threading.main_thread()
+
+    def _read_stream(self, seconds: float) -> None:
+        """Wait at most that long for messages, then take in all that are there."""
+        import zmq  # a kernel has it loaded; nothing else needs it
+
+        stream = self._kernel.shell_stream
+        # Ours are handled after the flush, where Stop finds every message either handled or still in the backlog.
+        self._flushing = True
+        try:
+            self._settle()
+            stream.socket.poll(round(seconds * 1000), zmq.POLLIN)
+            stream.flush(zmq.POLLIN)
+        except Exception as error:
+            self._mechanism, self._reason = Mechanism.NATIVE, f"reading the shell channel failed: {error!r}"
+            logger.warning("agentnb cannot take clicks while a cell blocks: %s", self._reason, exc_info=True)
+        finally:
+            self._flushing = False
+        self._work_off_backlog()
+
+    def _work_off_backlog(self) -> None:
+        while self._backlog:
+            self._backlog.popleft()()
+
+
+def _work(inbox: SimpleQueue[_Handling]) -> None:
+    while True:
+        inbox.get()()
+
+
+def comm_gate() -> CommGate:
+    """Give the gate of the kernel we are in; off a kernel one that only waits."""
+    return _gate_of(current_kernel())
+
+
+@cache
+def _gate_of(kernel: Any | None) -> CommGate:
+    return CommGate(kernel)
