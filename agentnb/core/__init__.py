@@ -1,1 +1,1 @@
-"""The core: events, the state they fold to, what a state wants, and what a loop design is. Standard library and pydantic."""
+"""The core: events, the state they fold to, what a state wants, and what a loop design is."""

@@ -173,7 +173,7 @@ class CallProposed(Event):
 
 
 class ApprovalRequest(Event):
-    """A person is asked about a call, with exactly these arguments; no answer by `deadline` (epoch seconds) means no."""
+    """A person is asked about a call, with exactly these arguments; silence until `deadline` (epoch seconds) is no."""
 
     type: Literal["approval_request"] = "approval_request"
     call_id: str
@@ -251,6 +251,7 @@ class RunEnd(Event):
 
     @property
     def terminal(self) -> bool:
+        """True where it is the outermost loop's."""
         return self.path == ""
 
 

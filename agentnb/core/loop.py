@@ -49,7 +49,7 @@ class Design(ABC):
     """Makes what the model is sent from the history, where the plain history will not do. May be async."""
 
     before_call: Callable[[CallState, State], Any] | None = None
-    """Asked before each of the model's calls; a text it returns blocks the call and tells the model why. May be async."""
+    """Asked before each of the model's calls; a text it returns blocks the call, and says why. May be async."""
 
     after_call: Callable[[CallState, CallEnd, State], Any] | None = None
     """Asked after each of the model's calls; a mapping it returns replaces fields of the result. May be async."""
@@ -107,6 +107,7 @@ def phase_opened(design: Design, current: str | None, event: Event) -> str | Non
     if current is None or phase not in design.phases.get(current, ()):
         allowed = ", ".join(design.phases.get(current or "", ())) or "nothing"
         raise IllegalTransition(
-            f"{design.kind()} cannot go from {current!r} to {phase!r} ({event.type}); from {current!r} it can go to {allowed}."
+            f"{design.kind()} cannot go from {current!r} to {phase!r} ({event.type}); "
+            f"from {current!r} it can go to {allowed}."
         )
     return phase

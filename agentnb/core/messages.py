@@ -48,7 +48,7 @@ class _Readable(Record):
 
     def get(self, key: str, default: Any = None) -> Any:
         """The field's value, or `default` where there is none."""
-        return self[key] if key in self else default
+        return self[key] if key in self.plain else default
 
     def keys(self) -> KeysView[str]:
         """The names of the fields this record has."""

@@ -47,10 +47,10 @@ class State:
     """Where one loop stands. Plain data; read it, and leave the changing to `evolve`.
 
     `model` is `asked` while an answer is wanted. `calls` are those of the current turn in the order they were made,
-    `open` those of them without a result. `queues` hold what the user has said and nobody has heard yet, `heard` where the messages since the last request to
-    the model came from. `values` is
-    the loop's own state. `usage` adds up tokens and cost. `unsaid`: the turn has results that are not in `messages` yet.
-    `position` counts the events folded so far.
+    `open` those of them without a result. `queues` hold what the user has said and nobody has heard yet, `heard` where
+    the messages since the last request to the model came from. `values` is
+    the loop's own state. `usage` adds up tokens and cost. `unsaid`: the turn has results that are not in `messages`
+    yet. `position` counts the events folded so far.
     """
 
     run_id: str = ""

@@ -15,9 +15,9 @@ Invocation = Callable[[Progress], Awaitable[Any]]
 class Tool(Protocol):
     """Something a model can call.
 
-    `parameters` is the JSON schema of its arguments. `approve`: a person is asked before each call. `idempotent`: it may
-    run again when nobody knows whether it ran. `timeout` in seconds. `needs`: what it touches, in words a policy and a
-    person can judge by. `sequential`: no other call runs beside it.
+    `parameters` is the JSON schema of its arguments. `approve`: a person is asked before each call. `idempotent`: it
+    may run again when nobody knows whether it ran. `timeout` in seconds. `needs`: what it touches, in words a policy
+    and a person can judge by. `sequential`: no other call runs beside it.
     """
 
     name: str

@@ -10,16 +10,16 @@ Written top to bottom it would read:
 
 As a decision it is `advance`: take what has been said, ask the model while there is something to answer, then take a
 follow-up, then end. Steering is heard at the start and after every turn. What happens to a batch of calls when the user
-steers in the middle of it is `steering_mode`: `after_batch` runs it to its end, `skip_pending` passes over the calls that
-have not started, `discard` also replaces the results there are. In every mode each call has exactly one result, in the
-order the model made the calls, before the next message (3g.1).
+steers in the middle of it is `steering_mode`: `after_batch` runs it to its end, `skip_pending` passes over the calls
+that have not started, `discard` also replaces the results there are. In every mode each call has exactly one result, in
+the order the model made the calls, before the next message (3g.1).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import (
@@ -55,20 +55,21 @@ class SessionLoop(Loop):
     drain: what steering does to a batch of calls, and whether queued messages are heard one at a time or all at once.
     tool_execution: `parallel` or `sequential`. before_tool_call, after_tool_call: hooks around every call; they get a
     `ToolCallContext` and return None or a dict (`block, reason`; `content, details, is_error`). transform_context,
-    convert_to_llm: make what the model is sent from the messages. should_stop_after_turn: asked after every turn with the
-    messages. Hooks may be async. max_turns: requests to the model at most. messages: the conversation to go on from.
+    convert_to_llm: make what the model is sent from the messages. should_stop_after_turn: asked after every turn with
+    the messages. Hooks may be async. max_turns: requests to the model at most. messages: the conversation to go on
+    from.
 
     Raises UsageError for a mode it does not know.
     """
 
-    phases = {
+    phases: ClassVar[Mapping[str, Sequence[str]]] = {
         "idle": ["listening", "done"],
         "listening": ["thinking", "done"],
         "thinking": ["acting", "listening", "done"],
         "acting": ["thinking", "listening", "done"],
         "done": [],
     }
-    opened_by = {
+    opened_by: ClassVar[Mapping[str, str]] = {
         "message": "listening",
         "model_start": "thinking",
         "call_start": "acting",
@@ -150,6 +151,7 @@ class SessionLoop(Loop):
         return [effect for effect in wants if effect is MODEL or effect.id in kept]
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
+        """One call at a time, and results that may still be replaced, where the modes say so."""
         fields: dict[str, Any] = {}
         if self.tool_execution == "sequential":
             fields["sequential"] = True
@@ -196,9 +198,11 @@ class SessionLoop(Loop):
     # -- the session -----------------------------------------------------------------------------------------------
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
+        """The run's first fact, with what is queued already."""
         return super().begin(input, history).model_copy(update={"queued": self.queue.waiting()})
 
     def config(self) -> dict[str, Any]:
+        """The modes and limits of this session."""
         names = ("steering_mode", "drain", "tool_execution", "max_turns", "system_prompt")
         return {**super().config(), **{name: getattr(self, name) for name in names}}
 

@@ -1,8 +1,9 @@
 """The store: every run's journal in one SQLite file.
 
-Rows are only ever added. An event's row is keyed by its run's number and its `seq`, so two processes that go on with the
-same run cannot both write the same position: the second is told so (`StoreConflict`), and the file stays whole. WAL with
-`synchronous=NORMAL`: a commit survives the death of the process; a power cut may lose the last of them, never more.
+Rows are only ever added. An event's row is keyed by its run's number and its `seq`, so two processes that go on with
+the same run cannot both write the same position: the second is told so (`StoreConflict`), and the file stays whole. WAL
+with `synchronous=NORMAL`: a commit survives the death of the process; a power cut may lose the last of them, never
+more.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ CREATE TABLE IF NOT EXISTS runs (
 );
 CREATE TABLE IF NOT EXISTS events (key INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS snapshots (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL, run INTEGER NOT NULL, position INTEGER NOT NULL, created REAL NOT NULL
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, run INTEGER NOT NULL, position INTEGER NOT NULL, created REAL NOT
+    NULL
 );
 CREATE INDEX IF NOT EXISTS snapshots_by_name ON snapshots (name);
 """
@@ -120,8 +122,8 @@ class Store:
             have = self.position(run_id)
             if have > len(recording):
                 raise StoreConflict(
-                    f"{self.path} has {have} events of the run {run_id}, the recording {len(recording)}: another process"
-                    " has gone on with it. Load it again."
+                    f"{self.path} has {have} events of the run {run_id}, the recording {len(recording)}:"
+                    " another process has gone on with it. Load it again."
                 )
             self._write(
                 "INSERT OR IGNORE INTO runs (id, name, loop, created) VALUES (?, ?, ?, ?)",
@@ -133,7 +135,7 @@ class Store:
             ((number,),) = self._query("SELECT number FROM runs WHERE id = ?", run_id)
             recorder = RunRecorder(self, number)
             for event in recording[have:]:
-                recorder.record(event.seq, event.type, encode_event(event))
+                recorder.record(event.seq, encode_event(event))
             recorder.flush()
             return recorder
 
@@ -165,7 +167,8 @@ class Store:
                 self._connection.execute("COMMIT")
             except sqlite3.IntegrityError as error:
                 raise StoreConflict(
-                    f"Event {rows[0][0] % _SPAN} of this run is in {self.path} already: another process goes on with it."
+                    f"Event {rows[0][0] % _SPAN} of this run is in {self.path} already: another process goes on"
+                    " with it."
                 ) from error
             except sqlite3.Error as error:
                 raise StorageError(f"{self.path} could not be written: {error}") from error
@@ -217,7 +220,7 @@ class RunRecorder:
         self._number = number
         self._rows: list[tuple[int, bytes]] = []
 
-    def record(self, seq: int, type: str, line: bytes) -> None:
+    def record(self, seq: int, line: bytes) -> None:
         """Take an event; it is on disk after the next `flush`."""
         self._rows.append((self._number * _SPAN + seq, line))
 

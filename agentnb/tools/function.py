@@ -17,7 +17,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, NotRequired, get_type_hints, overload
+from typing import Annotated, Any, NotRequired, cast, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
@@ -185,7 +185,7 @@ def _arguments_of(
     arguments = TypedDict("arguments", fields)  # type: ignore[misc]  # its keys are not known before
     arguments.__pydantic_config__ = ConfigDict(extra="allow" if extra else "forbid")  # type: ignore[attr-defined]
     try:
-        return TypeAdapter[dict[str, Any]](arguments), takes_progress
+        return TypeAdapter(cast("type[dict[str, Any]]", arguments)), takes_progress
     except Exception as error:  # pydantic raises several kinds for a type it has no schema for
         raise UsageError(f"The tool {name} cannot be described by a JSON schema: {error}") from error
 
