@@ -1,0 +1,153 @@
+"""Anthropic's messages API, and servers that speak it.
+
+Its turns alternate, and the results of all calls of a turn stand first in the one user turn after it; so neighbours
+of one role are joined here. System messages stand outside of the turns, wherever in the conversation they were.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentnb.llms.anthropic_reader import MessageReader
+from agentnb.llms.attempts import MAX_RETRIES
+from agentnb.llms.client import HttpModel, Reader
+from agentnb.llms.conversion import MessageCache, text_of
+from agentnb.llms.keys import EnvironmentKey
+from agentnb.llms.schemas import close_objects
+from agentnb.llms.transport import READ_TIMEOUT
+
+if TYPE_CHECKING:
+    from agentnb.llms.protocol import JsonObject, Message, ToolSpecification
+
+ANTHROPIC_URL = "https://api.anthropic.com"
+API_VERSION = "2023-06-01"
+MAX_TOKENS = 8192
+"""Tokens of an answer, which the API wants named: what every model since Claude 3.5 can give."""
+
+_TOOL_CHOICES = {"auto": "auto", "required": "any", "any": "any", "none": "none"}
+
+
+class Anthropic(HttpModel):
+    """A model behind Anthropic's messages API.
+
+    `base_url` is by default that of the environment variable ANTHROPIC_BASE_URL, else Anthropic's own. The key is
+    read from ANTHROPIC_API_KEY whenever a request leaves; a server other than Anthropic's may do without.
+    `max_tokens` bounds the answer (8192). `timeout` is the longest silence in seconds (300; None for no limit),
+    `max_retries` counts what comes after the first attempt (3). Other keyword arguments go into every request:
+    `temperature=0`, `thinking={...}`.
+    """
+
+    provider = "anthropic"
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str | None = None,
+        *,
+        max_tokens: int = MAX_TOKENS,
+        timeout: float | None = READ_TIMEOUT,
+        max_retries: int = MAX_RETRIES,
+        **options: Any,
+    ) -> None:
+        base = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL).rstrip("/").removesuffix("/v1")
+        super().__init__(
+            model,
+            f"{base}/v1/messages",
+            key=EnvironmentKey("ANTHROPIC_API_KEY", "x-api-key", required=base == ANTHROPIC_URL),
+            headers={"anthropic-version": API_VERSION},
+            timeout=timeout,
+            max_retries=max_retries,
+            options={"max_tokens": max_tokens} | options,
+        )
+        self._messages = MessageCache(_blocks)
+
+    def _prepare(
+        self,
+        messages: Sequence[Message],
+        tools: list[ToolSpecification],
+        schema: Mapping[str, Any] | None,
+        options: dict[str, Any],
+    ) -> tuple[JsonObject, Reader]:
+        converted = self._messages.convert(messages)
+        body: JsonObject = {"model": self.model, "messages": _turns(converted), "stream": True}
+        if system := [block for role, blocks in converted if role == "system" for block in blocks]:
+            body["system"] = system
+        if tools:
+            body["tools"] = [_tool(tool) for tool in tools]
+        if isinstance(choice := options.get("tool_choice"), str):
+            options["tool_choice"] = {"type": _TOOL_CHOICES.get(choice, choice)}
+        if schema is not None:
+            form = {"type": "json_schema", "schema": close_objects(schema)}
+            options["output_config"] = {"format": form} | options.get("output_config", {})
+        return options | body, MessageReader(self._transport.server)
+
+
+def _turns(converted: Sequence[tuple[str, list[JsonObject]]]) -> list[JsonObject]:
+    turns: list[JsonObject] = []
+    for role, blocks in converted:
+        if role == "system" or not blocks:
+            continue
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
+        else:
+            turns.append({"role": role, "content": list(blocks)})  # a copy: the cache keeps the original
+    for turn in turns:
+        turn["content"].sort(key=lambda block: _PLACES.get(block["type"], 1))
+    return turns
+
+
+_PLACES = {"tool_result": 0}  # results stand before anything else the user says, or the API refuses the turn
+
+
+def _blocks(message: Message) -> tuple[str, list[JsonObject]]:
+    role, content = message["role"], message.get("content")
+    if role == "tool":
+        return "user", [_tool_result(message)]
+    thoughts = [
+        {"type": "thinking", "thinking": thought.get("text") or "", "signature": thought["signature"]}
+        for thought in message.get("reasoning") or ()
+        if thought.get("signature")  # without one the API takes it for forged
+    ]
+    return role, [*thoughts, *_content_blocks(content), *map(_tool_use, message.get("tool_calls") or ())]
+
+
+def _content_blocks(content: object) -> list[JsonObject]:
+    if isinstance(content, list | tuple):
+        blocks = [dict(block) if isinstance(block, Mapping) else _text(str(block)) for block in content]
+    else:
+        blocks = [_text(text_of(content))]
+    return [block for block in blocks if block.get("type") != "text" or block.get("text")]  # empty text is refused
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _tool_use(call: Mapping[str, Any]) -> JsonObject:
+    arguments = call["arguments"]
+    given = dict(arguments) if isinstance(arguments, Mapping) else {"malformed_arguments": arguments}
+    return {"type": "tool_use", "id": _safe_id(call["id"]), "name": call["name"], "input": given}
+
+
+def _tool_result(message: Message) -> JsonObject:
+    result: JsonObject = {"type": "tool_result", "tool_use_id": _safe_id(message["tool_call_id"])}
+    if blocks := _content_blocks(message.get("content")):
+        result["content"] = blocks
+    if message.get("is_error"):
+        result["is_error"] = True
+    return result
+
+
+def _safe_id(call_id: str) -> str:
+    """Give the id in the letters that the API allows; other providers' ids, and people's, have more."""
+    safe = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
+    return safe if safe == call_id else f"{safe}_{zlib.crc32(call_id.encode()):08x}"
+
+
+def _tool(tool: ToolSpecification) -> JsonObject:
+    schema = tool.get("parameters") or {"type": "object", "properties": {}}
+    return {"name": tool["name"], "description": tool.get("description") or "", "input_schema": schema}

@@ -1,0 +1,94 @@
+"""Trying a request again, for as long as nothing of its answer has been seen.
+
+Up to the first event a repeated request costs a wait. After it, half an answer has been shown and perhaps acted on,
+and asking again would give another one. So an attempt ends with the answer's first event: what fails before it may
+be tried again (stamina decides when), what fails after it is the caller's to know.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import stamina
+
+from agentnb.core.errors import ModelError, ModelOverloaded, ModelUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from agentnb.llms.sse import ServerSentEvent
+    from agentnb.llms.transport import Exchange, Transport
+
+MAX_RETRIES = 3
+RETRY_WAIT = 0.5
+"""Seconds before the first retry; they double each time, up to `RETRY_WAIT_LIMIT`, with up to `RETRY_JITTER` on top."""
+RETRY_WAIT_LIMIT = 8.0
+RETRY_JITTER = 0.5
+RETRY_AFTER_LIMIT = 60.0
+"""Seconds that a server can make us wait: a person in front of a notebook rather sees the error than a longer
+silence."""
+
+# stamina logs every retry as a warning, which Python prints into the notebook when nobody has set up logging. The
+# retry is in the stream already; whoever sets up logging still gets the warning.
+logging.getLogger("stamina").addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """An attempt failed and another one follows, after `wait` seconds at least (jitter comes on top)."""
+
+    attempt: int
+    wait: float
+    error: ModelError
+
+
+async def events(
+    transport: Transport, body: bytes, *, max_retries: int, is_last: Callable[[], bool]
+) -> AsyncGenerator[ServerSentEvent | Retry]:
+    """Post `body`; give a `Retry` before each new attempt, then the answer's events.
+
+    They end with the one after which `is_last()`. An answer that ends before that just ends: whether it was complete
+    is the dialect's to say. Raises a `ModelError`.
+    """
+    exchange: Exchange | None = None
+    attempts = stamina.retry_context(
+        on=_wait_before_retry,
+        attempts=max_retries + 1,
+        timeout=None,  # both the attempts and the waits are bounded
+        wait_initial=RETRY_WAIT,
+        wait_max=RETRY_WAIT_LIMIT,
+        wait_jitter=RETRY_JITTER,
+    )
+    async for attempt in attempts:
+        failure: ModelError | None = None
+        with attempt:
+            try:
+                exchange = await transport.open(body)
+            except ModelError as error:
+                failure = transport.redacted(error)
+                if attempt.num > 1:
+                    failure.add_note(f"{attempt.num} attempts were made")
+                raise failure from None
+        if failure is not None and attempt.num <= max_retries and (wait := _wait_before_retry(failure)) is not False:
+            yield Retry(attempt.num, attempt.next_wait if wait is True else wait, failure)
+    if exchange is None:
+        raise AssertionError("stamina ended with neither an answer nor an error")
+    try:
+        while (event := await exchange.next_event()) is not None:
+            yield event
+            if is_last():
+                await exchange.drain()
+                return
+    finally:
+        await exchange.close()
+
+
+def _wait_before_retry(error: Exception) -> bool | float:
+    """Say whether to try again: stamina's own wait (True), this one, or not at all (False)."""
+    if not isinstance(error, ModelOverloaded | ModelUnavailable):
+        return False
+    if error.retry_after is None:
+        return True
+    return min(error.retry_after, RETRY_AFTER_LIMIT)  # stamina takes a given wait as it is, past any time-out

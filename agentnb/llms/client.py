@@ -1,0 +1,123 @@
+"""What the HTTP clients share: one way from a request to a stream of chunks.
+
+A dialect is two things: a body made from messages, and a reader that turns events into chunks. Readers do no I/O,
+so they are tested on recorded streams byte by byte; everything that can happen to a connection is handled here and
+below.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agentnb.core.errors import ModelError, UsageError
+from agentnb.llms import attempts
+from agentnb.llms.transport import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from agentnb.llms.keys import EnvironmentKey
+    from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
+    from agentnb.llms.sse import ServerSentEvent
+
+
+class Reader(Protocol):
+    """Turns the events of one answer into chunks."""
+
+    def read(self, event: ServerSentEvent) -> list[Chunk]:
+        """Give the chunks of one event. Raises a `ModelError` for an error event or a broken one."""
+        ...
+
+    def is_done(self) -> bool:
+        """Say whether nothing can follow the events read so far."""
+        ...
+
+    def finish(self) -> list[Chunk]:
+        """Give the closing chunks. Raises `ModelProtocolError` when the answer is not complete."""
+        ...
+
+
+class HttpModel(ABC):
+    """A model behind an HTTP API. `model` is its name; `options` go into every request's body."""
+
+    provider: str
+
+    def __init__(
+        self,
+        model: str,
+        url: str,
+        *,
+        key: EnvironmentKey | None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None,
+        max_retries: int,
+        options: Mapping[str, Any],
+    ) -> None:
+        for forbidden in ("api_key", "key"):
+            if forbidden in options:
+                raise UsageError(f"{forbidden} is not an option: API keys are read from the environment only")
+        if max_retries < 0:
+            raise UsageError(f"max_retries must be 0 or more, not {max_retries}")
+        self.model = model
+        self.options = dict(options)
+        self._max_retries = max_retries
+        self._transport = Transport(url, key=key, headers=headers, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r}, server={self._transport.server!r})"
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpecification] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[Chunk]:
+        """Ask for the next message; give it as chunks, `stop` last.
+
+        `options` override the client's own; None takes one out. Raises a `ModelError`. Closing the generator, or
+        cancelling the task that waits on it, closes the connection.
+        """
+        merged = {name: value for name, value in (self.options | options).items() if value is not None}
+        body, reader = self._prepare(messages, list(tools or ()), schema, merged)
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        encoded = text.encode("utf-8", "replace")  # half a surrogate pair in a tool's result must not end a run
+        source = attempts.events(self._transport, encoded, max_retries=self._max_retries, is_last=reader.is_done)
+        try:
+            async with aclosing(source) as events:
+                async for event in events:
+                    if isinstance(event, attempts.Retry):
+                        yield _retry_chunk(event)
+                        continue
+                    for chunk in reader.read(event):
+                        yield chunk
+            for chunk in reader.finish():
+                yield chunk
+        except ModelError as error:
+            clean = self._transport.redacted(error)
+            if clean is error:
+                raise
+            raise clean from None
+
+    async def aclose(self) -> None:
+        """Close the connections that this event loop holds; the model can still be used."""
+        await self._transport.close()
+
+    @abstractmethod
+    def _prepare(
+        self,
+        messages: Sequence[Message],
+        tools: list[ToolSpecification],
+        schema: Mapping[str, Any] | None,
+        options: dict[str, Any],
+    ) -> tuple[JsonObject, Reader]:
+        """Make the request's body and the reader for its answer."""
+
+
+def _retry_chunk(retry: attempts.Retry) -> Chunk:
+    error = f"{type(retry.error).__name__}: {retry.error}"
+    return {"type": "retry", "attempt": retry.attempt, "wait": retry.wait, "error": error}

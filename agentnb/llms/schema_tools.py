@@ -1,0 +1,152 @@
+"""Tool calls for models that have none: every reply is one JSON object, either a call or the answer.
+
+A small local model is often served with a chat template that knows nothing of tools: the server drops them without
+a word, or the model writes a call as prose. What such servers do enforce is a schema. So the tools' schemas and one
+more alternative, the answer, become a single union that the reply must follow; the tools are told in the system
+message; calls and results of earlier turns are told as plain turns, which any template accepts. One reply holds one
+call.
+
+    {"tool": "add", "arguments": {"a": 2, "b": 3}}     or     {"answer": "The sum is 5."}
+
+A reply is read as it comes: the text of an answer streams on while its JSON string is still open.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from agentnb.core.errors import UsageError
+from agentnb.llms.conversion import text_of
+from agentnb.llms.json_text import parse_object
+from agentnb.llms.schemas import hoist_definitions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
+
+_INSTRUCTIONS = """Reply with one JSON object and nothing else.
+To call a tool: {"tool": "<name>", "arguments": {...}}
+To answer: {"answer": <answer>}
+Tools:"""
+
+_ANSWER_OPENS = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
+_STRING_PART = re.compile(  # what can be decoded without knowing what follows: text, an escape, a whole surrogate pair
+    r'[^"\\]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
+)
+
+
+def choose_tools(tools: Sequence[ToolSpecification], choice: object) -> tuple[list[ToolSpecification], bool]:
+    """Apply a `tool_choice`: give the tools that may be called, and whether an answer may be given instead."""
+    match choice:
+        case None | "auto":
+            return list(tools), True
+        case "none":
+            return [], True
+        case "required" | "any":
+            return list(tools), False
+        case {"function": {"name": name}} | {"name": name}:
+            chosen = [tool for tool in tools if tool["name"] == name]
+            if chosen:
+                return chosen, False
+        case _:
+            pass
+    raise UsageError(f"tool_choice {choice!r} does not name one of the tools")
+
+
+def union_schema(tools: Sequence[ToolSpecification], answer: Mapping[str, Any] | None = None) -> JsonObject:
+    """Make the schema of a reply: a call of one of the tools, or an answer that follows `answer` if given."""
+    definitions: JsonObject = {}
+    alternatives = [
+        _closed_object(
+            tool={"const": tool["name"]},
+            arguments=hoist_definitions(tool.get("parameters") or {"type": "object"}, f"tool{index}_", definitions),
+        )
+        for index, tool in enumerate(tools)
+    ]
+    if answer is not None:
+        alternatives.append(_closed_object(answer=hoist_definitions(answer, "answer_", definitions)))
+    union: JsonObject = {"anyOf": alternatives}
+    return union | {"$defs": definitions} if definitions else union
+
+
+def plain_message(message: Message) -> JsonObject:
+    """Rewrite a message as a plain turn: a call as the JSON it was made with, a result as something the user says."""
+    role, content = message["role"], text_of(message.get("content"))
+    if role == "tool":
+        outcome = "failed" if message.get("is_error") else "returned"
+        return {"role": "user", "content": f"The tool {message.get('name') or 'called last'} {outcome}: {content}"}
+    calls = [
+        json.dumps({"tool": call["name"], "arguments": call["arguments"]}, ensure_ascii=False)
+        for call in message.get("tool_calls") or ()
+    ]
+    return {"role": role, "content": "\n".join([content, *calls] if content else calls)}
+
+
+def plain_turns(turns: Sequence[JsonObject], tools: Sequence[ToolSpecification]) -> list[JsonObject]:
+    """Join neighbours of one role, as strict templates need, and tell the tools in the system message."""
+    joined: list[JsonObject] = []
+    if tools:
+        joined.append({"role": "system", "content": _describe(tools)})
+    for turn in turns:
+        if joined and joined[-1]["role"] == turn["role"]:
+            joined[-1] = {"role": turn["role"], "content": f"{joined[-1]['content']}\n\n{turn['content']}"}
+        else:
+            joined.append(turn)
+    return joined
+
+
+class ReplyReader:
+    """Turns the text of one reply into chunks."""
+
+    def __init__(self, tool_names: Collection[str]) -> None:
+        self._tool_names = frozenset(tool_names)
+        self._text = ""
+        self._position: int | None = None  # in `_text`, where the answer's open string goes on
+        self._shown = ""
+
+    def feed(self, text: str) -> list[Chunk]:
+        """Take the next piece; give what of an answer's text can be shown by now."""
+        self._text += text
+        if self._position is None:
+            opening = _ANSWER_OPENS.match(self._text)
+            if opening is None:
+                return []
+            self._position = opening.end()
+        start = self._position
+        while part := _STRING_PART.match(self._text, self._position):
+            self._position = part.end()
+        return self._show(json.loads(f'"{self._text[start : self._position]}"', strict=False))
+
+    def finish(self, reason: str) -> list[Chunk]:
+        """Give the rest, and the reason: a call, the end of the answer, or what was said where it is neither."""
+        reply = parse_object(self._text)
+        if reply is not None and reply.get("tool") in self._tool_names and isinstance(reply.get("arguments"), dict):
+            call = {"id": f"call_{uuid.uuid4().hex}", "name": reply["tool"], "arguments": reply["arguments"]}
+            return [{"type": "tool_call", **call}, {"type": "stop", "reason": "tool_calls"}]
+        if reply is not None and "answer" in reply:
+            answer = reply["answer"]
+            text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+            chunks = self._show(text.removeprefix(self._shown))
+        else:  # cut short by its length, or a server that does not enforce schemas
+            chunks = [] if self._shown else self._show(self._text)
+        return [*chunks, {"type": "stop", "reason": reason}]
+
+    def _show(self, text: str) -> list[Chunk]:
+        self._shown += text
+        return [{"type": "text_delta", "content": text}] if text else []
+
+
+def _describe(tools: Sequence[ToolSpecification]) -> str:
+    lines = [
+        f"- {tool['name']}: {tool.get('description') or ''} Arguments: {json.dumps(tool.get('parameters') or {})}"
+        for tool in tools
+    ]
+    return "\n".join([_INSTRUCTIONS, *lines])
+
+
+def _closed_object(**properties: Any) -> JsonObject:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

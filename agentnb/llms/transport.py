@@ -1,0 +1,250 @@
+"""The one module that knows the HTTP library: a POST whose answer is an event stream.
+
+The library is httpx 0.28. Its successor httpx2 is what newer provider libraries (and the MCP extra) bring, but
+httpx is what JupyterLab itself depends on, so wherever agentnb runs it is there already and adds nothing to
+install. The two differ in an import and little else; only this file would change.
+
+An HTTP connection belongs to the event loop it was opened on. A transport therefore keeps one client for each loop,
+and ties its life to the loop's: the client is held by an asynchronous generator, and `asyncio.run` closes those
+before it closes the loop.
+
+Errors are raised without their cause on purpose. httpx's own carry the request, whose headers hold the API key, and
+a notebook's verbose traceback prints the local variables of every frame in the chain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import threading
+from collections import deque
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import httpx
+
+from agentnb.core.errors import ModelError, ModelProtocolError, ModelUnavailable, UsageError
+from agentnb.llms import failures
+from agentnb.llms.json_text import parse_object
+from agentnb.llms.sse import ServerSentEvent, SSEDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator
+
+    from agentnb.llms.keys import EnvironmentKey
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds to open a connection: a server that is there answers in one or two, TLS included."""
+READ_TIMEOUT = 300.0
+"""Seconds without a byte. A reasoning model behind the OpenAI dialect is silent while it thinks, which takes
+minutes."""
+WRITE_TIMEOUT = 60.0
+"""Seconds without progress while a request is sent; images make it megabytes."""
+DRAIN_TIMEOUT = 0.5
+"""Seconds to wait for the end of the body after the last event: a body read to its end leaves a connection that can
+be used again."""
+MAX_IDLE_CONNECTIONS = 20
+"""Connections kept open between requests, for each loop: enough for a sweep's steady state, little enough to forget
+about."""
+MAX_ERROR_BODY = 64 * 1024
+"""Bytes read of a body that is not an event stream."""
+
+
+class Transport:
+    """Posts requests to one URL, each giving an `Exchange`.
+
+    `key` is read anew for every request. `timeout` is the longest silence in seconds, None for no limit. Usable
+    from several event loops and threads, at the same time too.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: EnvironmentKey | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = READ_TIMEOUT,
+    ) -> None:
+        self.server = _public_name(url)
+        self._url = url
+        self._key = key
+        self._headers = {"accept": "text/event-stream", "content-type": "application/json"} | (headers or {})
+        self._timeout = timeout
+        self._clients: dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[httpx.AsyncClient]]] = {}
+        self._lock = threading.Lock()
+
+    async def open(self, body: bytes) -> Exchange:
+        """Post `body` and wait for the answer's first event. Raises a `ModelError`; nothing is left open then."""
+        client = await self._client()
+        request = client.build_request("POST", self._url, content=body, headers=self._headers)
+        with _blaming(self.server, self._timeout):
+            response = await client.send(request, stream=True, auth=_KeyAuth(self._key))
+        exchange = Exchange(response, self.server, self._timeout)
+        try:
+            await exchange.begin()
+        except BaseException:
+            await exchange.close()
+            raise
+        return exchange
+
+    def redacted(self, error: ModelError) -> ModelError:
+        """Give the error without the API key in it."""
+        return error if self._key is None else self._key.redacted(error)
+
+    async def close(self) -> None:
+        """Close this event loop's connections; they open again when needed."""
+        with self._lock:
+            held = self._clients.pop(asyncio.get_running_loop(), None)
+        if held is not None:
+            await held[1].aclose()
+
+    def __reduce__(self) -> tuple[Callable[..., Transport], tuple[object, ...]]:
+        # A sweep sends models to other processes; the connections stay in this one.
+        return _rebuild, (self._url, self._key, self._headers, self._timeout)
+
+    async def _client(self) -> httpx.AsyncClient:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            for other in [other for other in self._clients if other.is_closed()]:
+                del self._clients[other]
+            held = self._clients.get(loop)
+        if held is None:
+            lender = _lend(self._url, self._timeout)
+            held = (await anext(lender), lender)
+            with self._lock:
+                self._clients[loop] = held
+        return held[0]
+
+
+class Exchange:
+    """One request and its answer: the response, and the events decoded from it."""
+
+    def __init__(self, response: httpx.Response, server: str, timeout: float | None) -> None:
+        self._response = response
+        self._server = server
+        self._timeout = timeout
+        self._bytes = response.aiter_bytes()
+        self._decoder = SSEDecoder()
+        self._ready: deque[ServerSentEvent] = deque()
+
+    async def begin(self) -> None:
+        """Wait for the first event. Raises when there is none, or when it is an error already."""
+        response = self._response
+        if response.status_code != 200:
+            raise failures.from_status(response.status_code, await self._text(), response.headers, self._server)
+        media_type = response.headers.get("content-type", "")
+        if "json" in media_type or "html" in media_type:
+            raise failures.not_a_stream(await self._text(), self._server)
+        with _blaming(self._server, self._timeout):
+            first = await self._decode()
+        if first is None:
+            raise ModelProtocolError(f"{self._server} answered 200 and ended the stream before its first event")
+        said = parse_object(first.data)
+        if said is not None and (first.event == "error" or said.get("error")):
+            raise failures.from_payload(said, self._server)
+        self._ready.appendleft(first)
+
+    async def next_event(self) -> ServerSentEvent | None:
+        """Give the next event, None at the stream's end. Raises when it breaks, or ends inside an event."""
+        with _blaming(self._server, self._timeout, ModelProtocolError):
+            return await self._decode()
+
+    async def drain(self) -> None:
+        """Read what little is left of an answer that is complete."""
+        # A server that keeps the connection open here, or drops it, costs us that connection and nothing else.
+        with suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(DRAIN_TIMEOUT):
+                while await anext(self._bytes, None) is not None:
+                    pass
+
+    async def close(self) -> None:
+        """Release the connection; one whose answer was not read to its end is closed."""
+        await self._response.aclose()
+
+    async def _decode(self) -> ServerSentEvent | None:
+        while not self._ready:
+            data = await anext(self._bytes, None)
+            if data is None:
+                if self._decoder.close():
+                    raise ModelProtocolError(f"the stream of {self._server} ended in the middle of an event")
+                return None
+            self._ready.extend(self._decoder.feed(data))
+        return self._ready.popleft()
+
+    async def _text(self) -> str:
+        body = bytearray()
+        with _blaming(self._server, self._timeout):
+            while len(body) < MAX_ERROR_BODY and (data := await anext(self._bytes, None)) is not None:
+                body += data
+        return body[:MAX_ERROR_BODY].decode("utf-8", "replace")
+
+
+class _KeyAuth(httpx.Auth):
+    """Puts the key on the request at the last moment, so that no frame of ours has a variable that holds it."""
+
+    def __init__(self, key: EnvironmentKey | None) -> None:
+        self._key = key
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        if self._key is not None and (value := self._key.header_value()) is not None:
+            request.headers[self._key.header] = value
+        yield request
+
+
+@contextmanager
+def _blaming(
+    server: str, timeout: float | None, broken: type[ModelError] = ModelUnavailable
+) -> Generator[None, None, None]:
+    """Turn httpx's errors into ours; `broken` is what a failing connection means here."""
+    try:
+        yield
+    except httpx.ConnectTimeout:
+        raise ModelUnavailable(f"no connection to {server} within {CONNECT_TIMEOUT:g} s") from None
+    except httpx.ReadTimeout:
+        raise ModelUnavailable(f"{server} was silent for {timeout:g} s") from None
+    except httpx.ConnectError as error:
+        raise ModelUnavailable(f"no connection to {server}: {error}") from None
+    except httpx.DecodingError as error:
+        raise ModelProtocolError(f"{server} sent a body that cannot be decoded: {error}") from None
+    except httpx.HTTPError as error:
+        raise broken(f"the connection to {server} broke: {str(error) or type(error).__name__}") from None
+
+
+async def _lend(url: str, silence: float | None) -> AsyncGenerator[httpx.AsyncClient]:
+    client = httpx.AsyncClient(
+        timeout=httpx.Timeout(silence, connect=CONNECT_TIMEOUT, write=WRITE_TIMEOUT, pool=None),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
+        trust_env=not _is_loopback(url),  # a company's HTTP_PROXY knows nothing of a server on this machine
+    )
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+def _parse(url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise UsageError(f"base_url is not a URL: {error}") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise UsageError("base_url must be an http:// or https:// URL")
+    return parsed
+
+
+def _public_name(url: str) -> str:
+    parsed = _parse(url)
+    # Not the URL itself, which may have a user name and a password in it.
+    return f"{parsed.host}:{parsed.port}" if parsed.port else parsed.host
+
+
+def _is_loopback(url: str) -> bool:
+    host = _parse(url).host
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _rebuild(url: str, key: EnvironmentKey | None, headers: dict[str, str], timeout: float | None) -> Transport:
+    return Transport(url, key=key, headers=headers, timeout=timeout)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+
+import pytest
+
+from agentnb.core.errors import ModelRequestError, ModelUnavailable
+from agentnb.llms import OpenAI
+from agentnb.llms.attempts import RETRY_AFTER_LIMIT
+from tests.llms.collecting import ask, only, until_failure
+from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, event, head, said
+
+
+@pytest.mark.usefixtures("no_waits")
+@pytest.mark.parametrize(
+    "failure",
+    [
+        body(429, said("Busy.")),
+        body(500, said("Down.")),
+        [CUT],
+        [head(), CUT],
+        [head(), event(said("Busy.", "overloaded_error")), END],
+        body(200, said("Down.")),
+    ],
+)
+async def test_what_fails_before_the_first_event_is_tried_again(peer: Peer, failure: Reply) -> None:
+    peer.replies(failure, failure, HELLO)
+    chunks = await ask(OpenAI("m", peer.url))
+    assert [chunk["type"] for chunk in chunks] == ["retry", "retry", "text_delta", "stop"]
+    assert [chunk["attempt"] for chunk in chunks[:2]] == [1, 2]
+    assert "Model" in chunks[0]["error"]
+
+
+@pytest.mark.usefixtures("no_waits")
+async def test_attempts_are_bounded_and_the_last_failure_is_raised(peer: Peer) -> None:
+    peer.replies(*[body(500, said(f"Down {number}.")) for number in range(4)])
+    seen, error = await until_failure(OpenAI("m", peer.url, max_retries=3).stream([]))
+    assert [chunk["type"] for chunk in seen] == ["retry"] * 3
+    assert type(error) is ModelUnavailable
+    assert "Down 3." in str(error)
+    assert error.__notes__ == ["4 attempts were made"]
+
+
+async def test_a_request_at_fault_is_not_repeated(peer: Peer) -> None:
+    peer.replies(body(400, said("No.")))
+    with pytest.raises(ModelRequestError):
+        await ask(OpenAI("m", peer.url))
+    assert len(peer.requests) == 1
+
+
+async def test_the_server_says_how_long_to_wait(peer: Peer) -> None:
+    peer.replies(body(429, said("Busy."), retry_after="0.3"), HELLO)
+    begun = time.monotonic()
+    chunks = await ask(OpenAI("m", peer.url))
+    assert time.monotonic() - begun >= 0.3
+    assert only(chunks, "retry")["wait"] == 0.3
+
+
+async def test_a_date_in_the_past_means_at_once(peer: Peer) -> None:
+    peer.replies(body(503, said("Busy."), retry_after="Wed, 21 Oct 2015 07:28:00 GMT"), HELLO)
+    assert only(await ask(OpenAI("m", peer.url)), "retry")["wait"] == 0
+
+
+async def test_a_wait_is_capped_and_can_be_cancelled(peer: Peer) -> None:
+    peer.replies(body(429, said("Busy."), retry_after="86400"), HELLO)
+    async with aclosing(OpenAI("m", peer.url).stream([])) as stream:
+        assert (await anext(stream))["wait"] == RETRY_AFTER_LIMIT
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await anext(stream)
+    assert len(peer.requests) == 1

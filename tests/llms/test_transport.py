@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, aclosing
+
+import pytest
+
+from agentnb.core.errors import (
+    ModelProtocolError,
+    ModelUnavailable,
+)
+from agentnb.llms import OpenAI
+from tests.llms.collecting import ask, stop, text
+from tests.llms.peer import END, HANG, HELLO, Peer, Reply, body, delta, event, head, part
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ([head(), END], "before its first event"),
+        ([head(), part(b": ping\n\n"), END], "before its first event"),
+        ([b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"], "before its first event"),
+        ([head(200, "text/html"), part(b"<h1>Welcome</h1>"), END], "not an event stream: <h1>Welcome</h1>"),
+        (body(200, {"choices": []}), "not an event stream"),
+        ([head(content_encoding="gzip"), part(b"this is not gzip"), END], "cannot be decoded"),
+    ],
+)
+async def test_an_answer_that_is_no_stream_is_reported(peer: Peer, reply: Reply, words: str) -> None:
+    peer.replies(reply)
+    with pytest.raises(ModelProtocolError, match=words):
+        await ask(OpenAI("m", peer.url))
+    assert len(peer.requests) == 1, "asking again would give the same"
+
+
+@pytest.mark.parametrize("steps", [[], [head()], [head(), part(b": ping\n\n")]])
+async def test_a_server_that_says_nothing_is_given_up(peer: Peer, steps: Reply) -> None:
+    peer.replies([*steps, HANG])
+    with pytest.raises(ModelUnavailable, match=r"silent for 0\.2 s"):
+        await ask(OpenAI("m", peer.url, timeout=0.2, max_retries=0))
+    assert peer.client_left.wait(5)
+
+
+async def test_silence_in_mid_stream_is_given_up(peer: Peer) -> None:
+    peer.replies([head(), delta(content="half"), HANG])
+    with pytest.raises(ModelUnavailable, match="silent"):
+        await ask(OpenAI("m", peer.url, timeout=0.2))
+    assert peer.client_left.wait(5)
+    assert len(peer.requests) == 1
+
+
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+    with pytest.raises(ModelUnavailable, match=f"no connection to 127.0.0.1:{port}"):
+        await ask(OpenAI("m", f"http://127.0.0.1:{port}", max_retries=0))
+
+
+async def test_a_server_that_accepts_nobody_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.llms.transport.CONNECT_TIMEOUT", 0.2)
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):  # nobody accepts them, and then the queue is full
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        with pytest.raises(ModelUnavailable, match=r"within 0\.2 s"):
+            await ask(OpenAI("m", f"http://127.0.0.1:{listener.getsockname()[1]}", max_retries=0))
+
+
+async def test_a_server_that_stays_silent_after_done_costs_little(peer: Peer) -> None:
+    peer.replies([head(), delta("stop", content="x"), event("[DONE]"), HANG])
+    async with asyncio.timeout(5):
+        assert stop(await ask(OpenAI("m", peer.url))) == "stop"
+    assert peer.client_left.wait(5)
+
+
+@pytest.mark.parametrize("steps", [[], [head()], [head(), delta(content="half")]])
+async def test_cancelling_closes_the_connection(peer: Peer, steps: Reply) -> None:
+    peer.replies([*steps, HANG])
+    task = asyncio.create_task(ask(OpenAI("m", peer.url)))
+    assert await asyncio.to_thread(peer.hanging.wait, 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(peer.client_left.wait, 5)
+
+
+async def test_closing_the_stream_closes_the_connection(peer: Peer) -> None:
+    peer.replies([head(), delta(content="half"), HANG])
+    async with aclosing(OpenAI("m", peer.url).stream([])) as stream:
+        assert (await anext(stream))["content"] == "half"
+    assert await asyncio.to_thread(peer.client_left.wait, 5)
+
+
+def test_one_model_works_in_one_event_loop_after_another(peer: Peer) -> None:
+    peer.replies(HELLO, HELLO, HELLO, HELLO)
+    model = OpenAI("m", peer.url)
+
+    async def twice() -> str:
+        return text(await ask(model)) + text(await ask(model))
+
+    assert asyncio.run(twice()) == "hellohello"
+    assert asyncio.run(twice()) == "hellohello"
+    assert peer.connections == 2
+
+
+async def test_one_model_works_in_several_event_loops_at_once(peer: Peer) -> None:
+    peer.replies(HELLO, HELLO, HELLO)
+    model = OpenAI("m", peer.url)
+    answers: list[str] = []
+    thread = threading.Thread(target=lambda: answers.append(text(asyncio.run(ask(model)))))
+    assert text(await ask(model)) == "hello"
+    thread.start()
+    await asyncio.to_thread(thread.join, 5)
+    assert answers == ["hello"]
+    assert text(await ask(model)) == "hello"
+    assert peer.connections == 2
+
+
+async def test_a_proxy_is_not_asked_for_a_server_on_this_machine(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    peer.replies(HELLO)
+    assert text(await ask(OpenAI("m", peer.url))) == "hello"
+
+
+def test_importing_the_package_does_not_import_the_http_library() -> None:
+    program = """
+import sys, agentnb.llms
+assert {"OpenAI", "Anthropic", "Local"} <= set(dir(agentnb.llms))
+assert not {"httpx", "stamina", "xllamacpp"} & set(sys.modules), sys.modules
+agentnb.llms.OpenAI
+assert "httpx" in sys.modules
+try:
+    agentnb.llms.Nonsense
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Nonsense" in done.stdout
