@@ -306,19 +306,13 @@ class Delta(Record):
 
 
 def plain_event(event: Event | Delta) -> dict[str, Any]:
-    """The event as plain JSON data, without the fields that are empty."""
-    template = event._template
+    """The event as plain JSON data, without the fields that are as they are by default."""
+    template, empties = event._template, event._empties
     return {
         name: to_plain(value) if type(value) not in _SCALARS else value
         for name, value in event.__dict__.items()
-        if name in template and (value is not template[name] or name == "type") and value != [] and value != {}
-    } | _kept(event)
-
-
-def _kept(event: Event | Delta) -> dict[str, Any]:
-    # An empty dict of arguments is a value, not an absence.
-    arguments = event.__dict__.get("arguments")
-    return {"arguments": {}} if arguments == {} else {}
+        if name in template and (value is not template[name] or name == "type") and (value or name not in empties)
+    }
 
 
 _SCALARS = frozenset({str, int, float, bool})

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition
-from agentnb.core.events import CallEnd, Event, ModelEnd, RunStart
+from agentnb.core.events import CallEnd, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect, wanted
@@ -97,6 +97,11 @@ def fingerprint(kind: str, config: Mapping[str, Any]) -> str:
     return hashlib.sha256(to_json([kind, sorted(config.items())])).hexdigest()[:16]
 
 
+ENDED_FROM_OUTSIDE = frozenset({"error", "cancelled", "limit"})
+"""Reasons that are no decision of the design's: such an end comes in every phase, whatever the table says, and where the
+table has no way from there to the end the phase stays what it was."""
+
+
 def phase_opened(design: Design, current: str | None, event: Event) -> str | None:
     """The phase that `event` opens, None where the loop stays in `current`. Raises IllegalTransition."""
     if event.type == "run_start":
@@ -105,6 +110,8 @@ def phase_opened(design: Design, current: str | None, event: Event) -> str | Non
     if phase is None or phase == current:
         return None
     if current is None or phase not in design.phases.get(current, ()):
+        if isinstance(event, RunEnd) and event.reason in ENDED_FROM_OUTSIDE:
+            return None
         allowed = ", ".join(design.phases.get(current or "", ())) or "nothing"
         raise IllegalTransition(
             f"{design.kind()} cannot go from {current!r} to {phase!r} ({event.type}); "

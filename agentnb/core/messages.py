@@ -12,8 +12,7 @@ every request would make a run quadratic.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, Self
 
 from pydantic import ConfigDict, Field
 
@@ -25,21 +24,12 @@ Content = str | list[dict[str, Any]]
 
 
 class _Readable(Record):
-    """A record that reads as a mapping of the fields it has: the `_always` ones, and those not empty."""
+    """A record that reads as a mapping of the fields it has: those that are always there, and those not empty."""
 
-    _always: ClassVar[frozenset[str]]
-
-    @cached_property
+    @property
     def plain(self) -> dict[str, Any]:
-        """The record as plain dicts and lists; made once, not to be changed."""
-        values, always = self.__dict__, self._always
-        plain = {}
-        for name in self._template:
-            value = values[name]
-            if name in always or (value is not None and value is not False and value != []):
-                plain[name] = value if type(value) in _SCALARS else to_plain(value)
-        extra = self.__pydantic_extra__
-        return plain | extra if extra else plain
+        """The record as plain dicts and lists; not to be changed."""
+        raise AssertionError(f"{type(self).__name__} does not say what it is as a plain dict")  # pragma: no cover
 
     def __getitem__(self, key: str) -> Any:
         if key in self._template:
@@ -81,19 +71,25 @@ class ToolCall(_Readable):
     `malformed` is the text of the arguments where it was not a JSON object; `arguments` is empty then.
     """
 
-    _always = frozenset({"id", "name", "arguments"})
-
     id: str
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
     malformed: str | None = None
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The call as a dict; not to be changed."""
+        values = self.__dict__
+        plain = {"id": values["id"], "name": values["name"], "arguments": values["arguments"]}
+        if values["malformed"] is not None:
+            plain["malformed"] = values["malformed"]
+        return plain
 
 
 class Message(_Readable):
     """One message of a conversation; fields of your own are kept."""
 
     model_config = ConfigDict(extra="allow")
-    _always = frozenset({"role", "content"})
 
     role: str
     content: Content = ""
@@ -106,21 +102,46 @@ class Message(_Readable):
     stop_reason: str | None = None
     error_message: str | None = None
 
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The message as plain dicts and lists, without the fields it does not have; made once, not to be changed."""
+        values = self.__dict__
+        made: dict[str, Any] | None = values.get("_plain")
+        if made is None:
+            made = {"role": values["role"], "content": values["content"]}
+            for name in _OPTIONAL:
+                value = values[name]
+                if value is not None and value is not False and value != []:
+                    made[name] = value if type(value) is str else to_plain(value)
+            if self.__pydantic_extra__:
+                made |= self.__pydantic_extra__
+            values["_plain"] = made  # not by cached_property, which takes a lock each time below Python 3.12
+        return made
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy, with other values where `update` has them."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("_plain", None)
+        return copied
+
+
+_OPTIONAL = tuple(name for name in Message.model_fields if name not in ("role", "content"))
+
 
 def to_plain(value: Any) -> Any:
     """`value` with the records inside it as plain dicts and lists."""
     kind = type(value)
+    if kind is ToolCall or kind is Message:  # isinstance would ask pydantic's metaclass, which takes a microsecond
+        return value.plain
     if kind in _SCALARS or value is None:
         return value
     if kind is dict:
         return {key: item if type(item) in _SCALARS else to_plain(item) for key, item in value.items()}
     if kind is list or kind is tuple:
         return [to_plain(item) for item in value]
-    if isinstance(value, _Readable):
-        return value.plain
     if isinstance(value, Mapping):
         return {key: to_plain(item) for key, item in value.items()}
-    return value
+    return value.model_dump(mode="json", exclude_none=True) if isinstance(value, Record) else value
 
 
 def to_message(value: Message | Mapping[str, Any] | str) -> Message:

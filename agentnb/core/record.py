@@ -31,6 +31,8 @@ class Record(BaseModel):
 
     _template: ClassVar[dict[str, Any]]
     _factories: ClassVar[tuple[tuple[str, Callable[[], Any]], ...]]
+    _empties: ClassVar[frozenset[str]]
+    """The fields that are an empty collection by default: only these go without saying where they are empty."""
     _fields_set: ClassVar[set[str]]
 
     @classmethod
@@ -45,6 +47,7 @@ class Record(BaseModel):
             for name, field in cls.model_fields.items()
             if field.default_factory is not None
         )
+        cls._empties = frozenset(name for name, _ in cls._factories)
         # Shared by every instance made here: model_copy(update=...) copies it, and it must be a set, not a frozenset.
         cls._fields_set = set(cls.model_fields)
 

@@ -39,7 +39,8 @@ class Reply:
 
     def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
         """Take in one chunk; gives what a watcher should see of it. Raises ModelProtocolError on an unknown chunk."""
-        chunk = chunk if isinstance(chunk, Mapping) else _attributes(chunk)
+        if type(chunk) is not dict and not isinstance(chunk, Mapping):
+            chunk = _attributes(chunk)
         kind = chunk.get("type")
         if kind == "text_delta":
             content = chunk["content"]
@@ -133,7 +134,7 @@ class Reply:
 
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     """A call's arguments as an object, and the text itself where it is not one."""
-    if isinstance(arguments, Mapping):
+    if type(arguments) is dict or isinstance(arguments, Mapping):
         return dict(arguments), None
     if arguments is None or arguments == "":
         return {}, None

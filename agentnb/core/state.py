@@ -139,6 +139,8 @@ def evolve(state: State, event: e.Event) -> None:
 
 
 def _run_start(state: State, event: e.RunStart) -> None:
+    if state.started is not None:
+        raise AgentnbError(f"The run has started already (seq {event.seq}).")
     state.run_id = event.run_id
     state.loop = event.loop
     state.name = event.name
@@ -186,6 +188,8 @@ def _model_start(state: State, event: e.ModelStart) -> None:
 
 
 def _model_end(state: State, event: e.ModelEnd) -> None:
+    if state.model != "asked":
+        raise AgentnbError(f"The model answers, and nobody has asked it (seq {event.seq}).")
     state.model = "idle"
     state.reply = event
     state.messages.append(event.message)
@@ -203,6 +207,8 @@ def _model_error(state: State, event: e.ModelFailed) -> None:
 
 
 def _call_proposed(state: State, event: e.CallProposed) -> None:
+    if event.call.id in state.open:
+        raise AgentnbError(f"The call {event.call.id!r} is open already (seq {event.seq}).")
     if state.model == "idle" and not state.open:  # the loop's own earlier calls have been looked at by now
         state.calls = {call.id: call for call in state.calls.values() if not call.hidden}
     _open(state, event.call, hidden=event.hidden)

@@ -199,7 +199,7 @@ class SessionLoop(Loop):
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """The run's first fact, with what is queued already."""
-        return super().begin(input, history).model_copy(update={"queued": self.queue.waiting()})
+        return super().begin(input, history).model_copy(update={"queued": self.queue.hand_over()})
 
     def config(self) -> dict[str, Any]:
         """The modes and limits of this session."""

@@ -104,24 +104,26 @@ class MessageQueue:
     def waiting(self) -> dict[Queue, list[Message]]:
         """What nobody has heard yet."""
         with self._lock:
-            source = self._run.state.queues if self._run is not None else self._kept
-            return {queue: list(source[queue]) for queue in self._kept}
+            if self._run is not None:
+                queues = self._run.state.queues
+                self._kept = {queue: list(queues[queue]) for queue in self._kept}
+                if self._run.state.over:  # what is left stays here for the next run
+                    self._run = None
+            return {queue: list(messages) for queue, messages in self._kept.items()}
+
+    def hand_over(self) -> dict[Queue, list[Message]]:
+        """What a run that begins now starts with: nothing where another one is open and has it already."""
+        waiting = self.waiting()
+        return waiting if self._run is None else {}
 
     def attach(self, run: Run) -> None:
         """Be the queue of this run until it ends."""
         with self._lock:
             self._run = run
-        run.watch(self._keep_what_is_left)
-
-    def _keep_what_is_left(self, event: Event | Delta) -> None:
-        if isinstance(event, RunEnd) and event.terminal:
-            with self._lock:
-                if self._run is not None and self._run.id == event.run_id:
-                    self._kept = self.waiting()
-                    self._run = None
 
     def _add(self, queue: Queue, message: Any) -> None:
         with self._lock:
+            self.waiting()
             if self._run is not None:
                 self._run.queue(queue, message)
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from agentnb.core.errors import ModelProtocolError
@@ -19,7 +19,6 @@ from agentnb.core.messages import to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.tools import Tool, specification
 from agentnb.run.history import PlainHistory
-from agentnb.run.interrupt import Interrupted, Interruptible
 from agentnb.run.journal import Journal
 from agentnb.run.portable import error_info
 
@@ -33,31 +32,23 @@ class Asking:
         self._tools = tools
         self._specifications = [specification(tool) for tool in tools.values()]
         self._history = PlainHistory(design.system_prompt)
-        self._waiting = Interruptible()
         self.error: BaseException | None = None
         """The exception behind the last failure, for whoever raises RunFailed from it."""
 
-    async def ask(self) -> AsyncIterator[None]:
-        """One request to the model, from the stream's start to its end."""
-        state = self._journal.state
-        reply, started = Reply(state.turn), time.monotonic()
+    async def ask(self) -> AsyncGenerator[None, None]:
+        """One request to the model, from the stream's start to its end; yields after every delta."""
+        reply, started = Reply(self._journal.state.turn), time.monotonic()
         stream: Any = None
         try:
-            stream = await self._open(state.options)
-            chunks = aiter(stream)
-            while True:
-                chunk = await self._waiting.wait(anext(chunks, _END))
-                if chunk is _END or not self._is_wanted():
-                    break
+            stream = await self._open(self._journal.state.options)
+            async for chunk in stream:
                 delta = reply.feed(chunk, int((time.monotonic() - started) * 1000))
                 if delta is not None:
                     self._tell(delta)
                     yield
-                    if not self._is_wanted():  # whoever was just told may have cancelled
-                        break
+                if not self._is_wanted():  # whoever was told may have cancelled
+                    break
             self._end(reply)
-        except Interrupted:
-            pass  # nobody wants the answer any more
         except Exception as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
             self.error = error
             self._post(ModelFailed.make(error=error_info(error), partial=reply.text))
@@ -67,10 +58,6 @@ class Asking:
 
     def _is_wanted(self) -> bool:
         return self._journal.state.model == "asked"
-
-    def interrupt(self) -> None:
-        """Break off the wait for the next chunk. Call it in the event loop that asks."""
-        self._waiting.interrupt()
 
     async def _open(self, options: dict[str, Any]) -> Any:
         design = self._design
@@ -86,7 +73,7 @@ class Asking:
         if self._specifications:
             options = {"tools": self._specifications, **options}
         stream = design.llm.stream(messages, **options)
-        return await stream if inspect.isawaitable(stream) else stream
+        return stream if hasattr(stream, "__aiter__") else await stream
 
     def _end(self, reply: Reply) -> None:
         end = reply.end()
@@ -107,8 +94,6 @@ class Asking:
         return tool is not None and tool.sequential
 
     def _tell(self, delta: Delta) -> None:
-        delta.__dict__["run_id"] = self._journal.run_id
-        self._journal.tell(delta)
-
-
-_END = object()
+        if self._journal.watched:
+            delta.__dict__["run_id"] = self._journal.run_id
+            self._journal.tell(delta)

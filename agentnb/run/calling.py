@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, ToolError
@@ -104,9 +105,7 @@ class Calling:
                 end = await self._after(call, end)
         finally:
             current_call.reset(token)
-        with self._journal.lock:
-            if self._journal.state.open.get(call.id) is call:
-                self._journal.append(end)
+        self._journal.append(end, about=call)
 
     async def _run(self, call: CallState) -> CallEnd:
         try:
@@ -119,17 +118,20 @@ class Calling:
         except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
             return self._raised(call, error)
         fields = {"result": value} if call.hidden else self._design.outcome(value)
-        return CallEnd.make(call_id=call.id, name=call.name, **{k: portable(v) for k, v in fields.items()})
+        for name, field in fields.items():
+            fields[name] = portable(field)
+        return CallEnd.make(call_id=call.id, name=call.name, **fields)
 
     async def _invoke(self, call: CallState) -> Any:
         if call.hidden:
             return await _maybe(self._design.activities[call.name](call.arguments, self._journal.state))
         tool = self._tools[call.name]
         invocation = self._bound.pop(call.id, None) or tool.bind(call.arguments)
+        progress = partial(self._progress, call)
         if tool.timeout is None:
-            return await invocation(lambda data: self._progress(call, data))
+            return await invocation(progress)
         async with asyncio.timeout(tool.timeout):
-            return await invocation(lambda data: self._progress(call, data))
+            return await invocation(progress)
 
     async def _after(self, call: CallState, end: CallEnd) -> CallEnd:
         hook = self._design.after_call

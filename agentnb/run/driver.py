@@ -18,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal
 
@@ -75,7 +75,6 @@ class Driver:
         self._verdicts: dict[str, Verdict | Refusal] = {}
         self._intents: dict[str, None] = {}  # a set that keeps the order the calls were made in
         self._asked_by_us = False
-        self._alone: Effect | None = None
         self._performing = Interruptible()
         self._first = first
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -84,7 +83,7 @@ class Driver:
         self._news = False
         self._flush_scheduled = False
         self.crash: BaseException | None = None
-        journal.watch(self._on_news)
+        journal.observe = self._observe
 
     def begin(self) -> None:
         """Make the run's first fact one, where it is not yet. Safe from every thread."""
@@ -143,26 +142,22 @@ class Driver:
                     return
                 await self._wait()
             elif gate.is_open(state):
-                async for _ in self._move_on(pace):
-                    yield
-            yield
+                wants = self._design.wanted(state)
+                self._cancel_unwanted(wants)
+                alone = self._start(wants, pace)
+                if alone is not None and pace == "pull":
+                    async with aclosing(self._asking.ask()) as answer:
+                        while await self._here(anext(answer, _END)) is not _END:
+                            yield
+                elif alone is not None:
+                    await self._here(self._drain() if alone is MODEL else self._perform(alone))
+                elif not self._news:
+                    await self._go_on(wants)
+            if pace == "pull":
+                yield
             if time.monotonic() > breath:  # a model and tools that never wait must not keep everybody else waiting
                 await asyncio.sleep(0)
                 breath = time.monotonic() + BREATH
-
-    async def _move_on(self, pace: Pace) -> AsyncIterator[None]:
-        """Start what can be started; where nothing can, wait or decide."""
-        wants = self._design.wanted(self._state)
-        self._cancel_unwanted(wants)
-        for _ in self._start(wants, pace):
-            yield
-        if self._alone is MODEL:
-            async for _ in self._asking.ask():
-                yield
-        elif self._alone is not None:
-            await self._perform_here(self._alone)
-        elif not self._news:
-            await self._go_on(wants)
 
     async def _go_on(self, wants: Sequence[Effect]) -> None:
         """Nothing can be started: wait for what is in flight, or let the design say what comes next."""
@@ -175,64 +170,73 @@ class Driver:
         else:
             await self._wait()
 
-    async def _perform_here(self, effect: Effect) -> None:
-        self._alone = None
+    async def _here(self, work: Awaitable[Any]) -> Any:
+        """Do the work of an effect that is alone in flight in the pump's own task; _END where it was broken off."""
+        try:
+            return await self._performing.wait(work)
+        except Interrupted:  # whoever broke it off has seen to its result
+            return _END
+
+    async def _perform(self, effect: Effect) -> None:
         call = self._state.open.get(effect.id)
         if call is not None:
-            with suppress(Interrupted):  # whoever breaks it off has given the call its result
-                await self._performing.wait(self._calling.perform(call))
+            await self._calling.perform(call)
 
     def _advance(self) -> None:
         fact = self._design.advance(self._state)
-        if isinstance(fact, ModelStart):
+        if fact.type == "model_start":
             why = self._gate.limit_reached(self._state, starting="model")
             if why is not None:
                 self.finish("limit", why, LimitReached(why))
                 return
             self._asked_by_us = True
-        if self._state.cancelled is None:
-            self._post(fact)
-
-    def _post(self, fact: Event, call: CallState | None = None) -> None:
-        """Make it a fact, unless another thread has ended the run, or the call it is about, in the meantime."""
-        with self._journal.lock:
-            if not self._state.over and (call is None or self._state.open.get(call.id) is call):
+        with self._journal.lock:  # another thread may have ended the run in the meantime
+            if self._state.cancelled is None and not self._state.over:
                 self._journal.append(fact)
 
     # -- starting --------------------------------------------------------------------------------------------------
 
-    def _start(self, wants: Sequence[Effect], pace: Pace) -> Iterator[None]:
-        """Start what is wanted and not in flight; yields after each new fact, and stops where the gate closes."""
-        self._alone = None
+    def _start(self, wants: Sequence[Effect], pace: Pace) -> Effect | None:
+        """Start what is wanted and not in flight; gives the one effect that the pump is to perform itself.
+
+        It stops where the gate closes. For a consumer that pulls it stops at each new fact, so that the consumer can act
+        on it before the next.
+        """
+        state = self._state
         for effect in wants:
             if effect in self._tasks or effect.kind == "question":
                 continue
-            if not self._gate.is_open(self._state) or self._state.over or self._state.cancelled is not None:
-                return
+            if state.over or state.cancelled is not None or not self._gate.is_open(state):
+                return None
             if effect is MODEL:
-                yield from self._start_model(pace)
-            elif (call := self._state.open.get(effect.id)) is not None:
-                yield from self._start_call(call)
-        self._launch(alone=pace == "drain" and len(wants) == 1)
+                if self._start_model(pace):
+                    return MODEL
+            elif (call := state.open.get(effect.id)) is not None:
+                self._start_call(call)
+            if self._news and pace == "pull":
+                return None
+        return self._launch(alone=pace == "drain" and len(wants) == 1) if self._intents else None
 
-    def _start_model(self, pace: Pace) -> Iterator[None]:
+    def _start_model(self, pace: Pace) -> bool:
+        """Ask the model; gives whether the pump is to do it."""
         if not self._asked_by_us:  # whoever asked is gone, or failed: ask again
             self._asked_by_us = True
             state = self._state
-            self._post(ModelStart.make(turn=state.turn, attempt=state.attempt + 1, options=state.options))
-            yield
-        if self._gate.is_open(self._state):
-            self._asked_by_us = False
-            if pace == "step":
-                self._spawn(MODEL, self._drain)
-            else:
-                self._alone = MODEL
+            with self._journal.lock:
+                if state.model == "asked":
+                    again = ModelStart.make(turn=state.turn, attempt=state.attempt + 1, options=state.options)
+                    self._journal.append(again)
+            return False
+        self._asked_by_us = False
+        if pace == "step":
+            self._spawn(MODEL, self._drain)
+        return pace != "step"
 
     async def _drain(self) -> None:
         async for _ in self._asking.ask():
             pass
 
-    def _start_call(self, call: CallState) -> Iterator[None]:
+    def _start_call(self, call: CallState) -> None:
         if call.status == "proposed":
             verdict = self._verdicts.pop(call.id, None)
             if verdict is None and (call.hidden or self._calling.checks_at_once):
@@ -240,83 +244,74 @@ class Driver:
             if verdict is None:
                 self._spawn(Effect("call", call.id), partial(self._check, call))
             else:
-                yield from self._apply(verdict, call)
+                self._apply(verdict, call)
         elif call.status == "ready":
-            yield from self._intend(call)
+            self._intend(call)
         elif call.id not in self._intents:
-            yield from self._recover(call)
+            self._recover(call)
 
-    def _apply(self, verdict: Verdict | Refusal, call: CallState) -> Iterator[None]:
+    def _apply(self, verdict: Verdict | Refusal, call: CallState) -> None:
         if isinstance(verdict, Refusal):
-            self._post(verdict.end, call)
-            yield
+            self._journal.append(verdict.end, about=call)
         elif verdict.decision == "ask":
-            yield from self._ask_person(call, verdict)
+            self._ask_person(call, verdict)
         elif verdict.by is None:
-            yield from self._intend(call)
+            self._intend(call)
+        elif verdict.decision == "reject":
+            self.reject(call, verdict.reason, by=verdict.by)
         else:
-            decided = ApprovalDecision.make(
+            decision = ApprovalDecision.make(
                 call_id=call.id,
                 decision=verdict.decision,
                 by=verdict.by,
                 reason=verdict.reason,
                 arguments=verdict.arguments,
             )
-            self._post(decided, call)
-            yield
-            if verdict.decision == "reject":
-                self._post(rejected(call, verdict.reason), call)
-                yield
+            self._journal.append(decision, about=call)
 
-    def _ask_person(self, call: CallState, verdict: Verdict, *, unknown: bool = False) -> Iterator[None]:
-        deadline = time.time() + verdict.deadline if verdict.deadline is not None else None
+    def _ask_person(self, call: CallState, verdict: Verdict, *, unknown: bool = False) -> None:
         request = ApprovalRequest.make(
             call_id=call.id,
             name=call.name,
             arguments=call.arguments,
             reason=verdict.reason,
-            deadline=deadline,
+            deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
             unknown=unknown,
         )
-        self._post(request, call)
-        yield
+        self._journal.append(request, about=call)
 
-    def _intend(self, call: CallState) -> Iterator[None]:
+    def _intend(self, call: CallState) -> None:
         why = self._gate.limit_reached(self._state, starting="call")
         if why is not None:
             self.finish("limit", why, LimitReached(why))
-        else:
-            self._intents[call.id] = None
-            intent = CallStart.make(call_id=call.id, name=call.name, arguments=call.arguments, attempt=call.attempt + 1)
-            self._post(intent, call)
-        yield
+            return
+        self._intents[call.id] = None
+        intent = CallStart.make(call_id=call.id, name=call.name, arguments=call.arguments, attempt=call.attempt + 1)
+        self._journal.append(intent, about=call)
 
-    def _recover(self, call: CallState) -> Iterator[None]:
+    def _recover(self, call: CallState) -> None:
         """A call was started, and whoever started it is gone without leaving a result."""
         tool = self._calling.tool(call.name)
         if call.hidden or (tool is not None and tool.idempotent):
-            yield from self._intend(call)
+            self._intend(call)
         else:
             reason = (
                 f"{call.name} was started and nobody knows how it ended. Approve to run it again, "
                 "answer with its result if it happened, or reject to fail it."
             )
-            yield from self._ask_person(call, Verdict("ask", reason), unknown=True)
+            self._ask_person(call, Verdict("ask", reason), unknown=True)
 
-    def _launch(self, *, alone: bool) -> None:
-        """Run the calls whose intent is a fact, once it is on disk; one that is alone is for the pump itself to run."""
-        if not self._intents:
-            return
+    def _launch(self, *, alone: bool) -> Effect | None:
+        """Run the calls whose intent is a fact, once it is on disk; gives the one that the pump is to run itself."""
         self._journal.flush()
+        intents, self._intents = self._intents, {}
         if alone and not self._tasks:
-            (call_id,) = self._intents
-            self._alone = Effect("call", call_id)
-        else:
-            for call_id in self._intents:
-                call = self._state.open.get(call_id)
-                if call is not None:
-                    self._spawn(Effect("call", call_id), partial(self._calling.perform, call))
-        self._intents.clear()
+            return Effect("call", next(iter(intents)))
+        for call_id in intents:
+            call = self._state.open.get(call_id)
+            if call is not None:
+                self._spawn(Effect("call", call_id), partial(self._calling.perform, call))
+        return None
 
     async def _check(self, call: CallState) -> None:
         self._verdicts[call.id] = await self._calling.check_with_hooks(call)
@@ -389,13 +384,14 @@ class Driver:
         """Decide a call that waits with no. Safe from every thread."""
         with self._journal.lock:
             decision = ApprovalDecision.make(call_id=call.id, decision="reject", by=by, reason=reason)
-            self._journal.append(decision)
-            self._journal.append(rejected(call, reason))
+            self._journal.append(decision, about=call)
+            self._journal.append(rejected(call, reason), about=call)
 
-    def _on_news(self, news: Any) -> None:
-        if news.seq is None:
-            return
+    def _observe(self, event: Event) -> None:
+        self._gate.observe(event, self._state)
         self._news = True
+        if self._waiter is None and self._journal.recorder is None:
+            return  # nobody waits, and nothing is to be written
         loop = self._loop
         if loop is None or not loop.is_running():
             self._journal.flush()
@@ -454,7 +450,6 @@ class Driver:
         self.call_threadsafe(self._interrupt)
 
     def _interrupt(self) -> None:
-        self._asking.interrupt()
         self._performing.interrupt()
         self._wake()
 
@@ -487,6 +482,9 @@ class Driver:
         if not self._state.over:
             why = f"The limit of {seconds:g} seconds is reached."
             self.finish("limit", why, LimitReached(why))
+
+
+_END = object()
 
 
 def _deadline(call: CallState) -> float | None:

@@ -49,6 +49,8 @@ class Gate:
         self.permit: Permit | None = None
         self.running = False
         """Whether somebody drives the run to its end, and not only step by step."""
+        self.steps = False
+        """Whether the run has ever been stepped; until then nobody asks where its turns ended."""
         self._turn_ends: set[int] = set()
 
     def is_open(self, state: State) -> bool:
@@ -59,11 +61,12 @@ class Gate:
 
     def observe(self, event: Event, state: State) -> None:
         """Let an event use up the permit, or hit a breakpoint."""
-        if _ends_turn(event, state):
-            self._turn_ends.add(event.seq)
-        if self.permit is not None and self._ends(self.permit.unit, event):
-            self.permit.release()
-            self.permit = None
+        if self.steps:
+            if _ends_turn(event, state):
+                self._turn_ends.add(event.seq)
+            if self.permit is not None and self._ends(self.permit.unit, event):
+                self.permit.release()
+                self.permit = None
         if self.breakpoints and event.type not in ("run_paused", "run_resumed", "run_end"):
             for hit in self.breakpoints:
                 if hit(event, state):

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from agentnb.core.events import Delta, Event, encode_event
 from agentnb.core.loop import Design, phase_opened
-from agentnb.core.state import State, evolve
+from agentnb.core.state import CallState, State, evolve
 from agentnb.run.portable import not_serializable
 
 logger = logging.getLogger("agentnb")
@@ -51,22 +51,28 @@ class RunStore(Protocol):
 class Journal:
     """A run's events, the state they fold to, and whoever is told of new ones.
 
-    `observe` sees each new fact before the watchers do: the run's gate, which may close on it.
+    `observe` sees each new fact before the watchers do: the run's own gate and driver.
     """
 
-    def __init__(self, design: Design, run_id: str, observe: Callable[[Event, State], None]) -> None:
+    def __init__(self, design: Design, run_id: str) -> None:
         self.design = design
         self.run_id = run_id
-        self.observe = observe
+        self.observe: Callable[[Event], None] = lambda event: None
         self.events: list[Event] = []
         self.state = State()
         self.lock = threading.RLock()
         self.recorder: Recorder | None = None
         self._watchers: tuple[Watcher, ...] = ()
 
-    def append(self, event: Event) -> Event:
-        """Make `event` a fact. Raises IllegalTransition or NotSerializable, and then nothing has happened."""
+    def append(self, event: Event, *, about: CallState | None = None) -> bool:
+        """Make `event` a fact. Raises IllegalTransition or NotSerializable, and then nothing has happened.
+
+        With `about`, the call that the event is about, it becomes a fact only while that call is open: another thread may
+        have ended the call or the run in the meantime. Gives whether it has become one.
+        """
         with self.lock:
+            if about is not None and self.state.open.get(about.id) is not about:
+                return False
             stamp = event.__dict__  # nobody else has seen it yet, so it may still be written on
             stamp["phase"] = phase_opened(self.design, self.state.phase, event)
             stamp["seq"] = len(self.events)
@@ -77,9 +83,10 @@ class Journal:
             self.events.append(event)
             if self.recorder is not None:
                 self.recorder.record(event.seq, line)
-            self.observe(event, self.state)
-            self.tell(event)
-        return event
+            self.observe(event)
+            if self._watchers:
+                self.tell(event)
+        return True
 
     def load(self, events: list[Event]) -> None:
         """Take over the facts of a recording; nobody is told and nothing is written."""
@@ -100,6 +107,11 @@ class Journal:
                 watcher(news)
             except Exception:
                 logger.exception("A watcher of run %s failed on %s", self.run_id, news.type)
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody is to be told of anything."""
+        return bool(self._watchers)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Tell `watcher` of everything from now on, in order, from the thread it happens in; gives what ends it."""

@@ -60,7 +60,7 @@ class Run(Decisions):
         self._gate = Gate(breakpoints, limits)
         policy = make_policy(approve)
         tools = as_tools(loop.tools)
-        self._journal = Journal(loop, self.id, self._gate.observe)
+        self._journal = Journal(loop, self.id)
         self._journal.load(list(recording))
         self._journal.recorder = self._open_store(store, recording)
         calling = Calling(loop, self._journal, tools, policy)
@@ -368,6 +368,7 @@ class Run(Decisions):
                 self._journal.append(RunResumed.make())
             if (done := self._take_step(unit)) or self.state.over:
                 return done
+            self._gate.steps = True
             permit = self._gate.permit = Permit(unit)
             mine = self._claim("step")
             if not mine and not self.state.paused:  # it is playing: let it go on to the boundary, and no further

@@ -1,0 +1,19 @@
+"""The panel of a run in a notebook, its parts, and what a saved notebook shows of it."""
+
+from agentnb.widgets.clicks import SNAPSHOTS
+from agentnb.widgets.comms import COMM_IDS
+from agentnb.widgets.panel import Approvals, Controls, EventStream, Panel, StateDiagram
+from agentnb.widgets.present import present
+from agentnb.widgets.static import static_html
+
+__all__ = [
+    "COMM_IDS",
+    "SNAPSHOTS",
+    "Approvals",
+    "Controls",
+    "EventStream",
+    "Panel",
+    "StateDiagram",
+    "present",
+    "static_html",
+]

@@ -1,0 +1,158 @@
+"""Forms: a tool's JSON schema as the list of fields that its arguments are edited in.
+
+The page draws one control per field and knows no JSON schema. A field is `path` (one name, or two where an object's
+properties are laid open), `kind`, `label`, `description`, `required`, `nullable`, `options` for an enumeration, and
+what stands in it: `given` (`value`, `null`, `absent`) and `text`.
+
+Texts go back and forth instead of values, because JavaScript has no integers beyond 2**53: an id of twenty digits that
+nobody touched must not come back rounded. For the same reason a text too long to travel is not edited but kept
+(`kind: "kept"`), and put back in its place by `merge`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from agentnb.widgets.text import one_line, pretty, repaired
+
+EDITABLE = 16 * 1024
+"""Characters of a value that can be edited; longer ones are kept as they are."""
+
+_KINDS = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
+_ABSENT = object()
+
+
+def form(schema: Mapping[str, Any] | None, arguments: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The fields of a tool's arguments; without a schema of properties one field for all of them as JSON."""
+    schema = schema or {}
+    given = arguments if arguments is not None else {}
+    root = _resolve(schema, schema)
+    properties = root.get("properties")
+    if not isinstance(properties, Mapping):
+        whole = arguments if arguments is not None else {}
+        return [_field([], {"title": "arguments (JSON object)"}, schema, whole, required=True)]
+    fields: list[dict[str, Any]] = []
+    for name, declared in properties.items():
+        fields += _fields(str(name), declared, schema, given, required=name in root.get("required", ()))
+    for name in given:
+        if name not in properties:
+            note = {"description": "The tool does not declare this argument."}
+            fields.append(_field([name], note, schema, given[name], required=False))
+    return fields
+
+
+def merge(arguments: Any, kept: list[list[str]], original: Mapping[str, Any]) -> Any:
+    """Arguments that came back from a form, with the values that did not travel put back from the original."""
+    for path in kept:
+        if not path:
+            return dict(original)
+        source: Any = original
+        target = arguments
+        for name in path[:-1]:
+            source, target = source[name], target.setdefault(name, {})
+        target[path[-1]] = source[path[-1]]
+    return arguments
+
+
+def _fields(
+    name: str, declared: Any, schema: Mapping[str, Any], given: Mapping[str, Any], *, required: bool
+) -> list[dict[str, Any]]:
+    """The field of one property, or those of the object it is."""
+    value = given.get(name, _ABSENT)
+    resolved, nullable = _plain_type(declared, schema)
+    inner = resolved.get("properties")
+    laid_open = isinstance(inner, Mapping) and inner and not nullable
+    if not laid_open or not isinstance(value, Mapping if value is not _ABSENT else object):
+        return [_field([name], declared, schema, value, required=required)]
+    if value is _ABSENT and not required:  # asking for its required properties would make it required
+        return [_field([name], declared, schema, value, required=required)]
+    inside: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+    fields = [
+        _field([name, str(key)], part, schema, inside.get(key, _ABSENT), required=key in resolved.get("required", ()))
+        for key, part in (inner or {}).items()
+    ]
+    return fields + [
+        _field([name, key], {}, schema, inside[key], required=False) for key in inside if key not in (inner or {})
+    ]
+
+
+def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any, *, required: bool) -> dict[str, Any]:
+    resolved, nullable = _plain_type(declared, schema)
+    kind = _KINDS.get(str(resolved.get("type")), "json")
+    made: dict[str, Any] = {
+        "path": path,
+        "label": ".".join(repaired(name) for name in path) or str(resolved.get("title", "")),
+        "kind": kind,
+        "type": _type_in_words(resolved),
+        "description": one_line(repaired(str(resolved.get("description", ""))), 400),
+        "required": required,
+        "nullable": nullable,
+        "given": "absent" if value is _ABSENT else "null" if value is None and nullable else "value",
+        "text": "" if value is _ABSENT or (value is None and nullable) else _text(kind, value),
+    }
+    if "enum" in resolved or "const" in resolved:
+        made["kind"] = "enum"
+        options = resolved.get("enum", [resolved.get("const")])
+        made["options"] = [option for option in map(_compact, options) if option != "null" or not nullable]
+        made["text"] = _compact(value) if made["given"] == "value" else ""
+    elif len(made["text"]) > EDITABLE:
+        made |= {"kind": "kept", "text": made["text"][:400], "length": len(made["text"])}
+    return made
+
+
+def _text(kind: str, value: Any) -> str:
+    if kind == "string" and isinstance(value, str):
+        return repaired(value)
+    return pretty(value) if kind == "json" else _compact(value)
+
+
+def _compact(value: Any) -> str:
+    return repaired(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _plain_type(declared: Any, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """The schema of a property without the alternative null, and whether it had one."""
+    resolved = _resolve(declared, schema)
+    kind = resolved.get("type")
+    if isinstance(kind, list):
+        others = [name for name in kind if name != "null"]
+        return {**resolved, "type": others[0] if len(others) == 1 else None}, "null" in kind
+    for word in ("anyOf", "oneOf"):
+        alternatives = resolved.get(word)
+        if isinstance(alternatives, list):
+            parts = [_resolve(part, schema) for part in alternatives]
+            others = [part for part in parts if part.get("type") != "null"]
+            nullable = len(others) < len(parts)
+            if len(others) == 1:
+                return {**others[0], **{key: resolved[key] for key in ("description",) if key in resolved}}, nullable
+            return resolved, nullable
+    return resolved, False
+
+
+def _resolve(declared: Any, schema: Mapping[str, Any], depth: int = 8) -> Mapping[str, Any]:
+    """A schema with its reference followed; one that leads nowhere, or in circles, allows everything."""
+    if not isinstance(declared, Mapping):
+        return {}
+    reference = declared.get("$ref")
+    all_of = declared.get("allOf")
+    if isinstance(reference, str) and depth:
+        target: Any = schema
+        for part in reference.removeprefix("#").strip("/").split("/"):
+            target = target.get(part, {}) if isinstance(target, Mapping) and part else target
+        found = _resolve(target, schema, depth - 1)
+        return {**found, **{key: value for key, value in declared.items() if key != "$ref"}}
+    if isinstance(all_of, list) and len(all_of) == 1 and depth:
+        return {**_resolve(all_of[0], schema, depth - 1), **{k: v for k, v in declared.items() if k != "allOf"}}
+    return {} if reference is not None else declared
+
+
+def _type_in_words(resolved: Mapping[str, Any]) -> str:
+    kind = resolved.get("type")
+    items = resolved.get("items")
+    if kind == "array" and isinstance(items, Mapping) and isinstance(items.get("type"), str):
+        return f"array of {items['type']}"
+    if "enum" in resolved or "const" in resolved:
+        return "one of"
+    return kind if isinstance(kind, str) else "JSON"

@@ -1,0 +1,97 @@
+"""What is on its way: the text a model is speaking, the calls it is writing, the progress its tools tell.
+
+Deltas arrive by the hundred a second and only their sum is worth showing, so they are folded here into one line per
+speaker with the end of its text. A line ends with the fact that takes its place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from agentnb.core.events import Delta, Event
+from agentnb.widgets.text import as_json, brief, repaired
+
+TAIL = 1200
+"""Characters of a line that are shown: its end, which is where it grows."""
+
+_MODEL_ENDS = frozenset({"model_end", "model_error", "model_start", "cancel", "run_end"})
+
+
+class Line:
+    """One speaker's text: how long it is, and its end."""
+
+    def __init__(self, kind: str, path: str, name: str = "") -> None:
+        self.kind = kind
+        self.path = path
+        self.name = name
+        self.length = 0
+        self._held = 0
+        self._parts: deque[str] = deque()
+
+    def add(self, text: str) -> None:
+        """The text goes on."""
+        text = text if len(text) <= TAIL else text[-TAIL:]
+        self.length += len(text)
+        self._parts.append(text)
+        self._held += len(text)
+        while self._held - len(self._parts[0]) >= TAIL:
+            self._held -= len(self._parts.popleft())
+
+    def show(self) -> dict[str, Any]:
+        """The line as the page gets it."""
+        text = repaired("".join(self._parts)[-TAIL:])
+        return {"kind": self.kind, "path": self.path, "name": self.name, "text": text, "length": self.length}
+
+
+class Live:
+    """The lines of one run. Not thread-safe: whoever feeds it holds a lock."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, str, str], Line] = {}
+
+    def feed(self, delta: Delta) -> None:
+        """Take in one delta."""
+        kind, key, text, name = _heard(delta)
+        line = self._lines.get((delta.path, kind, key))
+        if line is None:
+            line = self._lines[delta.path, kind, key] = Line(kind, delta.path, name)
+        line.name = name or line.name
+        line.add(text)
+
+    def ends_with(self, type: str) -> bool:
+        """Whether a fact of this type may end a line; needs no lock, and is all that most events cost."""
+        return bool(self._lines) and (type in _MODEL_ENDS or type == "call_end")
+
+    def settle(self, event: Event) -> bool:
+        """A fact has come; True if it ended a line."""
+        if event.type in _MODEL_ENDS:
+            ended = [key for key in self._lines if key[0] == event.path and key[1] != "tool"]
+            if event.type == "run_end":
+                ended = [key for key in self._lines if key[0].startswith(event.path)]
+        elif event.type == "call_end":
+            ended = [(event.path, "tool", getattr(event, "call_id", ""))]
+        else:
+            return False
+        had = len(self._lines)
+        for key in ended:
+            self._lines.pop(key, None)
+        return len(self._lines) < had
+
+    def show(self) -> list[dict[str, Any]]:
+        """All lines as the page gets them."""
+        return [line.show() for line in self._lines.values()]
+
+
+def _heard(delta: Delta) -> tuple[str, str, str, str]:
+    """A delta's kind of line, whose line it is, what it adds, and a name for it."""
+    if delta.type == "text_delta":
+        return "text", "", delta.content, ""
+    if delta.type == "reasoning_delta":
+        return "reasoning", "", delta.content, ""
+    if delta.type == "tool_call_delta":
+        return "call", str(delta.index), delta.arguments, delta.name or ""
+    if delta.type == "call_delta":
+        text = delta.data if isinstance(delta.data, str) else as_json(delta.data).decode()
+        return "tool", delta.call_id or "", f"\n{text}", delta.call_id or ""
+    return "retry", "", f"\n{brief(delta.data)}", ""

@@ -1,0 +1,114 @@
+// One store per widget model: the rows received, what was lost and asked for again, questions to the kernel and their
+// answers, and whether the kernel is still there.
+
+import { unique } from "./text.js";
+
+const PING_EVERY = 5000, SILENT = 10000, GONE = 20000; // milliseconds
+const GONE_TEXT = "The kernel is gone: this is the last state it showed.";
+const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
+
+export class Store {
+  constructor(model) {
+    this.model = model;
+    this.rows = [];
+    this.total = model.get("total") ?? 0;
+    this.live = [];
+    this.views = new Set();
+    this.asked = new Map(); // token -> what to do with the answer
+    this.skew = 0; // the kernel's clock minus ours, in milliseconds
+    this.heard = Date.now();
+    this.pinged = 0;
+    this.trouble = "";
+    this.gone = false;
+    this.syncing = 0;
+    model.on("msg:custom", (message) => this.receive(message));
+    for (const name of ["status", "pending", "tools", "tail", "diagram", "total"]) {
+      model.on(`change:${name}`, () => { this.alive(); this.tell(name); });
+    }
+    this.watchKernel();
+    this.timer = setInterval(() => this.heartbeat(), PING_EVERY);
+    this.sync();
+  }
+
+  tell(what) { for (const view of this.views) view(what); }
+
+  send(message) {
+    try {
+      this.model.send(message);
+    } catch { // a closed comm throws: nobody is there to be told
+      this.lose();
+    }
+  }
+
+  ask(message, answered) {
+    const token = unique();
+    this.asked.set(token, answered);
+    this.send({ ...message, token });
+  }
+
+  sync() {
+    this.syncing = Date.now();
+    this.send({ type: "sync", have: this.rows.length });
+  }
+
+  receive(message) {
+    this.alive();
+    if (message.now) this.skew = message.now * 1000 - Date.now();
+    if (message.type === "events") this.receiveEvents(message);
+    else if (message.type === "live") { this.live = message.lines; this.tell("live"); }
+    else if (message.token && this.asked.has(message.token)) {
+      const answered = this.asked.get(message.token);
+      this.asked.delete(message.token);
+      answered(message);
+    }
+  }
+
+  receiveEvents(message) {
+    const have = this.rows.length;
+    this.total = message.total;
+    if (message.from > have) { // a batch was lost; ask once, not at every batch that follows
+      if (Date.now() - this.syncing > 1000) this.sync();
+      return;
+    }
+    const rows = JSON.parse(message.rows);
+    for (let i = have - message.from; i < rows.length; i++) this.rows.push(rows[i]);
+    this.tell("rows");
+  }
+
+  // -- whether the kernel lives
+
+  alive() {
+    this.heard = Date.now();
+    this.pinged = 0;
+    if (this.trouble) { this.trouble = ""; this.gone = false; this.tell("kernel"); }
+  }
+
+  lose() { this.trouble = GONE_TEXT; this.gone = true; this.tell("kernel"); }
+
+  kernel() { return this.model.widget_manager?.kernel; }
+
+  watchKernel() {
+    try {
+      this.kernel()?.statusChanged?.connect((_, status) => { if (DEAD.has(status)) this.lose(); });
+    } catch (error) { // another front end with another idea of a kernel: the heartbeat is left
+      console.debug("agentnb: no kernel status", error);
+    }
+  }
+
+  heartbeat() {
+    const now = Date.now(), kernel = this.kernel();
+    if (kernel && (kernel.isDisposed || DEAD.has(kernel.status))) return this.lose();
+    if (this.pinged) {
+      const silent = now - this.pinged;
+      if (silent < SILENT || this.gone) return undefined;
+      // A kernel that is idle and has not answered does not know us any more; a busy one may be in a long cell.
+      if (kernel?.status === "idle" && silent > GONE) return this.lose();
+      this.trouble = `No answer from the kernel for ${Math.round(silent / 1000)} s (busy or gone).`;
+      this.tell("kernel");
+    } else if (!document.hidden && now - this.heard > (this.model.get("status")?.over ? 6 : 1) * SILENT) {
+      this.pinged = now;
+      this.send({ type: "ping", token: "" });
+    }
+    return undefined;
+  }
+}

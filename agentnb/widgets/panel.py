@@ -1,0 +1,158 @@
+"""The panel: a run, live in a notebook.
+
+Small things that a reloaded page or a second tab must find again are traits: where the run stands, what waits for a
+person, the diagram, the last rows. Everything else is a custom message: the batches of events (`feed`), and what the
+person does (`clicks`). A decision travels as one message, because a trait that a person types into arrives late or
+in part while a cell runs.
+
+The page's side is in `page/`: plain modules and a style sheet, without a build step and without anything from elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import anywidget
+import traitlets
+
+from agentnb.widgets import comms
+from agentnb.widgets.clicks import Clicks
+from agentnb.widgets.diagram import diagram, table_of
+from agentnb.widgets.feed import Feed
+from agentnb.widgets.page import module, style_sheet
+from agentnb.widgets.rows import row
+from agentnb.widgets.standing import Path, Waiting, status, tools
+from agentnb.widgets.static import plain_text, static_html
+from agentnb.widgets.text import as_json, repaired
+
+PARTS = ("controls", "approvals", "events", "diagram")
+TAIL = 200
+"""Rows in the trait that a page without a kernel shows."""
+TAIL_SECONDS = 2.0
+"""How often that trait is brought up to date while the run goes on."""
+
+
+class Panel(anywidget.AnyWidget):
+    """A run's events, diagram, controls and approvals; `parts` chooses among these.
+
+    `close()` ends the panel, not the run.
+    """
+
+    _esm = module()
+    _css = style_sheet()
+
+    key = traitlets.Unicode().tag(sync=True)  # tells the page which views are of the same panel
+    parts = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    status = traitlets.Dict().tag(sync=True)
+    pending: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    tools = traitlets.Dict().tag(sync=True)
+    phases = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    diagram = traitlets.Unicode().tag(sync=True)
+    total = traitlets.Int().tag(sync=True)
+    tail = traitlets.Unicode("[]").tag(sync=True)
+
+    def __init__(self, run: Any, *, parts: tuple[str, ...] = PARTS) -> None:
+        self.run = run
+        self._path = Path()
+        self._waiting = Waiting()
+        self._told = -1
+        self._tail_due = 0.0
+        self._when_over: list[Callable[[], object]] = []
+        table = table_of(run.loop.phases)
+        super().__init__(
+            key=uuid.uuid4().hex,
+            parts=list(parts),
+            phases=[repaired(name) for name, _ in table],
+            diagram=diagram(table) if "diagram" in parts else "",
+            tools=tools(run) if "approvals" in parts else {},
+            **self._now(),
+        )
+        comms.opened(self.model_id)
+        self._clicks = Clicks(run, self.send)
+        self._feed = Feed(run, self.send, self._settled)
+        self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
+            "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
+            "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": time.time()}),
+            "decision": self._clicks.decide,
+            "control": self._clicks.control,
+            "show": self._clicks.show,
+        }
+        self.on_msg(self._receive)
+
+    def when_over(self, callback: Callable[[], object]) -> None:
+        """Call `callback` once the run has ended and the page has been sent everything; at once if that is so."""
+        self._when_over.append(callback)
+        self._feed.wake()
+
+    def close(self) -> None:
+        """Take the panel off every page and stop watching the run."""
+        if self.comm is not None:
+            self._feed.close()
+            comms.closed(self.model_id)
+        super().close()
+
+    def _now(self) -> dict[str, Any]:
+        return {"status": status(self.run, self._path), "pending": self._waiting.questions(self.run)}
+
+    def _receive(self, _: Any, content: Any, buffers: Any) -> None:
+        handler = self._handlers.get(str(content.get("type"))) if isinstance(content, dict) else None
+        if handler is not None:
+            handler(content)
+            self._feed.wake()  # a pause that nothing was in flight for is no event, but the buttons change
+
+    def _settled(self, over: bool) -> None:
+        with self.hold_sync():  # one message for all of them; traits that are the same as before are not sent
+            for name, value in self._now().items():
+                setattr(self, name, value)
+            self._update_tail(over)
+        if over:
+            callbacks, self._when_over = self._when_over, []
+            for callback in callbacks:
+                callback()
+
+    def _update_tail(self, over: bool) -> None:
+        total, now = len(self.run.events), time.monotonic()
+        if total == self._told or (now < self._tail_due and not over and self.run.driven):
+            return
+        self._told, self._tail_due = total, now + TAIL_SECONDS
+        self.total = total
+        rows = [row(event) for event in self.run.events[max(0, total - TAIL) : total]]
+        self.tail = as_json([{key: made[key] for key in made if key != "data"} for made in rows]).decode()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        bundle: dict[str, Any] = {"text/plain": plain_text(self.run), "text/html": static_html(self.run)}
+        made = super()._repr_mimebundle_(**kwargs)
+        if made is not None:
+            bundle = {**made[0], **bundle}
+        return bundle, {}
+
+
+class EventStream(Panel):
+    """A run's events alone."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run, parts=("events",))
+
+
+class StateDiagram(Panel):
+    """A run's state diagram alone."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run, parts=("diagram",))
+
+
+class Controls(Panel):
+    """A run's buttons and message box alone."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run, parts=("controls",))
+
+
+class Approvals(Panel):
+    """The calls of a run that wait for a person, alone."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run, parts=("approvals",))

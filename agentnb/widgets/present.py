@@ -1,0 +1,55 @@
+"""Shows a run under a cell: live while it goes on, frozen once it is over.
+
+A saved notebook must read without a kernel, and a front end that finds a widget in an output shows nothing else, not
+even the HTML beside it, when the widget's kernel is gone. So the output is displayed under an id, and a moment after
+the run has ended and the page has been sent its last batch the same output is replaced by the static panel alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from contextvars import copy_context
+from typing import Any
+
+from agentnb.widgets.panel import Panel
+from agentnb.widgets.static import plain_text, static_html
+
+FREEZE_AFTER = 1.0
+"""Seconds between the last batch and the freezing: the end is seen to arrive."""
+
+logger = logging.getLogger("agentnb")
+
+
+def present(run: Any) -> None:
+    """Display the run's panel under the current cell. One that is over is displayed frozen; `run.panel()` is live."""
+    from IPython.display import display
+
+    if run.state.over:
+        display(_frozen(run), raw=True)  # type: ignore[no-untyped-call]  # IPython's is untyped
+        return
+    panel = Panel(run)
+    bundle, _ = panel._repr_mimebundle_()
+    handle = display(bundle, raw=True, display_id=uuid.uuid4().hex)  # type: ignore[no-untyped-call]  # the same
+    context = copy_context()  # ipykernel finds the cell an output belongs to by a context variable
+
+    def freeze() -> None:
+        try:
+            context.run(handle.update, _frozen(run), raw=True)
+        except Exception:
+            # A timer has no caller. The live panel stays where it is.
+            logger.exception("The panel of run %s could not be frozen", run.id)
+        else:
+            panel.close()
+
+    def freeze_soon() -> None:
+        timer = threading.Timer(FREEZE_AFTER, freeze)
+        timer.daemon = True
+        timer.start()
+
+    panel.when_over(freeze_soon)
+
+
+def _frozen(run: Any) -> dict[str, str]:
+    return {"text/plain": plain_text(run), "text/html": static_html(run)}

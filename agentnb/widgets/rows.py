@@ -1,0 +1,211 @@
+"""An event as a row: what the list shows of it, and its data as far as it is small.
+
+The page gets every event of a run, so a row is bounded: data of more than `ROW_LIMIT` bytes is clipped, with its full
+size beside it, and the page asks for the rest when somebody wants to see it (`full_text`). The words of a row are made
+here once for the live panel and the static one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agentnb.core.events import ErrorInfo, Event, plain_event
+from agentnb.widgets.text import as_json, brief, one_line, pretty
+
+ROW_LIMIT = 4096
+"""Bytes of JSON that an event may have in a row."""
+SUMMARY = 200
+"""Characters of the one line about an event."""
+FULL_LIMIT = 256 * 1024
+"""Characters that "Show all" fetches at most: one message of this size does not make the page stutter."""
+
+_STAMPS = ("seq", "time", "run_id", "path", "phase", "type")
+
+GROUPS: Mapping[str, str] = {
+    "run_start": "run",
+    "phase_change": "state",
+    "message": "message",
+    "queued": "message",
+    "withdrawn": "message",
+    "state_update": "state",
+    "model_start": "model",
+    "model_end": "model",
+    "model_error": "error",
+    "call_proposed": "call",
+    "approval_request": "approval",
+    "approval_decision": "approval",
+    "call_start": "call",
+    "call_end": "call",
+    "run_paused": "run",
+    "run_resumed": "run",
+    "cancel": "error",
+    "run_end": "run",
+}
+"""Which colour a type of event has."""
+
+
+def row(event: Event) -> dict[str, Any]:
+    """The row of an event; `size` is there where its data was clipped, and says how big it is."""
+    made, data, _ = _row(event)
+    made["data"] = data
+    return made
+
+
+def encode_row(event: Event) -> bytes:
+    """The row of an event as JSON."""
+    made, _, encoded = _row(event)
+    return as_json(made)[:-1] + b',"data":' + encoded + b"}"
+
+
+def _row(event: Event) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+    """A row without its data, the data, and the data as JSON, which is made once: to see its size and to send it."""
+    data = plain_event(event)
+    for stamp in _STAMPS:
+        data.pop(stamp, None)
+    if isinstance(data.get("error"), ErrorInfo):
+        data["error"] = data["error"].model_dump(exclude_none=True)
+    made: dict[str, Any] = {"seq": event.seq, "time": event.time, "type": event.type}
+    if event.path:
+        made["path"] = event.path
+    if event.phase:
+        made["phase"] = event.phase
+    encoded = as_json(data)
+    if len(encoded) > ROW_LIMIT:
+        made["size"] = len(encoded)
+        data, encoded = _small(data)
+    made["group"] = "error" if data.get("is_error") or data.get("error") else GROUPS.get(event.type, "state")
+    made["summary"] = summary(event.type, data, event.phase)
+    return made, data, encoded
+
+
+def encode_rows(events: Sequence[Event], room: int) -> tuple[str, int]:
+    """Rows of the first events as a JSON array of about `room` bytes at most, and how many they are (at least one)."""
+    lines: list[bytes] = []
+    for event in events:
+        line = encode_row(event)
+        room -= len(line)
+        if room < 0 and lines:
+            break
+        lines.append(line)
+    return (b"[" + b",".join(lines) + b"]").decode(), len(lines)
+
+
+def _small(data: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """Data clipped until it is small enough, and its JSON."""
+    for length, items, depth in ((1000, 20, 5), (300, 10, 5), (100, 5, 5), (40, 2, 4), (20, 1, 3)):
+        clipped: dict[str, Any] = clip(data, length, items, depth)
+        encoded = as_json(clipped)
+        if len(encoded) <= ROW_LIMIT:
+            break
+    return clipped, encoded
+
+
+def clip(value: Any, length: int, items: int, depth: int = 5) -> Any:
+    """A JSON value with long texts, long lists and deep nesting cut, and a note where something is missing."""
+    if isinstance(value, str):
+        return value if len(value) <= length else f"{value[:length]}… ({len(value):,} characters)"
+    if isinstance(value, Mapping):
+        if depth == 0:
+            return f"{{… {len(value):,} fields}}"
+        kept = {key[:100]: clip(value[key], length, items, depth - 1) for key in list(value)[: 2 * items]}
+        return kept if len(value) <= 2 * items else kept | {"…": f"{len(value) - 2 * items:,} more fields"}
+    if isinstance(value, (list, tuple)):
+        if depth == 0:
+            return f"[… {len(value):,} items]"
+        kept_items = [clip(item, length, items, depth - 1) for item in value[:items]]
+        return kept_items if len(value) <= items else [*kept_items, f"… {len(value) - items:,} more items"]
+    return value
+
+
+def full_text(value: Any) -> dict[str, Any]:
+    """What "Show all" gets: the value as text, cut at `FULL_LIMIT`, and its length."""
+    text = value if isinstance(value, str) else pretty(value)
+    return {"text": text[:FULL_LIMIT], "length": len(text)}
+
+
+def summary(type: str, data: Mapping[str, Any], phase: str | None = None) -> str:
+    """One line about an event, from its data as it stands in a row."""
+    words = _SUMMARIES.get(type)
+    if words is None:
+        return ""
+    return one_line(words(data if phase is None else {**data, "phase": phase}), SUMMARY)
+
+
+def _call(data: Mapping[str, Any]) -> str:
+    arguments = data.get("arguments") or {}
+    if not isinstance(arguments, Mapping):
+        return f"{data.get('name', '')}({brief(arguments)})"
+    return f"{data.get('name', '')}({', '.join(f'{key}={as_json(arguments[key]).decode()}' for key in arguments)})"
+
+
+def _said(message: Mapping[str, Any]) -> str:
+    content = message.get("content", "")
+    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    text = content if isinstance(content, str) else " ".join(str(block.get("text") or block) for block in blocks)
+    calls = ", ".join(_call(call) for call in message.get("tool_calls", ()) if isinstance(call, Mapping))
+    return "  ".join(part for part in (text, calls and f"→ {calls}") if part) or "(nothing)"
+
+
+def _failed(data: Mapping[str, Any]) -> str:
+    error = data["error"]
+    return f"{error['type']}: {error['message']}"
+
+
+def _told(head: str, *rest: Any) -> str:
+    return ": ".join([head, *(text for text in (brief(part) for part in rest) if text)])
+
+
+def _start(data: Mapping[str, Any]) -> str:
+    return _told(f"{data['loop']} {data['name']}", data.get("input"))
+
+
+def _message(data: Mapping[str, Any]) -> str:
+    origin = data.get("origin", "loop")
+    aside = "" if origin in ("loop", "input") else f" ({origin.replace('_', '-')})"
+    return f"{data['message'].get('role', '')}{aside}: {_said(data['message'])}"
+
+
+def _model_start(data: Mapping[str, Any]) -> str:
+    attempt = data.get("attempt", 1)
+    return f"turn {data.get('turn', 0)}" + (f", attempt {attempt}" if attempt > 1 else "")
+
+
+def _decision(data: Mapping[str, Any]) -> str:
+    head = f"{data['decision']} by {data.get('by', 'human')}"
+    if data["decision"] in ("edit", "replace"):
+        head += f" → {_call(data)}"
+    return _told(head, data.get("result"), data.get("reason"))
+
+
+def _call_end(data: Mapping[str, Any]) -> str:
+    return _told(f"{data.get('name') or data['call_id']} {data.get('outcome', 'returned')}", data.get("result"))
+
+
+def _run_end(data: Mapping[str, Any]) -> str:
+    return _told(data["reason"], _failed(data) if "error" in data else data.get("output"))
+
+
+def _queue(data: Mapping[str, Any]) -> str:
+    return str(data["queue"]).replace("_", "-")
+
+
+_SUMMARIES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "run_start": _start,
+    "phase_change": lambda data: f"{data['source']} → {data.get('phase', '')}",
+    "message": _message,
+    "queued": lambda data: f"{_queue(data)}: {_said(data['message'])}",
+    "withdrawn": lambda data: f"{data['count']} from {_queue(data)}",
+    "state_update": lambda data: brief(data.get("values", {})),
+    "model_start": _model_start,
+    "model_end": lambda data: _said(data["message"]),
+    "model_error": _failed,
+    "call_proposed": lambda data: _call(data["call"]),
+    "approval_request": lambda data: _told(_call(data), data.get("reason")),
+    "approval_decision": _decision,
+    "call_start": _call,
+    "call_end": _call_end,
+    "run_paused": lambda data: data.get("reason", ""),
+    "cancel": lambda data: data.get("reason", ""),
+    "run_end": _run_end,
+}

@@ -1,0 +1,81 @@
+"""Text that a model or a tool has said, made fit to be shown.
+
+Three things in a text can deceive whoever reads it, or break what carries it, and none of them is markup: terminal
+escapes, characters that are invisible or that turn the direction of the text around (a file name that reads backwards,
+an order hidden in tag characters), and lone surrogates, which are no Unicode at all and stop every encoder. The first
+two are shown as visible signs, `␛` or `⟦U+202E⟧`; the third become U+FFFD. `page/text.js` has the same rule in `visible`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
+
+# C0 and C1 controls except tab and newline; marks, embeddings and isolates of the bidirectional algorithm (UAX 9);
+# other characters without a glyph; line separators; the tag characters, which can carry a whole hidden text. The
+# joiners U+200C and U+200D stay: scripts and emoji are written with them.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
+    "\U000e0000-\U000e007f]"
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """`text` with everything invisible in it shown as a sign, except tab and newline."""
+    return _HIDDEN.sub(_sign, repaired(text.replace("\r\n", "\n")))
+
+
+def _sign(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\u2421" if code == 0x7F else f"⟦U+{code:04X}⟧"
+
+
+def repaired(text: str) -> str:
+    """`text` as valid Unicode: pairs of surrogates joined, lone ones replaced."""
+    if _SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def repaired_value(value: Any) -> Any:
+    """JSON data with every text in it repaired."""
+    if isinstance(value, str):
+        return repaired(value)
+    if isinstance(value, Mapping):
+        return {repaired(str(key)): repaired_value(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [repaired_value(item) for item in value]
+    return value
+
+
+def one_line(text: str, room: int = 160) -> str:
+    """The beginning of `text` on one line, at most `room` characters."""
+    line = " ".join(text[: 2 * room].split())
+    return line if len(line) <= room and len(text) <= 2 * room else line[: room - 1] + "…"
+
+
+def brief(value: Any, room: int = 160) -> str:
+    """A small JSON value on one line, at most `room` characters."""
+    if value is None or isinstance(value, str):
+        return one_line(value or "", room)
+    return one_line(as_json(value).decode(), room)
+
+
+def as_json(value: Any) -> bytes:
+    """A value as compact JSON that every parser takes."""
+    try:
+        return to_json(value, inf_nan_mode="strings")  # JSON.parse knows no NaN
+    except PydanticSerializationError:  # a lone surrogate somewhere
+        return to_json(repaired_value(value), inf_nan_mode="strings")
+
+
+def pretty(value: Any) -> str:
+    """A JSON value as indented text, valid Unicode, numbers exact."""
+    return repaired(json.dumps(value, indent=2, ensure_ascii=False, default=str))
