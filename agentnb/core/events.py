@@ -323,6 +323,21 @@ def encode_event(event: Event) -> bytes:
     return to_json(plain_event(event), inf_nan_mode="constants")
 
 
+def encode_body(event: Event) -> bytes:
+    """The event as one line of JSON without its run and its position, for a place that is keyed by these."""
+    plain = plain_event(event)
+    plain.pop("run_id", None)
+    plain.pop("seq", None)
+    return to_json(plain, inf_nan_mode="constants")
+
+
 def decode_event(line: bytes | str) -> Event:
     """The event in one line of JSON; raises pydantic's ValidationError where it is none."""
     return _event.validate_json(line)
+
+
+def decode_body(line: bytes | str, run_id: str, seq: int) -> Event:
+    """The event in one line of JSON that lies at this position of this run; raises as `decode_event` does."""
+    event = decode_event(line)
+    event.__dict__.update(run_id=run_id, seq=seq)  # nobody else has seen it yet
+    return event

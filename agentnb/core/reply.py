@@ -51,10 +51,8 @@ class Reply:
             return self._reason(chunk)
         if kind == "tool_call_delta":
             return self._fragment(chunk)
-        if kind == "tool_call":
-            self._add(chunk)
-        elif kind == "tool_calls":
-            for call in chunk["tool_calls"]:
+        if kind in ("tool_call", "tool_calls"):
+            for call in chunk["tool_calls"] if kind == "tool_calls" else (chunk,):
                 self._add(call if isinstance(call, Mapping) else _attributes(call))
         elif kind == "usage":
             self._use(chunk)

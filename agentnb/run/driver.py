@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal
@@ -54,6 +54,9 @@ pull: a consumer takes each event before the next thing happens; the model is as
 drain: as fast as it goes; a call that is alone in flight is performed here too.
 step: nothing is done here, so that what is in flight goes on between two steps.
 """
+
+HALT = Effect("question", "")
+"""No effect, and nothing that could be done."""
 
 BREATH = 0.01
 """Seconds after which the pump lets the event loop take a turn, where nothing it does ever waits."""
@@ -103,19 +106,29 @@ class Driver:
         """Let the pump look again at what may be done. Safe from every thread."""
         self.call_threadsafe(self._wake)
 
-    async def pump(self, pace: Pace) -> AsyncGenerator[None, None]:
+    async def pump(self, pace: Pace) -> AsyncGenerator[None, None]:  # noqa: C901 - one loop, read from top to bottom
         """Move the run on until it is over, or until a step's permit is used up and nobody else drives.
 
         Raises RunFailed when the model failed, and when the loop or the driver did.
         """
-        here = asyncio.get_running_loop()
-        if self._loop is not here:  # what ran in another event loop has gone with it; `_recover` sees to its calls
-            self._tasks.clear()
-        self._loop, self._thread = here, threading.get_ident()
-        timer = self._limit_seconds()
+        self._move_in()
+        timer, breath = self._limit_seconds(), time.monotonic() + BREATH
         try:
-            async for _ in self._pump(pace):
-                yield
+            while not self._state.over:
+                effect = await self._next(pace)
+                if effect is HALT:
+                    break
+                if effect is MODEL and pace == "pull":
+                    async with aclosing(self._asking.ask()) as answer:
+                        while await self._here(anext(answer, _END)) is not _END:
+                            yield
+                elif effect is not None:
+                    await self._here(self._drain() if effect is MODEL else self._perform(effect))
+                if pace == "pull":
+                    yield
+                if time.monotonic() > breath:  # a model and tools that never wait must not keep everybody else waiting
+                    await asyncio.sleep(0)
+                    breath = time.monotonic() + BREATH
             if self._state.over:
                 await self.close()
         except RunFailed:
@@ -128,36 +141,32 @@ class Driver:
                 timer.cancel()
             self._journal.flush()
 
-    async def _pump(self, pace: Pace) -> AsyncIterator[None]:
+    def _move_in(self) -> None:
+        here = asyncio.get_running_loop()
+        if self._loop is not here:  # what ran in another event loop has gone with it; `_recover` sees to its calls
+            self._tasks.clear()
+        self._loop, self._thread = here, threading.get_ident()
+
+    async def _next(self, pace: Pace) -> Effect | None:
+        """Do the next thing; gives the effect that the pump is to perform itself, HALT where there is nothing to do."""
+        self._news = False
         state, gate = self._state, self._gate
-        breath = time.monotonic() + BREATH
-        while not state.over:
-            self._news = False
-            if self._first is not None:
-                self.begin()
-            elif state.failure is not None:
-                raise self.failed()
-            elif not gate.is_open(state) and not self._settle_pause():
-                if not gate.running and gate.pausing is None:
-                    return
-                await self._wait()
-            elif gate.is_open(state):
-                wants = self._design.wanted(state)
-                self._cancel_unwanted(wants)
-                alone = self._start(wants, pace)
-                if alone is not None and pace == "pull":
-                    async with aclosing(self._asking.ask()) as answer:
-                        while await self._here(anext(answer, _END)) is not _END:
-                            yield
-                elif alone is not None:
-                    await self._here(self._drain() if alone is MODEL else self._perform(alone))
-                elif not self._news:
-                    await self._go_on(wants)
-            if pace == "pull":
-                yield
-            if time.monotonic() > breath:  # a model and tools that never wait must not keep everybody else waiting
-                await asyncio.sleep(0)
-                breath = time.monotonic() + BREATH
+        if self._first is not None:
+            self.begin()
+        elif state.failure is not None:
+            raise self.failed()
+        elif gate.is_open(state):
+            wants = self._design.wanted(state)
+            self._cancel_unwanted(wants)
+            effect = self._start(wants, pace)
+            if effect is None and not self._news:
+                await self._go_on(wants)
+            return effect
+        elif not self._settle_pause():
+            if not gate.running and gate.pausing is None:
+                return HALT
+            await self._wait()
+        return None
 
     async def _go_on(self, wants: Sequence[Effect]) -> None:
         """Nothing can be started: wait for what is in flight, or let the design say what comes next."""
@@ -199,8 +208,8 @@ class Driver:
     def _start(self, wants: Sequence[Effect], pace: Pace) -> Effect | None:
         """Start what is wanted and not in flight; gives the one effect that the pump is to perform itself.
 
-        It stops where the gate closes. For a consumer that pulls it stops at each new fact, so that the consumer can act
-        on it before the next.
+        It stops where the gate closes. For a consumer that pulls it stops at each new fact, so that the consumer can
+        act on it before the next.
         """
         state = self._state
         for effect in wants:

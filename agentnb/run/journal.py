@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from agentnb.core.events import Delta, Event, encode_event
+from agentnb.core.errors import UsageError
+from agentnb.core.events import Delta, Event, encode_body
 from agentnb.core.loop import Design, phase_opened
 from agentnb.core.state import CallState, State, evolve
 from agentnb.run.portable import not_serializable
@@ -67,13 +68,15 @@ class Journal:
     def append(self, event: Event, *, about: CallState | None = None) -> bool:
         """Make `event` a fact. Raises IllegalTransition or NotSerializable, and then nothing has happened.
 
-        With `about`, the call that the event is about, it becomes a fact only while that call is open: another thread may
-        have ended the call or the run in the meantime. Gives whether it has become one.
+        With `about`, the call that the event is about, it becomes a fact only while that call is open: another thread
+        may have ended the call or the run in the meantime. Gives whether it has become one.
         """
         with self.lock:
             if about is not None and self.state.open.get(about.id) is not about:
                 return False
             stamp = event.__dict__  # nobody else has seen it yet, so it may still be written on
+            if stamp["seq"] != -1:
+                raise UsageError(f"This {event.type} is a fact already (seq {event.seq}); make a new one each time.")
             stamp["phase"] = phase_opened(self.design, self.state.phase, event)
             stamp["seq"] = len(self.events)
             stamp["time"] = time.time()
@@ -126,6 +129,6 @@ class Journal:
 
     def _encode(self, event: Event) -> bytes:
         try:
-            return encode_event(event)
+            return encode_body(event)
         except ValueError as error:
             raise not_serializable(event, error) from error

@@ -150,7 +150,9 @@ class Run(Decisions):
         Where nobody drives the run this consumer does, at its own pace; closing it before the end cancels the run.
         Raises RunFailed where the model or the loop failed.
         """
-        return self._consume()
+        if not hosting.environment.hosted or self._driver.is_here():
+            return self._pull()
+        return self._pull_from_host()
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Drive to the end and give the output. Raises RunFailed, RunCancelled or LimitReached where there is none."""
@@ -290,12 +292,8 @@ class Run(Decisions):
                 self._release()
         return self._outcome()
 
-    async def _consume(self) -> AsyncGenerator[Event | Delta, None]:
-        if not hosting.environment.hosted or self._driver.is_here():
-            async with aclosing(self._pull()) as news:
-                async for item in news:
-                    yield item
-            return
+    async def _pull_from_host(self) -> AsyncGenerator[Event | Delta, None]:
+        """Pull in agentnb's own thread, item by item; where the caller waits, clicks get in."""
         remote = self._pull()
         step: concurrent.futures.Future[Any] | None = None
         try:

@@ -19,12 +19,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentnb.core.errors import RecordingCorrupt, StorageError, StoreConflict, VersionMismatch
-from agentnb.core.events import Event, RunEnd, decode_event, encode_event
+from agentnb.core.events import Event, RunEnd, decode_body, decode_event, encode_body
 from agentnb.run.snapshot import Snapshot
 
 STORE_VERSION = 1
 BUSY_SECONDS = 10.0
 """How long to wait for another process's write, which takes milliseconds; after that something is wrong."""
+
+PAGE_BYTES = 8192
+"""Events with a result are a kilobyte or two: on SQLite's own 4096 a fifth of every page would stay empty."""
 
 _SPAN = 1 << 32
 """A run's events have the keys number * _SPAN + seq: one integer key, no second index to write."""
@@ -65,6 +68,7 @@ class Store:
     def _connect(self) -> sqlite3.Connection:
         try:
             connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
             (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -135,7 +139,7 @@ class Store:
             ((number,),) = self._query("SELECT number FROM runs WHERE id = ?", run_id)
             recorder = RunRecorder(self, number)
             for event in recording[have:]:
-                recorder.record(event.seq, encode_event(event))
+                recorder.record(event.seq, encode_body(event))
             recorder.flush()
             return recorder
 
@@ -181,6 +185,7 @@ class Store:
 
     def _events(self, number: int, position: int) -> list[Event]:
         first, _ = _keys(number)
+        ((run_id,),) = self._query("SELECT id FROM runs WHERE number = ?", number)
         rows = self._query(
             "SELECT key, body FROM events WHERE key >= ? AND key < ? ORDER BY key", first, first + position
         )
@@ -189,7 +194,7 @@ class Store:
             if key - first != expected:
                 raise RecordingCorrupt(f"{self.path}: event {expected} of the run is missing.")
             try:
-                events.append(decode_event(body))
+                events.append(decode_body(body, run_id, expected))
             except ValidationError as error:
                 raise RecordingCorrupt(f"{self.path}: event {expected} of the run is damaged: {error}") from error
         return events

@@ -1,0 +1,130 @@
+"""An iteration, a delta, a fan-out and a thousand runs, beside the bare loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+import agentnb
+from tests.benchmarks.bare import bare_loop
+from tests.benchmarks.measure import least_seconds, report
+from tests.benchmarks.models import Calling, FanningOut, Typing
+
+
+async def echo(value: int) -> str:
+    return "x" * 10
+
+
+async def nap(value: int) -> str:
+    await asyncio.sleep(0.02)
+    return "rested"
+
+
+async def bare(calls: int) -> None:
+    async for _ in bare_loop(Calling(calls), {"echo": echo}, "go"):
+        pass
+
+
+@pytest.mark.parametrize(("iterations", "rounds"), [(10, 15), (100, 9), (1000, 5), (10_000, 2)])
+def test_an_iteration_costs_a_small_multiple_of_the_bare_loops(iterations: int, rounds: int, capsys) -> None:
+    tool = agentnb.tool(echo)
+
+    async def ours() -> None:
+        await agentnb.SessionLoop(Calling(iterations), [tool]).start("go")
+
+    least = least_seconds({"bare": lambda: bare(iterations), "ours": ours}, rounds)
+    ratio = least["ours"] / least["bare"]
+    with capsys.disabled():
+        detail = f"{least['ours'] / iterations * 1e6:.0f} µs beside {least['bare'] / iterations * 1e6:.0f} µs"
+        report(f"iteration, {iterations} of them", ratio, 3, detail)
+    assert ratio < 9
+
+
+def test_an_iteration_costs_the_same_at_the_end_of_a_long_run(capsys) -> None:
+    marks: list[float] = []
+
+    async def mark(value: int) -> str:
+        marks.append(time.process_time())
+        return "x" * 10
+
+    calls = 10_000
+    tool = agentnb.tool(name="echo")(mark)
+    growth = float("inf")
+    for _ in range(3):
+        marks.clear()
+
+        async def run() -> None:
+            await agentnb.SessionLoop(Calling(calls), [tool]).start("go")
+
+        asyncio.run(run())
+        tenth = calls // 10
+        first, last = marks[tenth] - marks[0], marks[-1] - marks[-1 - tenth]
+        growth = min(growth, last / first)
+    with capsys.disabled():
+        report("growth, last tenth of 10,000 iterations to the first", growth, 1.15)
+    assert growth < 1.5
+
+
+def test_a_delta_costs_a_small_multiple_of_the_bare_loops(capsys) -> None:
+    deltas = 10_000
+
+    async def bare_deltas() -> None:
+        async for _ in bare_loop(Typing(deltas), {}, "go"):
+            pass
+
+    async def watched() -> None:
+        seen: list[object] = []
+        run = agentnb.SessionLoop(Typing(deltas)).start("go")
+        run.watch(seen.append)
+        await run
+
+    async def pulled() -> None:
+        async for _ in agentnb.SessionLoop(Typing(deltas)).start("go"):
+            pass
+
+    least = least_seconds({"bare": bare_deltas, "watched": watched, "pulled": pulled}, 7)
+    with capsys.disabled():
+        report("delta, to a watcher", least["watched"] / least["bare"], 2, f"{least['watched'] / deltas * 1e6:.1f} µs")
+        report("delta, pulled by a consumer", least["pulled"] / least["bare"], 2, f"{least['pulled'] / deltas * 1e6:.1f} µs")
+    assert least["watched"] / least["bare"] < 4
+    assert least["pulled"] / least["bare"] < 6
+
+
+def test_a_hundred_calls_at_once_take_little_longer_than_gather(capsys) -> None:
+    tool = agentnb.tool(nap)
+    ratio = float("inf")
+    for _ in range(7):
+
+        async def both() -> float:
+            started = time.perf_counter()
+            await agentnb.SessionLoop(FanningOut(100), [tool]).start("go")
+            ours = time.perf_counter() - started
+            started = time.perf_counter()
+            await asyncio.gather(*(nap(number) for number in range(100)))
+            return ours / (time.perf_counter() - started)
+
+        ratio = min(ratio, asyncio.run(both()))
+    with capsys.disabled():
+        report("100 parallel calls of 20 ms, to gather", ratio, 1.2)
+    assert ratio < 2
+
+
+def test_a_thousand_runs_at_once_take_a_small_multiple_of_a_thousand_bare_loops(capsys) -> None:
+    tool = agentnb.tool(echo)
+
+    async def a_thousand_bare() -> None:
+        await asyncio.gather(*(bare(4) for _ in range(1000)))
+
+    async def a_thousand() -> None:
+        await asyncio.gather(*(_output(agentnb.SessionLoop(Calling(4), [tool]).start("go")) for _ in range(1000)))
+
+    least = least_seconds({"bare": a_thousand_bare, "ours": a_thousand}, 3)
+    with capsys.disabled():
+        report("1,000 runs at once, to 1,000 bare loops", least["ours"] / least["bare"], 5, f"{least['ours']:.2f} s")
+    assert least["ours"] / least["bare"] < 15
+
+
+async def _output(run: agentnb.Run) -> object:
+    return await run
