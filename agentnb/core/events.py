@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
-from pydantic_core import to_json
 
 from agentnb.core.messages import Message, ToolCall, to_plain
 from agentnb.core.record import Record
@@ -318,17 +317,18 @@ def plain_event(event: Event | Delta) -> dict[str, Any]:
 _SCALARS = frozenset({str, int, float, bool})
 
 
-def encode_event(event: Event) -> bytes:
-    """The event as one line of JSON (UTF-8)."""
-    return to_json(plain_event(event), inf_nan_mode="constants")
+def encode_event(event: Event, *, without: set[str] | None = None) -> bytes:
+    """The event as one line of JSON (UTF-8), without the fields at their default."""
+    fields = event.__pydantic_serializer__.to_json(event, exclude_defaults=True, exclude=without)
+    return b'{"type":"%s",%s' % (event.type.encode(), fields[1:])
+
+
+_KEY = {"run_id", "seq"}
 
 
 def encode_body(event: Event) -> bytes:
     """The event as one line of JSON without its run and its position, for a place that is keyed by these."""
-    plain = plain_event(event)
-    plain.pop("run_id", None)
-    plain.pop("seq", None)
-    return to_json(plain, inf_nan_mode="constants")
+    return encode_event(event, without=_KEY)
 
 
 def decode_event(line: bytes | str) -> Event:
