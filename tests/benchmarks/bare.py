@@ -88,7 +88,11 @@ async def bare_loop(llm: Any, tools: dict[str, Any], prompt: str) -> AsyncIterat
         messages.append({"role": "assistant", "content": answer.content, "tool_calls": calls})
         yield emit(answer)
         for call in calls:
-            yield emit(CallStarted(seq=len(events), run_id="run", call_id=call["id"], name=call["name"], arguments=call["arguments"]))
+            yield emit(
+                CallStarted(
+                    seq=len(events), run_id="run", call_id=call["id"], name=call["name"], arguments=call["arguments"]
+                )
+            )
             result = await tools[call["name"]](**_arguments.validate_python(call["arguments"]))
             text_result = result if isinstance(result, str) else json.dumps(result)
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": text_result})

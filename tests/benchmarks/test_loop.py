@@ -87,7 +87,12 @@ def test_a_delta_costs_a_small_multiple_of_the_bare_loops(capsys) -> None:
     least = least_seconds({"bare": bare_deltas, "watched": watched, "pulled": pulled}, 7)
     with capsys.disabled():
         report("delta, to a watcher", least["watched"] / least["bare"], 2, f"{least['watched'] / deltas * 1e6:.1f} µs")
-        report("delta, pulled by a consumer", least["pulled"] / least["bare"], 2, f"{least['pulled'] / deltas * 1e6:.1f} µs")
+        report(
+            "delta, pulled by a consumer",
+            least["pulled"] / least["bare"],
+            2,
+            f"{least['pulled'] / deltas * 1e6:.1f} µs",
+        )
     assert least["watched"] / least["bare"] < 4
     assert least["pulled"] / least["bare"] < 6
 

@@ -1,0 +1,320 @@
+"""The panel in a real JupyterLab: decisions by button in cells of every shape, Stop, reload, hostile text, a flood."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.browser.conftest import Notebooks
+    from tests.browser.notebook import Notebook
+
+SETUP = """
+import asyncio, time
+import agentnb
+from agentnb.testing import ScriptedLLM, call, text
+ran = []
+
+@agentnb.tool(approve=True, needs="write")
+def write(path: str) -> str:
+    "Write a file."
+    ran.append(path)
+    return f"wrote {path}"
+
+@agentnb.tool
+async def nap(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "rested"
+
+def start(*turns):
+    turns = turns or ([*text("I will write."), call("write", {"path": "a.txt"}, id="w")], "It is done.")
+    return agentnb.SessionLoop(ScriptedLLM(turns), [write, nap]).start("go")
+
+print("ready")
+"""
+SHOW, WAIT, LOOK = 1, 2, 3
+SHAPES = {
+    "returned": ("run = start(); run.play(); run", "print('nothing to wait for')"),
+    "awaits": ("run = start(); run", "print('waiting'); print('got', await run)"),
+    "blocks": ("run = start(); run", "print('waiting'); print('got', run.result())"),
+}
+RESULT = "print(ran, run.result(10), [e.by for e in run.events if e.type == 'approval_decision'])"
+
+
+@pytest.fixture(scope="module")
+def opened(module_notebooks: Notebooks, kernel_name: str) -> Notebook:
+    notebook = module_notebooks.open(kernel=kernel_name, cells=[SETUP, *SHAPES["returned"], RESULT])
+    notebook.run(0, timeout=60)
+    return notebook
+
+
+@pytest.fixture
+def notebook(opened: Notebook) -> Notebook:
+    opened.set_cell(LOOK, "agentnb.run.latest_run() and agentnb.run.latest_run().cancel(); ran.clear()")
+    opened.run(LOOK)
+    opened.set_cell(LOOK, RESULT)
+    return opened
+
+
+def begin(notebook: Notebook, shape: str) -> None:
+    """Start a run that soon waits for a person, in a cell of this shape, and wait until it does."""
+    notebook.set_cell(SHOW, SHAPES[shape][0])
+    notebook.set_cell(WAIT, SHAPES[shape][1])
+    notebook.run(SHOW)
+    if shape != "returned":
+        run_until(notebook, WAIT, "waiting")
+    notebook.wait_output(SHOW, "1 call waits for you")
+
+
+def run_until(notebook: Notebook, cell: int, words: str) -> None:
+    """Start a cell and wait until it has printed these words."""
+    notebook.run_cell(cell)
+    while words not in notebook.outputs(cell):
+        if not notebook.is_running(cell):  # for a moment after Stop a kernel drops what it is sent
+            notebook.run_cell(cell)
+        time.sleep(0.02)
+
+
+def approve(notebook: Notebook) -> None:
+    notebook.click("Approve")
+
+
+def edit(notebook: Notebook) -> None:
+    notebook.click("Edit")
+    notebook.fill("path", "b.txt")
+    notebook.click("Approve")
+
+
+def reject(notebook: Notebook) -> None:
+    notebook.fill("Reason", "not there")
+    notebook.click("Reject")
+
+
+DECISIONS: dict[str, tuple[Callable[[Notebook], None], str]] = {
+    "approve": (approve, "['a.txt'] It is done. ['human']"),
+    "edit": (edit, "['b.txt'] It is done. ['human']"),
+    "reject": (reject, "[] It is done. ['human']"),
+}
+
+
+@pytest.mark.parametrize("decision", list(DECISIONS))
+@pytest.mark.parametrize("shape", list(SHAPES))
+def test_a_call_is_decided_by_button(notebook: Notebook, shape: str, decision: str) -> None:
+    begin(notebook, shape)
+    decide, result = DECISIONS[decision]
+    decide(notebook)
+    if shape != "returned":
+        notebook.wait_cell(WAIT)
+        assert "got It is done." in notebook.outputs(WAIT)
+    assert notebook.run(LOOK).strip() == result
+
+
+@pytest.mark.parametrize("decision", list(DECISIONS))
+@pytest.mark.parametrize("shape", ["awaits", "blocks"])
+def test_a_call_is_decided_by_button_under_run_all(notebook: Notebook, shape: str, decision: str) -> None:
+    notebook.set_cell(SHOW, SHAPES[shape][0])
+    notebook.set_cell(WAIT, SHAPES[shape][1])
+    notebook.run_all()
+    notebook.wait_output(SHOW, "1 call waits for you")
+    decide, result = DECISIONS[decision]
+    decide(notebook)
+    notebook.wait_cell(LOOK)
+    assert notebook.outputs(LOOK).strip() == result
+
+
+def test_a_rejection_tells_the_model_the_reason(notebook: Notebook) -> None:
+    begin(notebook, "returned")
+    reject(notebook)
+    notebook.set_cell(LOOK, "run.result(10); print(run.messages[2].content, run.messages[2].is_error)")
+    assert notebook.run(LOOK).strip() == "Rejected: not there True"
+
+
+@pytest.mark.parametrize("shape", ["awaits", "blocks"])
+def test_stop_cancels_within_a_second_and_the_kernel_stays_usable(notebook: Notebook, shape: str) -> None:
+    begin(notebook, shape)
+    stopped = time.time()
+    notebook.stop()
+    notebook.wait_cell(WAIT)
+    notebook.set_cell(LOOK, "print(run.stop_reason, ran, run.events[-1].time)")
+    while "cancelled []" not in notebook.run(LOOK):  # for a moment after Stop a kernel drops what it is sent
+        assert time.time() - stopped < 10
+    assert float(notebook.outputs(LOOK).split()[-1]) - stopped < 1
+    begin(notebook, "returned")
+    approve(notebook)
+    notebook.set_cell(LOOK, RESULT)
+    assert notebook.run(LOOK).strip() == DECISIONS["approve"][1]
+
+
+def test_a_second_click_decides_nothing(notebook: Notebook) -> None:
+    begin(notebook, "returned")
+
+    def click_twice(page: Any) -> None:
+        page.evaluate(
+            """() => { const approve = [...document.querySelectorAll('.agentnb button')]
+                .find(button => button.textContent === 'Approve'); approve.click(); approve.click(); }"""
+        )
+
+    notebook.do(click_twice)
+    assert notebook.run(LOOK).strip() == DECISIONS["approve"][1]
+
+
+def test_the_cancel_button_ends_a_run_whose_cell_has_returned(notebook: Notebook) -> None:
+    begin(notebook, "returned")
+    notebook.click("Cancel")
+    notebook.set_cell(LOOK, "import time; time.sleep(0.5); print(run.stop_reason, ran)")
+    assert notebook.run(LOOK).strip() == "cancelled []"
+
+
+def test_a_run_is_stepped_by_button(notebook: Notebook) -> None:
+    notebook.set_cell(SHOW, "run = start(); run")
+    notebook.run(SHOW)
+    for expected in ("run_start", "message", "model_start", "model_end", "approval_request"):
+        notebook.click("Step")
+        notebook.wait_output(SHOW, expected)
+    approve(notebook)
+    notebook.click("Play")
+    assert notebook.run(LOOK).strip() == DECISIONS["approve"][1]
+
+
+def test_the_diagram_shows_the_phase(notebook: Notebook) -> None:
+    begin(notebook, "returned")
+
+    def phase(page: Any) -> str | None:
+        return page.get_by_role("img", name="State diagram").first.get_attribute("data-phase")
+
+    assert notebook.do(phase) == "acting"
+    approve(notebook)
+    deadline = time.monotonic() + 10
+    while notebook.do(phase) != "done":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_page_that_is_loaded_again_shows_every_event(notebook: Notebook) -> None:
+    turns = "*[[call('nap', {'seconds': 0}, id=f'n{n}')] for n in range(200)]"
+    last = "[call('write', {'path': 'a.txt'}, id='w')], 'It is done.'"
+    notebook.set_cell(SHOW, f"run = start({turns}, {last}); run.play(); run")
+    notebook.run(SHOW)
+    notebook.wait_output(SHOW, "1 call waits for you")
+    notebook.set_cell(LOOK, "print(len(run.events))")
+    count = int(notebook.run(LOOK))
+    assert count > 800
+    notebook.save()
+    notebook.reload()
+    notebook.wait_output(SHOW, f"{count} events", timeout=60)
+    notebook.wait_output(SHOW, "approval_request")
+    notebook.do(lambda page: page.get_by_role("log", name="Events").evaluate("log => { log.scrollTop = 0; }"))
+    notebook.wait_output(SHOW, "run_start")
+    approve(notebook)
+    notebook.set_cell(LOOK, RESULT)
+    assert notebook.run(LOOK).strip() == DECISIONS["approve"][1]
+
+
+def test_a_finished_run_reads_after_the_notebook_is_reopened_without_its_kernel(
+    notebook: Notebook, notebooks: Notebooks
+) -> None:
+    begin(notebook, "returned")
+    approve(notebook)
+    notebook.run(LOOK)
+    notebook.wait_output(SHOW, "What was said")
+    notebook.save()
+    saved = notebook.path.with_name("saved.ipynb")  # under its own path it would be given the same kernel
+    shutil.copy(notebook.path, saved)
+    again = notebooks.open_file(saved)
+    assert "It is done." in again.outputs(SHOW)
+    assert "Error displaying widget" not in again.outputs(SHOW)
+
+
+HOSTILE = """
+payloads = ["<script>window.pwned=1</script>", "<img src=x onerror=window.pwned=1>", "[x](javascript:window.pwned=1)",
+    "<svg onload=window.pwned=1>", "\\x1b[31mred\\x1b[0m\\x1b]8;;javascript:window.pwned=1\\x07", "</style><script>window.pwned=1</script>",
+    "\\u202egpj.exe", "\\ud800 lone", "<iframe srcdoc='<script>parent.pwned=1</script>'>", "{{constructor.constructor('window.pwned=1')()}}",
+    "<a href='javascript:window.pwned=1'>x</a>", "A" * 10_000_000]
+@agentnb.tool(name="<img src=x onerror=window.pwned=1>")
+def hostile(n: int) -> str:
+    return payloads[n]
+@agentnb.tool(approve=True)
+def ask(text: str, other: str = "<script>window.pwned=1</script>") -> bytes:
+    "<script>window.pwned=1</script>"
+    return b"\\xff\\xfe<script>window.pwned=1</script>"
+turns = [[{"type": "text_delta", "content": p}, call(hostile.name, {"n": n}, id=f"<b>{n}")] for n, p in enumerate(payloads)]
+turns.append([call("ask", {"text": p}, id=f"a{n}") for n, p in enumerate(payloads)])
+loop = agentnb.SessionLoop(ScriptedLLM([*turns, payloads[0]]), [hostile, ask], name="<img src=x onerror=window.pwned=1>")
+run = loop.start(payloads[1], name=payloads[1])
+run.play()
+run
+"""
+
+
+def test_hostile_text_from_model_and_tools_is_text_in_every_view(notebook: Notebook) -> None:
+    notebook.set_cell(SHOW, HOSTILE)
+    notebook.run(SHOW, timeout=60)
+    notebook.wait_output(SHOW, "12 calls wait for you", timeout=60)
+
+    def look_everywhere(page: Any) -> None:
+        for word in ("Edit", "Replace"):
+            page.get_by_role("button", name=word, exact=True).first.click()
+        rows = page.get_by_role("log", name="Events")
+        for position in (0, 0.3, 0.6, 1):
+            rows.evaluate("(log, at) => { log.scrollTop = at * log.scrollHeight; }", position)
+            rows.locator(".agentnb-row").nth(3).click()
+            page.wait_for_timeout(100)  # a script that were run would be run by now
+
+    notebook.do(look_everywhere)
+    notebook.click("Approve all")
+    notebook.set_cell(LOOK, "run.result(60); print(run.stop_reason)")
+    assert "completed" in notebook.run(LOOK, timeout=60)
+    notebook.wait_output(SHOW, "What was said", timeout=30)
+    assert notebook.do(lambda page: page.evaluate("() => window.pwned")) is None
+    elements = "() => document.querySelectorAll('.jp-OutputArea script, .jp-OutputArea iframe, .jp-OutputArea [onerror]').length"
+    assert notebook.do(lambda page: page.evaluate(elements)) == 0
+
+
+FLOOD = """
+run = start(); run.play()
+class Flood:
+    asked = 0
+    async def stream(self, messages, **options):
+        self.asked += 1
+        await asyncio.sleep(0.002)  # some 2,000 events a second
+        if self.asked <= 5000:
+            yield call("note", {"n": self.asked}, id=f"c{self.asked}")
+        else:
+            yield {"type": "text_delta", "content": "flooded"}
+@agentnb.tool
+async def note(n: int) -> str:
+    return "x" * 60
+run.cancel()
+run = agentnb.SessionLoop(Flood(), [note]).start("go")
+run.play()
+run
+"""
+WATCH_PAGE = """() => {
+    window.seen = {tasks: 0, longest: 0, gap: 0, last: performance.now()};
+    new PerformanceObserver(list => { for (const task of list.getEntries()) {
+        seen.tasks += 1; seen.longest = Math.max(seen.longest, task.duration); } }).observe({entryTypes: ["longtask"]});
+    const frame = now => { seen.gap = Math.max(seen.gap, now - seen.last); seen.last = now; requestAnimationFrame(frame); };
+    requestAnimationFrame(frame);
+}"""
+
+
+def test_twenty_thousand_events_reach_an_open_panel(notebook: Notebook, capsys: pytest.CaptureFixture[str]) -> None:
+    notebook.do(lambda page: page.evaluate(WATCH_PAGE))
+    notebook.set_cell(SHOW, FLOOD)
+    notebook.run(SHOW)
+    notebook.set_cell(LOOK, "print(run.result(120), len(run.events))")
+    assert notebook.run(LOOK, timeout=120).strip() == "flooded 20005"
+    ended = time.monotonic()
+    notebook.wait_output(SHOW, "run_end", timeout=30)
+    seen = notebook.do(lambda page: page.evaluate("() => window.seen"))
+    with capsys.disabled():
+        print(
+            f"\n20,000 events in JupyterLab: {seen['tasks']} long tasks, longest {seen['longest']:.0f} ms,"
+            f" widest frame gap {seen['gap']:.0f} ms, last event shown after {time.monotonic() - ended:.2f} s"
+        )
+    assert seen["longest"] < 1000

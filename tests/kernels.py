@@ -1,0 +1,57 @@
+"""The ipykernel releases that the tests run on, side by side in one environment.
+
+The newest is the environment's own. Any other is installed alone into a folder of its own, and a kernel process that
+has this folder first on its PYTHONPATH is that release: everything else it imports is the environment's.
+
+`AGENTNB_KERNELS=7.0.1,6.29.5` runs the kernel tests on other releases instead.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+CACHE = Path(__file__).parent / ".cache"
+RELEASES: dict[str, str | None] = {"ipykernel7": None, "ipykernel6": "6.31.0"}
+if os.environ.get("AGENTNB_KERNELS"):
+    RELEASES = {f"ipykernel-{release}": release for release in os.environ["AGENTNB_KERNELS"].split(",")}
+
+
+def kernel_environment(name: str) -> dict[str, str]:
+    """Give the environment variables that make a kernel process the release `name`, installed at first use."""
+    release = RELEASES[name]
+    first = [str(_installed(release))] if release else []
+    return {"PYTHONPATH": os.pathsep.join([*first, str(REPOSITORY)]), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+
+
+def kernel_command() -> list[str]:
+    """Give the command that starts a kernel, with `{connection_file}` where its file goes."""
+    return [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+
+
+def _installed(release: str) -> Path:
+    folder = CACHE / f"ipykernel-{release}"
+    if folder.exists():
+        return folder
+    CACHE.mkdir(exist_ok=True)
+    (CACHE / ".gitignore").write_text("*\n")
+    staging = Path(tempfile.mkdtemp(dir=CACHE))
+    arguments = ["install", "-q", "--no-deps", "--target", str(staging), f"ipykernel=={release}"]
+    subprocess.run([*_installer(), *arguments], check=True, timeout=300)
+    try:
+        staging.rename(folder)
+    except OSError:  # another test process was faster
+        shutil.rmtree(staging)
+    return folder
+
+
+def _installer() -> list[str]:
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    return ["uv", "pip"]

@@ -1,0 +1,20 @@
+"""Fixtures with a real kernel; it is started once for a module and left clean by every test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kernels import RELEASES
+from tests.notebook.live_kernel import LiveKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module", params=list(RELEASES))
+def kernel(request: pytest.FixtureRequest) -> Iterator[LiveKernel]:
+    """Give a running kernel of each release."""
+    with LiveKernel(request.param) as running:
+        yield running

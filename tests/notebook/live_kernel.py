@@ -1,0 +1,115 @@
+"""A real kernel without a browser: the test plays the front end, message by message."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import KernelManager
+
+from tests.kernels import kernel_command, kernel_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+Message = dict[str, Any]
+PATIENCE = 20.0  # seconds until something that must happen has not happened
+
+
+class OneKernelSpec(KernelSpecManager):
+    """Knows the one kernelspec it is given; no file is looked for."""
+
+    spec: KernelSpec
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        """Give the spec, whatever the name."""
+        return self.spec
+
+
+class LiveKernel:
+    """One kernel process and the front end's side of its channels."""
+
+    def __init__(self, name: str) -> None:
+        specs = OneKernelSpec()
+        specs.spec = KernelSpec(argv=kernel_command(), env=kernel_environment(name), display_name=name)
+        self._folder = tempfile.TemporaryDirectory()
+        file = Path(self._folder.name) / "kernel.json"
+        self.manager = KernelManager(kernel_name=name, kernel_spec_manager=specs, connection_file=str(file))
+        self.client: BlockingKernelClient
+        self.published: list[Message] = []
+
+    def __enter__(self) -> Self:
+        self.manager.start_kernel()
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+        self._folder.cleanup()
+
+    def send(self, code: str) -> str:
+        """Send a cell without waiting for it; gives the message's id."""
+        return str(self.client.execute(code, allow_stdin=False))
+
+    def run(self, code: str) -> str:
+        """Run a cell to its end; gives what it printed. An error in the cell is an error here."""
+        reply = {"status": "aborted"}
+        while reply["status"] == "aborted":  # for a moment after Stop a kernel drops what it is sent
+            cell = self.send(code)
+            reply = self.reply(cell)
+        assert reply["status"] == "ok", reply
+        self.until(lambda: self.is_idle(cell))
+        return self.printed(cell)
+
+    def comm(self, comm_id: str, data: object) -> str:
+        """Send a comm message, as a click does; gives the message's id."""
+        message = self.client.session.msg("comm_msg", {"comm_id": comm_id, "data": data})
+        self.client.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
+
+    def open_comm(self, comm_id: str, target: str, metadata: Message) -> None:
+        """Open a comm from the front end's side."""
+        content = {"comm_id": comm_id, "target_name": target, "data": {}}
+        self.client.shell_channel.send(self.client.session.msg("comm_open", content, metadata=metadata))
+
+    def reply(self, cell: str) -> Message:
+        """Wait for a cell's reply; gives its content."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            message = self.client.get_shell_msg(timeout=deadline - time.monotonic())
+            if message["parent_header"].get("msg_id") == cell:
+                return dict(message["content"])
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Read what the kernel publishes until the condition holds."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            self.published.append(self.client.get_iopub_msg(timeout=deadline - time.monotonic()))
+
+    def until_printed(self, cell: str, text: str) -> None:
+        """Read until the cell has printed the text."""
+        self.until(lambda: text in self.printed(cell))
+
+    def of(self, parent: str, kind: str) -> list[Message]:
+        """Give the contents of what was published so far for a message, of one type."""
+        return [
+            message["content"]
+            for message in self.published
+            if message["parent_header"].get("msg_id") == parent and message["msg_type"] == kind
+        ]
+
+    def printed(self, cell: str) -> str:
+        """Give what a cell has printed so far."""
+        return "".join(content["text"] for content in self.of(cell, "stream"))
+
+    def is_idle(self, parent: str) -> bool:
+        """Whether the kernel has said that it is done with a message."""
+        return {"execution_state": "idle"} in self.of(parent, "status")

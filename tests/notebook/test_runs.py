@@ -1,0 +1,138 @@
+"""Runs in a real kernel: they live on agentnb's own thread, and a cell that waits for one stays usable."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kernels import RELEASES
+from tests.notebook.live_kernel import LiveKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SETUP = """
+import asyncio, threading, time
+import agentnb
+from agentnb.testing import ScriptedLLM, call, delay, text
+
+ran = []
+
+@agentnb.tool(approve=True)
+def write(path: str) -> str:
+    "Write a file."
+    ran.append(path)
+    return f"wrote {path}"
+
+@agentnb.tool
+async def nap(seconds: float) -> str:
+    ran.append("nap")
+    await asyncio.sleep(seconds)
+    return "rested"
+
+def session(*turns):
+    return agentnb.SessionLoop(ScriptedLLM(turns), [write, nap])
+"""
+
+
+@pytest.fixture
+def cells(kernel: LiveKernel) -> Iterator[LiveKernel]:
+    kernel.run(SETUP)
+    yield kernel
+    kernel.run("agentnb.run.latest_run() and agentnb.run.latest_run().cancel()")
+
+
+def test_a_run_outlives_the_cell_that_started_it(cells: LiveKernel) -> None:
+    cells.run("run = session([call('nap', {'seconds': 0.2})], 'done').start('go'); run.play()")
+    assert cells.run("print(run.result(timeout=10))").strip() == "done"
+
+
+def test_a_run_lives_on_a_thread_of_agentnbs_own(cells: LiveKernel) -> None:
+    cells.run("@agentnb.tool\nasync def where() -> str:\n    return threading.current_thread().name")
+    cells.run("run = agentnb.SessionLoop(ScriptedLLM([[call('where')], 'done']), [where]).start('go'); await run")
+    assert cells.run("print(run.messages[2].content)").strip() == "agentnb"
+
+
+@pytest.mark.parametrize("wait", ["await run", "run.result()"])
+def test_stop_in_a_cell_that_waits_cancels_the_run_within_a_second(cells: LiveKernel, wait: str) -> None:
+    cells.run("run = session([call('nap', {'seconds': 60})], 'done').start('go')")
+    cell = cells.send(f"print('started')\n{wait}")
+    cells.until_printed(cell, "started")
+    stopped = time.time()
+    cells.manager.interrupt_kernel()
+    assert cells.reply(cell)["ename"] in ("KeyboardInterrupt", "CancelledError")
+    cells.until(lambda: cells.is_idle(cell))
+    reason, at = cells.run("print(run.stop_reason, run.events[-1].time)").split()
+    assert reason == "cancelled"
+    assert float(at) - stopped < 1
+
+
+def test_events_can_be_read_in_a_cell_while_the_run_lives_elsewhere(cells: LiveKernel) -> None:
+    cells.run("run = session([call('nap', {'seconds': 0})], 'done').start('go')")
+    printed = cells.run("async for event in run:\n    print(event.type, end=' ')")
+    assert printed.split()[0] == "run_start"
+    assert printed.split()[-1] == "run_end"
+
+
+def test_a_run_is_stepped_cell_by_cell(cells: LiveKernel) -> None:
+    cells.run("run = session([call('nap', {'seconds': 0})], 'done').start('go')")
+    assert cells.run("print([e.type for e in await run.step('turn')][-1])").strip() == "call_end"
+    assert cells.run("print([e.type for e in await run.step('turn')][-1])").strip() == "model_end"
+    assert cells.run("print([e.type for e in await run.step()])").strip() == "['run_end']"
+    assert cells.run("print(await run.step())").strip() == "[]"
+
+
+def test_the_magics_step_save_and_restore(cells: LiveKernel, tmp_path: Path) -> None:
+    cells.run(f"%cd -q {tmp_path}\n%load_ext agentnb\nloop = session([call('nap', {{'seconds': 0}})], 'done')")
+    cells.run("run = loop.start('go')")
+    assert "model_end" in cells.run("_ = get_ipython().run_line_magic('step', 'turn')")
+    assert "half.agentnb.json" in cells.run("_ = get_ipython().run_line_magic('snapshot', 'half')")
+    cells.run("run = None\nloop = session('done')\n_ = get_ipython().run_line_magic('restore', 'half')")
+    assert cells.run("print(await run, ran.count('nap'))").strip() == "done 1"
+    assert "cannot" not in cells.run("%reload_ext agentnb")
+
+
+def test_a_mistake_in_a_magic_is_one_line_and_no_traceback(cells: LiveKernel) -> None:
+    cells.run("%load_ext agentnb\nrun = session('x').start('go')")
+    assert cells.run("%step backwards").startswith("UsageError: %step takes event, call, turn, phase")
+
+
+RESTORING = """
+run = agentnb.restore({path!r}, session("done"))
+"""
+
+
+@pytest.mark.parametrize("name", list(RELEASES))
+def test_a_snapshot_taken_in_mid_approval_is_finished_in_another_kernel(name: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "half.json")
+    with LiveKernel(name) as first:
+        first.run(SETUP)
+        turn = "[call('nap', {'seconds': 0}, id='n'), call('write', {'path': 'a.txt'}, id='w')]"
+        first.run(f"run = session({turn}).start('go')\nwhile await run.step(): pass")
+        assert first.run("print([c.id for c in run.pending], ran)").strip() == "['w'] ['nap']"
+        first.run(f"_ = run.snapshot().save({path!r})")
+    with LiveKernel(name) as second:
+        second.run(SETUP + RESTORING.format(path=path))
+        second.run("run.approve('w')")
+        assert second.run("print(await run, ran)").strip() == "done ['a.txt']"
+        said = second.run("print([m.content for m in run.messages if m.role == 'tool'])")
+        assert said.strip() == "['rested', 'wrote a.txt']"
+
+
+def test_a_snapshot_taken_in_mid_call_asks_about_that_call_in_another_kernel(tmp_path: Path) -> None:
+    path = str(tmp_path / "half.json")
+    with LiveKernel("ipykernel7") as first:
+        first.run(SETUP)
+        turn = "[call('nap', {'seconds': 0}, id='quick'), call('nap', {'seconds': 60}, id='slow')]"
+        first.run(f"run = session({turn}).start('go'); run.play()")
+        first.run("while sum(e.type == 'call_end' for e in run.events) < 1: await asyncio.sleep(0.01)")
+        first.run(f"_ = run.snapshot().save({path!r})")
+    with LiveKernel("ipykernel7") as second:
+        second.run(SETUP + RESTORING.format(path=path))
+        second.run("await run.step('call')")
+        assert second.run("print([(c.id, c.unknown) for c in run.pending], ran)").strip() == "[('slow', True)] []"
+        second.run("run.answer('slow', 'it rested')")
+        assert second.run("print(await run, ran)").strip() == "done []"
