@@ -2,9 +2,9 @@
 
 from agentnb.widgets.clicks import SNAPSHOTS
 from agentnb.widgets.comms import COMM_IDS
-from agentnb.widgets.panel import Approvals, Controls, EventStream, Panel, StateDiagram
-from agentnb.widgets.present import present
+from agentnb.widgets.present import panel, present
 from agentnb.widgets.static import static_html
+from agentnb.widgets.widget import Approvals, Controls, EventStream, Panel, StateDiagram
 
 __all__ = [
     "COMM_IDS",
@@ -14,6 +14,7 @@ __all__ = [
     "EventStream",
     "Panel",
     "StateDiagram",
+    "panel",
     "present",
     "static_html",
 ]

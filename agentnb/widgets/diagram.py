@@ -5,7 +5,8 @@ transition to the next phase is a straight arrow; one that skips ahead runs in a
 in a lane on the left. All arrows into one phase share a lane, so the lanes are no more than the phases, lines cross at
 right angles only, and nothing can overlap a phase however the table looks.
 
-matplotlib draws (its SVG backend, never pyplot, whose figures would show up under cells). What comes out is then
+matplotlib draws (its SVG backend, never pyplot, whose figures would show up under cells; and none of its settings is
+changed, because the user's own figures may be drawn at the same moment in another thread). What comes out is then
 stripped of all presentation: shapes keep their names (`data-gid`, `phase-3`, `arrow-0-3`) and get classes, so that
 `panel.css` gives the colours of either theme, and showing where a run stands is the toggling of a class. Drawing anew
 would cost a quarter of a second each time. Names of phases are text of the user's and treated as such.
@@ -68,8 +69,7 @@ class _Drawing:
 
     def svg(self) -> str:
         """Draw with matplotlib, then strip."""
-        import matplotlib as mpl  # only here: it takes a third of a second to import
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.backends.backend_svg import FigureCanvasSVG  # only here: it takes long to import
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(self.width / 72, self.height / 72), dpi=72)
@@ -81,8 +81,7 @@ class _Drawing:
         for number in range(len(self.names)):
             self._phase(axes, number)
         buffer = io.StringIO()
-        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "agentnb"}):
-            FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})  # type: ignore[no-untyped-call]
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})  # type: ignore[no-untyped-call]
         return self._strip(buffer.getvalue())
 
     def _phase(self, axes: Axes, number: int) -> None:
@@ -93,9 +92,6 @@ class _Drawing:
         box = FancyBboxPatch((self.x, bottom), self.box, HEIGHT, boxstyle=style)
         box.set_gid(f"phase-{number}")
         axes.add_patch(box)
-        # Only the place of the name is matplotlib's business: it warns of characters that its own fonts do not have.
-        label = axes.text(self.x + self.box / 2, self._middle(number) - 3.5, "x", ha="center")
-        label.set_gid(f"label-{number}")
 
     def _arrow(self, axes: Axes, source: int, target: int) -> None:
         from matplotlib.patches import PathPatch, Polygon
@@ -129,21 +125,27 @@ class _Drawing:
 
     def _strip(self, svg: str) -> str:
         """Our shapes out of matplotlib's document, with classes in place of colours."""
-        box = {"viewBox": f"0 0 {self.width:g} {self.height:g}", "width": f"{self.width:g}", "height": f"{self.height:g}"}
-        root = ElementTree.Element("svg", {"xmlns": _SVG.strip("{}"), "class": "agentnb-svg", **box})
+        box = {
+            "viewBox": f"0 0 {self.width:g} {self.height:g}",
+            "width": f"{self.width:g}",
+            "height": f"{self.height:g}",
+        }
+        root = ElementTree.Element(
+            "svg", {"xmlns": _SVG.strip("{}"), "class": "agentnb-svg", "aria-hidden": "true"} | box
+        )
         ElementTree.SubElement(root, "title").text = "State diagram"
         ElementTree.SubElement(root, "desc").text = self._description()
         for group in ElementTree.fromstring(svg).iter(f"{_SVG}g"):
             name = group.get("id", "")
-            kind, _, number = name.partition("-")
-            if kind not in ("phase", "label", "arrow", "head"):
-                continue
-            kept = ElementTree.SubElement(root, "g", {"data-gid": name, "class": f"agentnb-{kind}"})
-            for shape in group.iter():
-                if shape.tag in (f"{_SVG}path", f"{_SVG}text"):
-                    places = {key: value for key, value in shape.attrib.items() if key in ("d", "x", "y")}
-                    drawn = ElementTree.SubElement(kept, shape.tag.removeprefix(_SVG), places)
-                    drawn.text = _shown(self.names[int(number)]) if kind == "label" else None
+            kind = name.partition("-")[0]
+            if kind in ("phase", "arrow", "head"):
+                kept = ElementTree.SubElement(root, "g", {"data-gid": name, "class": f"agentnb-{kind}"})
+                for shape in group.iter(f"{_SVG}path"):
+                    ElementTree.SubElement(kept, "path", {"d": " ".join(shape.get("d", "").split())})
+        for number, name in enumerate(self.names):
+            kept = ElementTree.SubElement(root, "g", {"data-gid": f"label-{number}", "class": "agentnb-label"})
+            place = {"x": f"{self.x + self.box / 2:g}", "y": f"{self.height - self._middle(number) + 3.5:g}"}
+            ElementTree.SubElement(kept, "text", place).text = _shown(name)
         return ElementTree.tostring(root, encoding="unicode")
 
     def _description(self) -> str:

@@ -1,8 +1,8 @@
 """The page's side of the panel as one module and one style sheet.
 
-A widget's front end takes a single module, and a file of all of it would be too long to read. The files in `page/` are ES
-modules that import from each other and nothing else; here they are put one after the other in the order they need each
-other, without their imports and exports.
+A widget's front end takes a single module, and a file of all of it would be too long to read. The files in `page/` are
+ES modules that import from each other and nothing else; here they are put one after the other in the order they need
+each other, without their imports and exports.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
-MODULES = ("text", "store", "form", "controls", "approvals", "events", "diagram", "panel")
+MODULES = ("text", "store", "form", "controls", "approvals", "details", "events", "diagram", "panel")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)

@@ -12,14 +12,26 @@ import threading
 import uuid
 from contextvars import copy_context
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from agentnb.widgets.panel import Panel
 from agentnb.widgets.static import plain_text, static_html
+from agentnb.widgets.widget import Panel
 
 FREEZE_AFTER = 1.0
 """Seconds between the last batch and the freezing: the end is seen to arrive."""
 
 logger = logging.getLogger("agentnb")
+
+
+_panels: WeakKeyDictionary[Any, Panel] = WeakKeyDictionary()
+
+
+def panel(run: Any) -> Panel:
+    """The run's live panel, the same one each time until it is closed."""
+    made = _panels.get(run)
+    if made is None or made.comm is None:
+        made = _panels[run] = Panel(run)
+    return made
 
 
 def present(run: Any) -> None:
@@ -29,8 +41,8 @@ def present(run: Any) -> None:
     if run.state.over:
         display(_frozen(run), raw=True)  # type: ignore[no-untyped-call]  # IPython's is untyped
         return
-    panel = Panel(run)
-    bundle, _ = panel._repr_mimebundle_()
+    live = Panel(run)
+    bundle, _ = live._repr_mimebundle_()
     handle = display(bundle, raw=True, display_id=uuid.uuid4().hex)  # type: ignore[no-untyped-call]  # the same
     context = copy_context()  # ipykernel finds the cell an output belongs to by a context variable
 
@@ -41,14 +53,14 @@ def present(run: Any) -> None:
             # A timer has no caller. The live panel stays where it is.
             logger.exception("The panel of run %s could not be frozen", run.id)
         else:
-            panel.close()
+            live.close()
 
     def freeze_soon() -> None:
         timer = threading.Timer(FREEZE_AFTER, freeze)
         timer.daemon = True
         timer.start()
 
-    panel.when_over(freeze_soon)
+    live.when_over(freeze_soon)
 
 
 def _frozen(run: Any) -> dict[str, str]:

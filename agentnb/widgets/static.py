@@ -39,8 +39,11 @@ def plain_text(run: Any) -> str:
     return f"{name} ({run.loop.kind()}): {standing(run)}, phase {visible(str(run.phase))}, {run.state.position} events"
 
 
-def static_html(run: Any) -> str:
-    """The run as it stands now, as HTML text of less than 200 kB."""
+def static_html(run: Any, drawing: str | None = None) -> str:
+    """The run as it stands now, as HTML text of less than 200 kB.
+
+    drawing: its state diagram if you have it, empty for none; drawn by default, which takes a second the first time.
+    """
     events = run.events
     path = Path()
     now = status(run, path)
@@ -53,7 +56,7 @@ def static_html(run: Any) -> str:
         *_conversation(run.messages, events, detail),
         *_events(events, detail),
         "</div>",
-        _diagram(run, now["path"]),
+        _diagram(run, now["path"], drawing),
         "</div>",
     ]
     return f'<div class="agentnb agentnb-static">{"".join(parts)}</div>'
@@ -80,7 +83,7 @@ def _text(text: object) -> str:
 
 
 def _line(text: str) -> str:
-    """Text cut to a line, and to half of it where it is all brackets and ampersands: escaped it is five times as long."""
+    """Text cut to a line; to half of one where it is all brackets and ampersands, which escaping makes longer."""
     line = _text(one_line(text, LINE))
     return line if len(line) <= 2 * LINE else _text(one_line(text, LINE // 2))
 
@@ -92,7 +95,7 @@ def _long(text: str) -> str:
 
 
 def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
-    facts = [f"phase {now['phase']}", f"turn {now['turn']}", f"{now['calls']} calls", f"{len(events):,} events"]
+    facts = [f"phase {now['phase']}", f"turn {now['turn']}", _count(now["calls"], "call"), _count(len(events), "event")]
     facts += [f"{name.replace('_', ' ')} {amount:,g}" for name, amount in now["usage"].items()]
     if len(events) > 1:
         facts.append(f"{events[-1].time - events[0].time:.1f} s")
@@ -106,6 +109,10 @@ def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
     )
 
 
+def _count(amount: int, what: str) -> str:
+    return f"{amount:,} {what}{'' if amount == 1 else 's'}"
+
+
 def _questions(run: Any) -> Iterator[str]:
     for question in Waiting().questions(run):
         yield (
@@ -115,11 +122,13 @@ def _questions(run: Any) -> Iterator[str]:
         )
 
 
-def _diagram(run: Any, path: Sequence[Sequence[str]]) -> str:
-    drawing = mark(diagram(table_of(run.loop.phases)), table_of(run.loop.phases), run.phase, path)
+def _diagram(run: Any, path: Sequence[Sequence[str]], drawing: str | None) -> str:
+    table = table_of(run.loop.phases)
+    drawing = diagram(table) if drawing is None else drawing
+    marked = mark(drawing, table, run.phase, path) if drawing else ""
     return (
         f'<div class="agentnb-side"><div class="agentnb-diagram" role="img" aria-label="State diagram" '
-        f'data-phase="{_text(run.phase or "")}">{drawing}</div></div>'
+        f'data-phase="{_text(run.phase or "")}">{marked}</div></div>'
     )
 
 

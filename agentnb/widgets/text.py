@@ -3,7 +3,7 @@
 Three things in a text can deceive whoever reads it, or break what carries it, and none of them is markup: terminal
 escapes, characters that are invisible or that turn the direction of the text around (a file name that reads backwards,
 an order hidden in tag characters), and lone surrogates, which are no Unicode at all and stop every encoder. The first
-two are shown as visible signs, `␛` or `⟦U+202E⟧`; the third become U+FFFD. `page/text.js` has the same rule in `visible`.
+two are shown as visible signs, `␛` or `⟦U+202E⟧`; the third become U+FFFD. The page has the same rule (`page/text.js`).
 """
 
 from __future__ import annotations

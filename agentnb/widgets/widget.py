@@ -5,14 +5,16 @@ person, the diagram, the last rows. Everything else is a custom message: the bat
 person does (`clicks`). A decision travels as one message, because a trait that a person types into arrives late or
 in part while a cell runs.
 
-The page's side is in `page/`: plain modules and a style sheet, without a build step and without anything from elsewhere.
+The page's side is in `page/`: plain modules and a style sheet, no build step and nothing from elsewhere.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 import anywidget
@@ -20,7 +22,7 @@ import traitlets
 
 from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
-from agentnb.widgets.diagram import diagram, table_of
+from agentnb.widgets.diagram import Table, diagram, table_of
 from agentnb.widgets.feed import Feed
 from agentnb.widgets.page import module, style_sheet
 from agentnb.widgets.rows import row
@@ -66,7 +68,6 @@ class Panel(anywidget.AnyWidget):
             key=uuid.uuid4().hex,
             parts=list(parts),
             phases=[repaired(name) for name, _ in table],
-            diagram=diagram(table) if "diagram" in parts else "",
             tools=tools(run) if "approvals" in parts else {},
             **self._now(),
         )
@@ -81,6 +82,10 @@ class Panel(anywidget.AnyWidget):
             "show": self._clicks.show,
         }
         self.on_msg(self._receive)
+        if "diagram" in parts:
+            # Importing matplotlib takes the better part of a second, and the panel need not wait for it.
+            drawing = copy_context().run
+            threading.Thread(target=drawing, args=(self._draw, table), name="agentnb diagram", daemon=True).start()
 
     def when_over(self, callback: Callable[[], object]) -> None:
         """Call `callback` once the run has ended and the page has been sent everything; at once if that is so."""
@@ -93,6 +98,9 @@ class Panel(anywidget.AnyWidget):
             self._feed.close()
             comms.closed(self.model_id)
         super().close()
+
+    def _draw(self, table: Table) -> None:
+        self.diagram = diagram(table)
 
     def _now(self) -> dict[str, Any]:
         return {"status": status(self.run, self._path), "pending": self._waiting.questions(self.run)}
@@ -123,7 +131,7 @@ class Panel(anywidget.AnyWidget):
         self.tail = as_json([{key: made[key] for key in made if key != "data"} for made in rows]).decode()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        bundle: dict[str, Any] = {"text/plain": plain_text(self.run), "text/html": static_html(self.run)}
+        bundle: dict[str, Any] = {"text/plain": plain_text(self.run), "text/html": static_html(self.run, self.diagram)}
         made = super()._repr_mimebundle_(**kwargs)
         if made is not None:
             bundle = {**made[0], **bundle}

@@ -1,7 +1,7 @@
 """The bare loop: what an agent loop costs when it does nothing but be one.
 
-Pydantic events, five to an iteration, a streaming model and an async tool, appended to a list and yielded. No journal, no
-gate, no approvals, no cancellation: the floor that agentnb is measured against, in the same process.
+Pydantic events, five to an iteration, a streaming model and an async tool, appended to a list and yielded. No journal,
+no gate, no approvals, no cancellation: the floor that agentnb is measured against, in the same process.
 """
 
 from __future__ import annotations

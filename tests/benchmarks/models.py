@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 
 class Calling:
-    """Asks for a call `calls` times, then answers."""
+    """Asks for a call `calls` times, then answers; takes `pause` seconds over each."""
 
-    def __init__(self, calls: int) -> None:
+    def __init__(self, calls: int, pause: float = 0) -> None:
         self.calls = calls
+        self.pause = pause
         self.asked = 0
 
     async def stream(self, messages: Sequence[Any], **_: Any) -> AsyncIterator[dict[str, Any]]:
         self.asked += 1
+        if self.pause:
+            await asyncio.sleep(self.pause)
         if self.asked <= self.calls:
             yield {"type": "tool_call", "id": f"c{self.asked}", "name": "echo", "arguments": {"value": self.asked}}
         else:

@@ -231,10 +231,20 @@ def test_a_finished_run_reads_after_the_notebook_is_reopened_without_its_kernel(
 
 
 HOSTILE = """
-payloads = ["<script>window.pwned=1</script>", "<img src=x onerror=window.pwned=1>", "[x](javascript:window.pwned=1)",
-    "<svg onload=window.pwned=1>", "\\x1b[31mred\\x1b[0m\\x1b]8;;javascript:window.pwned=1\\x07", "</style><script>window.pwned=1</script>",
-    "\\u202egpj.exe", "\\ud800 lone", "<iframe srcdoc='<script>parent.pwned=1</script>'>", "{{constructor.constructor('window.pwned=1')()}}",
-    "<a href='javascript:window.pwned=1'>x</a>", "A" * 10_000_000]
+payloads = [
+    "<script>window.pwned=1</script>",
+    "<img src=x onerror=window.pwned=1>",
+    "[x](javascript:window.pwned=1)",
+    "<svg onload=window.pwned=1>",
+    "\\x1b[31mred\\x1b[0m\\x1b]8;;javascript:window.pwned=1\\x07",
+    "</style><script>window.pwned=1</script>",
+    "\\u202egpj.exe",
+    "\\ud800 lone",
+    "<iframe srcdoc='<script>parent.pwned=1</script>'>",
+    "{{constructor.constructor('window.pwned=1')()}}",
+    "<a href='javascript:window.pwned=1'>x</a>",
+    "A" * 10_000_000,
+]
 @agentnb.tool(name="<img src=x onerror=window.pwned=1>")
 def hostile(n: int) -> str:
     return payloads[n]
@@ -242,7 +252,10 @@ def hostile(n: int) -> str:
 def ask(text: str, other: str = "<script>window.pwned=1</script>") -> bytes:
     "<script>window.pwned=1</script>"
     return b"\\xff\\xfe<script>window.pwned=1</script>"
-turns = [[{"type": "text_delta", "content": p}, call(hostile.name, {"n": n}, id=f"<b>{n}")] for n, p in enumerate(payloads)]
+turns = [
+    [{"type": "text_delta", "content": text}, call(hostile.name, {"n": n}, id=f"<b>{n}")]
+    for n, text in enumerate(payloads)
+]
 turns.append([call("ask", {"text": p}, id=f"a{n}") for n, p in enumerate(payloads)])
 loop = agentnb.SessionLoop(ScriptedLLM([*turns, payloads[0]]), [hostile, ask], name="<img src=x onerror=window.pwned=1>")
 run = loop.start(payloads[1], name=payloads[1])
@@ -271,8 +284,8 @@ def test_hostile_text_from_model_and_tools_is_text_in_every_view(notebook: Noteb
     assert "completed" in notebook.run(LOOK, timeout=60)
     notebook.wait_output(SHOW, "What was said", timeout=30)
     assert notebook.do(lambda page: page.evaluate("() => window.pwned")) is None
-    elements = "() => document.querySelectorAll('.jp-OutputArea script, .jp-OutputArea iframe, .jp-OutputArea [onerror]').length"
-    assert notebook.do(lambda page: page.evaluate(elements)) == 0
+    alive = ".jp-OutputArea :is(script, iframe, [onerror], [onload], [href^=javascript])"
+    assert notebook.do(lambda page: page.locator(alive).count()) == 0
 
 
 FLOOD = """

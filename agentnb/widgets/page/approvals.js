@@ -13,14 +13,20 @@ export class Approvals {
     this.bar = el("div", { class: "agentnb-waiting-bar" }, this.heading, this.all);
     this.list = el("div", { class: "agentnb-waiting-list" });
     this.el = el("div", { class: "agentnb-waiting" }, this.spoken, this.bar, this.list);
-    this.timer = setInterval(() => { for (const call of this.calls.values()) call.tick(); }, 1000);
+    this.timer = setInterval(() => {
+      for (const call of this.calls.values()) call.tick();
+    }, 1000);
     this.update();
   }
 
   update() {
     const pending = this.store.model.get("pending") ?? [];
     const keys = new Set(pending.map((item) => `${item.id} ${item.digest}`));
-    for (const [key, call] of this.calls) if (!keys.has(key)) { call.el.remove(); this.calls.delete(key); }
+    for (const [key, call] of this.calls)
+      if (!keys.has(key)) {
+        call.el.remove();
+        this.calls.delete(key);
+      }
     const added = [];
     for (const item of pending) {
       const key = `${item.id} ${item.digest}`;
@@ -39,9 +45,13 @@ export class Approvals {
     enable(this.all, !this.store.gone);
   }
 
-  approveAll() { for (const call of [...this.calls.values()]) call.decide("approve"); }
+  approveAll() {
+    for (const call of [...this.calls.values()]) call.decide("approve");
+  }
 
-  dispose() { clearInterval(this.timer); }
+  dispose() {
+    clearInterval(this.timer);
+  }
 }
 
 class Call {
@@ -55,22 +65,60 @@ class Call {
     this.left = el("span", { class: "agentnb-left" });
     this.shown = el("pre", { class: "agentnb-arguments", tabindex: "0", "aria-label": "Arguments" });
     this.error = el("p", { class: "agentnb-error", role: "alert" });
-    this.reason = el("input", { class: "agentnb-input", type: "text", placeholder: "Reason (the model is told)", "aria-label": "Reason" });
+    this.reason = el("input", {
+      class: "agentnb-input",
+      type: "text",
+      placeholder: "Reason (the model is told)",
+      "aria-label": "Reason",
+    });
     this.form = el("form", { class: "agentnb-form", hidden: true });
     this.hint = el("p", { class: "agentnb-hint" });
-    const approve = el("button", { type: "button", class: "agentnb-button agentnb-primary", text: "Approve", onclick: () => this.approve() });
-    this.toggles = { Edit: button("Edit", () => this.toggle("Edit")), Replace: button("Replace", () => this.toggle("Replace")) };
+    const approve = el("button", {
+      type: "button",
+      class: "agentnb-button agentnb-primary",
+      text: "Approve",
+      onclick: () => this.approve(),
+    });
+    this.toggles = {
+      Edit: button("Edit", () => this.toggle("Edit")),
+      Replace: button("Replace", () => this.toggle("Replace")),
+    };
     if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"));
-    this.buttons = [approve, button("Reject", () => this.decide("reject", { reason: this.reason.value })), ...Object.values(this.toggles)];
-    this.all = item.length > item.arguments.length ? button("Show all", () => this.showAll(), { class: "agentnb-link" }) : null;
-    this.form.addEventListener("submit", (event) => { event.preventDefault(); this.approve(); });
-    this.el = el("div", { class: "agentnb-call", role: "group", "aria-label": item.name },
+    this.buttons = [
+      approve,
+      button("Reject", () => this.decide("reject", { reason: this.reason.value })),
+      ...Object.values(this.toggles),
+    ];
+    this.all =
+      item.length > item.arguments.length ? button("Show all", () => this.showAll(), { class: "agentnb-link" }) : null;
+    this.form.addEventListener("submit", (event) => event.preventDefault());
+    this.el = el(
+      "div",
+      { class: "agentnb-call", role: "group", "aria-label": item.name },
       el("div", { class: "agentnb-call-head" }, el("code", { text: item.name }), this.why, this.left),
-      this.shown, this.all, this.form, this.hint, this.error,
-      el("div", { class: "agentnb-set" }, approve, el("span", { class: "agentnb-joined" }, this.buttons[1], this.reason), ...Object.values(this.toggles)));
+      this.shown,
+      this.all,
+      this.form,
+      this.hint,
+      this.error,
+      el(
+        "div",
+        { class: "agentnb-set" },
+        approve,
+        el("span", { class: "agentnb-joined" }, this.buttons[1], this.reason),
+        ...Object.values(this.toggles),
+      ),
+    );
     this.el.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && this.open) { const last = this.toggles[this.open]; this.toggle(this.open); last.focus(); }
-      if (event.key === "Enter" && event.target === this.reason) this.buttons[1].click();
+      if (event.key === "Escape" && this.open) {
+        const last = this.toggles[this.open];
+        this.toggle(this.open);
+        last.focus();
+      }
+      const typing = event.key === "Enter" && !event.isComposing && event.target.matches("input[type=text]");
+      if (typing) event.preventDefault();
+      if (typing && event.target === this.reason) this.buttons[1].click();
+      else if (typing) this.approve();
       event.stopPropagation();
     });
     this.show(item.arguments, item.length);
@@ -79,11 +127,15 @@ class Call {
 
   show(text, length) {
     say(this.shown, text);
-    if (length > text.length) this.shown.append(el("span", { class: "agentnb-dim", text: `\u2026 (${number(length)} characters in all)` }));
+    if (length > text.length)
+      this.shown.append(el("span", { class: "agentnb-dim", text: `\u2026 (${number(length)} characters in all)` }));
   }
 
   showAll() {
-    this.store.ask({ type: "show", id: this.item.id }, (answer) => { this.show(answer.text, answer.length); this.all.remove(); });
+    this.store.ask({ type: "show", id: this.item.id }, (answer) => {
+      this.show(answer.text, answer.length);
+      this.all.remove();
+    });
   }
 
   update(item) {
@@ -94,23 +146,39 @@ class Call {
   }
 
   tick() {
-    const seconds = this.item.deadline ? Math.round((this.item.deadline * 1000 - this.store.skew - Date.now()) / 1000) : null;
+    const seconds = this.item.deadline
+      ? Math.round((this.item.deadline * 1000 - this.store.skew - Date.now()) / 1000)
+      : null;
     const clock = seconds === null ? "" : `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
-    say(this.left, seconds === null ? "" : seconds > 0 ? `${clock} left; no answer means no` : "time is up: no answer means no");
+    say(
+      this.left,
+      seconds === null ? "" : seconds > 0 ? `${clock} left; no answer means no` : "time is up: no answer means no",
+    );
     this.left.classList.toggle("agentnb-bad", seconds !== null && seconds < 15);
   }
 
   explain() {
-    const unknown = "It was started, and nobody knows how it ended. Approve runs it again. Answer says that it happened and what it gave. Reject fails it.";
+    const unknown =
+      "It was started, and nobody knows how it ended. Approve runs it again. Answer says that it happened and what it gave. Reject fails it.";
     const name = this.forms.Replace?.tool.value;
-    say(this.hint, this.open === "Edit" ? "Approve runs the call with the values above." :
-      this.open === "Replace" ? `Approve runs ${name} with the values above instead.` :
-      this.open === "Answer" ? "Approve takes the text above as the call's result; nothing runs." : this.item.unknown ? unknown : "");
+    say(
+      this.hint,
+      this.open === "Edit"
+        ? "Approve runs the call with the values above."
+        : this.open === "Replace"
+          ? `Approve runs ${name} with the values above instead.`
+          : this.open === "Answer"
+            ? "Approve takes the text above as the call's result; nothing runs."
+            : this.item.unknown
+              ? unknown
+              : "",
+    );
   }
 
   toggle(word) {
     this.open = this.open === word ? null : word;
-    for (const [name, control] of Object.entries(this.toggles)) control.setAttribute("aria-expanded", String(name === this.open));
+    for (const [name, control] of Object.entries(this.toggles))
+      control.setAttribute("aria-expanded", String(name === this.open));
     this.form.replaceChildren();
     this.form.hidden = !this.open;
     this.shown.hidden = this.open === "Edit";
@@ -125,13 +193,26 @@ class Call {
 
   make(word) {
     if (word === "Edit") return new Form(this.item.fields);
-    if (word === "Answer") return new Form([{ path: [], label: "result", kind: "text", type: "JSON or text", required: true, given: "value", text: "", description: "What the call gave." }]);
+    if (word === "Answer")
+      return new Form([
+        {
+          path: [],
+          label: "result",
+          kind: "text",
+          type: "JSON or text",
+          required: true,
+          given: "value",
+          text: "",
+          description: "What the call gave.",
+        },
+      ]);
     return new Replacement(this.store.model.get("tools") ?? {}, this.item.name, () => this.explain());
   }
 
   approve() {
     if (!this.open) return this.decide("approve");
-    const form = this.forms[this.open], filled = form.read();
+    const form = this.forms[this.open],
+      filled = form.read();
     if (!filled.ok) return say(this.error, filled.error);
     if (this.open === "Answer") return this.decide("answer", { result: filled.arguments });
     const name = this.open === "Replace" ? { name: form.tool.value } : {};

@@ -1,6 +1,6 @@
 // The head of the panel: where the run stands, the buttons that drive it, and the message box.
 
-import { button, el, enable, number, say, visible } from "./text.js";
+import { button, count, el, enable, number, say, visible } from "./text.js";
 
 export class Controls {
   constructor(store) {
@@ -11,23 +11,56 @@ export class Controls {
     this.facts = el("span", { class: "agentnb-facts" });
     this.problem = el("p", { class: "agentnb-problem", hidden: true });
     this.note = el("p", { class: "agentnb-note", role: "status" });
-    this.unit = el("select", { class: "agentnb-select", "aria-label": "Unit of a step" },
-      ...["event", "call", "turn", "phase"].map((unit) => el("option", { value: unit, text: unit })));
-    this.text = el("input", { class: "agentnb-input", type: "text", "aria-label": "Message to the run", placeholder: "Message to the run" });
+    this.unit = el(
+      "select",
+      { class: "agentnb-select", "aria-label": "Unit of a step" },
+      ...["event", "call", "turn", "phase"].map((unit) => el("option", { value: unit, text: unit })),
+    );
+    this.text = el("input", {
+      class: "agentnb-input",
+      type: "text",
+      "aria-label": "Message to the run",
+      placeholder: "Message to the run",
+    });
     this.busy = new Set();
-    this.buttons = Object.fromEntries(["Step", "Play", "Pause", "Cancel", "Snapshot", "Steer", "Follow up"]
-      .map((name) => [name, button(name, () => this.press(name))]));
+    this.buttons = Object.fromEntries(
+      ["Step", "Play", "Pause", "Cancel", "Snapshot", "Steer", "Follow up"].map((name) => [
+        name,
+        button(name, () => this.press(name)),
+      ]),
+    );
     this.text.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.isComposing) this.press("Steer");
       event.stopPropagation(); // the notebook has shortcuts on bare letters
     });
     const { Step, Play, Pause, Cancel, Snapshot } = this.buttons;
-    this.el = el("div", { class: "agentnb-top" },
-      el("div", { class: "agentnb-head" }, el("div", { class: "agentnb-title" }, this.name, this.loop), this.chip, this.facts),
-      el("div", { class: "agentnb-bar" },
-        el("div", { class: "agentnb-set" }, el("span", { class: "agentnb-joined" }, Step, this.unit), Play, Pause, Cancel, Snapshot),
-        el("div", { class: "agentnb-set agentnb-talk" }, this.text, this.buttons.Steer, this.buttons["Follow up"])),
-      this.problem, this.note);
+    this.el = el(
+      "div",
+      { class: "agentnb-top" },
+      el(
+        "div",
+        { class: "agentnb-head" },
+        el("div", { class: "agentnb-title" }, this.name, this.loop),
+        this.chip,
+        this.facts,
+      ),
+      el(
+        "div",
+        { class: "agentnb-bar" },
+        el(
+          "div",
+          { class: "agentnb-set" },
+          el("span", { class: "agentnb-joined" }, Step, this.unit),
+          Play,
+          Pause,
+          Cancel,
+          Snapshot,
+        ),
+        el("div", { class: "agentnb-set agentnb-talk" }, this.text, this.buttons.Steer, this.buttons["Follow up"]),
+      ),
+      this.problem,
+      this.note,
+    );
     this.update();
   }
 
@@ -39,7 +72,7 @@ export class Controls {
     this.update();
     this.store.ask({ type: "control", action: name, unit: this.unit.value, text: talking ? text : "" }, (answer) => {
       this.busy.delete(name);
-      say(this.note, answer.ok ? answer.note ?? "" : answer.error);
+      say(this.note, answer.ok ? (answer.note ?? "") : answer.error);
       this.note.classList.toggle("agentnb-bad", !answer.ok);
       if (talking && answer.ok && this.text.value === text) this.text.value = "";
       this.update();
@@ -47,15 +80,24 @@ export class Controls {
   }
 
   update() {
-    const status = this.store.model.get("status") ?? {}, usage = status.usage ?? {};
+    const status = this.store.model.get("status") ?? {},
+      usage = status.usage ?? {};
     say(this.name, status.run || status.id);
     say(this.loop, status.loop);
     say(this.chip, status.standing);
     this.chip.dataset.standing = visible(status.standing);
     const tokens = Object.entries(usage).filter(([name]) => name.endsWith("tokens"));
-    say(this.facts, [`phase ${status.phase || "-"}`, `turn ${status.turn ?? 0}`, `${number(status.calls ?? 0)} calls`,
-      `${number(this.store.total)} events`, ...tokens.map(([name, amount]) => `${number(amount)} ${name.replaceAll("_", " ")}`),
-      ...("cost" in usage ? [`$${number(usage.cost)}`] : [])].join(" \u00b7 "));
+    say(
+      this.facts,
+      [
+        `phase ${status.phase || "-"}`,
+        `turn ${status.turn ?? 0}`,
+        count(status.calls ?? 0, "call"),
+        count(this.store.total, "event"),
+        ...tokens.map(([name, amount]) => `${number(amount)} ${name.replaceAll("_", " ")}`),
+        ...("cost" in usage ? [`$${number(usage.cost)}`] : []),
+      ].join(" \u00b7 "),
+    );
     say(this.problem, status.problem && !status.over ? `${status.problem} Play or Step asks again.` : status.problem);
     this.problem.hidden = !status.problem;
     for (const [name, control] of Object.entries(this.buttons)) {

@@ -1,6 +1,7 @@
 // The list of events, of which only the rows in view are drawn; its filter; what is on its way; one event in full.
 
 import { button, el, number, say, unique } from "./text.js";
+import { Details } from "./details.js";
 
 const ROW = 22; // pixels; panel.css has the same height
 const OVERSCAN = 24; // rows drawn above and below what is in view
@@ -18,23 +19,61 @@ export class Events {
     this.counted = 0;
     this.pool = [];
     this.id = unique();
-    this.query = el("input", { class: "agentnb-input", type: "search", placeholder: "Filter events", "aria-label": "Filter events" });
-    this.type = el("select", { class: "agentnb-select", "aria-label": "Type of event" }, el("option", { value: "", text: "all types" }));
+    this.query = el("input", {
+      class: "agentnb-input",
+      type: "search",
+      placeholder: "Filter events",
+      "aria-label": "Filter events",
+    });
+    this.type = el(
+      "select",
+      { class: "agentnb-select", "aria-label": "Type of event" },
+      el("option", { value: "", text: "all types" }),
+    );
     this.count = el("span", { class: "agentnb-dim agentnb-count" });
-    this.latest = button("Latest", () => { this.follow = true; this.draw(); }, { class: "agentnb-link" });
-    this.spacer = el("div", { class: "agentnb-spacer", role: "listbox", tabindex: "0", "aria-label": "Events, newest last" });
+    this.latest = button(
+      "Latest",
+      () => {
+        this.follow = true;
+        this.draw();
+      },
+      { class: "agentnb-link" },
+    );
+    this.spacer = el("div", {
+      class: "agentnb-spacer",
+      role: "listbox",
+      tabindex: "0",
+      "aria-label": "Events, newest last",
+    });
     this.empty = el("p", { class: "agentnb-empty", text: "Nothing has happened yet." });
     this.spacer.append(this.empty);
-    this.log = el("div", { class: "agentnb-log", role: "log", "aria-label": "Events", "aria-live": "off" }, this.spacer);
+    this.log = el(
+      "div",
+      { class: "agentnb-log", role: "log", "aria-label": "Events", "aria-live": "off" },
+      this.spacer,
+    );
     this.live = el("div", { class: "agentnb-live", "aria-hidden": "true" });
     this.details = new Details(store, () => this.select(-1));
-    this.el = el("div", { class: "agentnb-events" },
-      el("div", { class: "agentnb-filter" }, this.query, this.type, this.count, this.latest), this.log, this.live, this.details.el);
+    this.el = el(
+      "div",
+      { class: "agentnb-events" },
+      el("div", { class: "agentnb-filter" }, this.query, this.type, this.count, this.latest),
+      this.log,
+      this.live,
+      this.details.el,
+    );
     const keep = (event) => event.stopPropagation();
     this.query.addEventListener("keydown", keep);
     this.query.addEventListener("input", () => this.refilter());
     this.type.addEventListener("change", () => this.refilter());
-    this.log.addEventListener("scroll", () => { this.follow = this.atEnd(); this.draw(); }, { passive: true });
+    this.log.addEventListener(
+      "scroll",
+      () => {
+        this.follow = this.atEnd();
+        this.draw();
+      },
+      { passive: true },
+    );
     this.spacer.addEventListener("click", (event) => {
       const row = event.target.closest("[data-row]");
       if (row) this.select(Number(row.dataset.row));
@@ -43,11 +82,22 @@ export class Events {
     this.update("rows");
   }
 
-  length() { return this.shown ? this.shown.length : this.rows().length; }
-  rows() { return this.store.rows.length || !this.old ? this.store.rows : this.old; }
-  number(index) { return this.shown ? this.shown[index] : index; }
-  index(number) { return this.shown ? this.shown.indexOf(number) : number; }
-  atEnd() { return this.log.scrollTop + this.log.clientHeight >= this.length() * ROW - ROW / 2; }
+  length() {
+    return this.shown ? this.shown.length : this.rows().length;
+  }
+  rows() {
+    return this.store.rows.length || !this.old ? this.store.rows : this.old;
+  }
+  number(index) {
+    return this.shown ? this.shown[index] : index;
+  }
+  index(number) {
+    return this.shown ? this.shown.indexOf(number) : number;
+  }
+  // Of what is drawn: more may have come by the time the browser tells of our own scrolling.
+  atEnd() {
+    return this.log.scrollTop + this.log.clientHeight >= this.log.scrollHeight - ROW / 2;
+  }
 
   update(what) {
     if (what === "live" || what === "status") this.drawLive();
@@ -57,20 +107,32 @@ export class Events {
       const tail = JSON.parse(this.store.model.get("tail") || "[]");
       if (tail.length) this.old = tail;
     }
+    if (this.old && this.store.rows.length) {
+      // the kernel has answered: from here on its rows
+      this.old = null;
+      this.types.clear();
+      this.counted = 0;
+      this.select(-1);
+      this.refilter();
+    }
     this.countTypes();
     if (this.shown) this.scan();
     this.draw();
   }
 
   countTypes() {
-    const rows = this.rows(), before = this.types.size;
+    const rows = this.rows(),
+      before = this.types.size;
     for (; this.counted < rows.length; this.counted++) {
       const type = rows[this.counted].type;
       this.types.set(type, (this.types.get(type) ?? 0) + 1);
     }
     if (this.types.size === before) return;
     const chosen = this.type.value;
-    this.type.replaceChildren(el("option", { value: "", text: "all types" }), ...[...this.types.keys()].sort().map((type) => el("option", { value: type, text: type })));
+    this.type.replaceChildren(
+      el("option", { value: "", text: "all types" }),
+      ...[...this.types.keys()].sort().map((type) => el("option", { value: type, text: type })),
+    );
     this.type.value = chosen;
   }
 
@@ -82,19 +144,29 @@ export class Events {
   }
 
   scan() {
-    const rows = this.rows(), query = this.query.value.toLowerCase(), type = this.type.value;
+    const rows = this.rows(),
+      query = this.query.value.toLowerCase(),
+      type = this.type.value;
     const end = Math.min(rows.length, this.scanned + SLICE);
     for (; this.scanned < end; this.scanned++) {
       const row = rows[this.scanned];
       if ((!type || row.type === type) && (!query || matches(row, query))) this.shown.push(this.scanned);
     }
     if (end < rows.length && !this.scanning) {
-      this.scanning = requestAnimationFrame(() => { this.scanning = 0; if (this.shown) { this.scan(); this.draw(); } });
+      this.scanning = requestAnimationFrame(() => {
+        this.scanning = 0;
+        if (this.shown) {
+          this.scan();
+          this.draw();
+        }
+      });
     }
   }
 
   draw() {
-    const rows = this.rows(), length = this.length(), height = `${length * ROW}px`;
+    const rows = this.rows(),
+      length = this.length(),
+      height = `${length * ROW}px`;
     if (this.spacer.style.height !== height) this.spacer.style.height = height;
     if (this.follow && !this.atEnd()) this.log.scrollTop = length * ROW;
     const top = Math.floor(this.log.scrollTop / ROW);
@@ -105,34 +177,61 @@ export class Events {
       this.spacer.append(this.pool[i].el);
     }
     const began = rows[0]?.time ?? 0;
+    while (this.pool.length > Math.max(0, end - start)) this.pool.pop().el.remove();
     this.pool.forEach((row, i) => {
-      if (start + i >= end) return row.hide();
       const at = this.number(start + i);
-      return row.show(rows[at], at, start + i, length, began, at === this.selected);
+      row.show(rows[at], at, start + i, length, began, at === this.selected);
     });
-    const active = this.pool.find((row) => row.at === this.selected && !row.el.hidden);
+    const active = this.pool.find((row) => row.at === this.selected);
     if (active) this.spacer.setAttribute("aria-activedescendant", active.el.id);
     else this.spacer.removeAttribute("aria-activedescendant");
     this.empty.hidden = length > 0;
-    say(this.empty, this.shown ? "No event fits the filter." : "Nothing has happened yet.");
+    say(this.empty, length ? "" : this.shown ? "No event fits the filter." : "Nothing has happened yet.");
     say(this.count, this.shown ? `${number(length)} of ${number(rows.length)}` : `${number(rows.length)} events`);
     this.latest.hidden = this.follow || length * ROW <= this.log.clientHeight;
   }
 
   drawLive() {
-    const over = this.store.model.get("status")?.over, lines = over ? [] : this.store.live;
+    const over = this.store.model.get("status")?.over,
+      lines = over ? [] : this.store.live;
     while (this.live.children.length > lines.length) this.live.lastChild.remove();
     lines.forEach((line, i) => {
-      if (!this.live.children[i]) this.live.append(el("div", { class: "agentnb-line" }, el("span", { class: "agentnb-line-kind" }), el("span", { class: "agentnb-line-text" })));
+      if (!this.live.children[i])
+        this.live.append(
+          el(
+            "div",
+            { class: "agentnb-line" },
+            el("span", { class: "agentnb-line-kind" }),
+            el("span", { class: "agentnb-line-text" }),
+          ),
+        );
       const [kind, text] = this.live.children[i].children;
-      say(kind, [line.path, { text: "model", reasoning: "thinking", call: "call", tool: "tool", retry: "retry" }[line.kind] ?? line.kind, line.name].filter(Boolean).join(" "));
+      say(
+        kind,
+        [
+          line.path,
+          { text: "model", reasoning: "thinking", call: "call", tool: "tool", retry: "retry" }[line.kind] ?? line.kind,
+          line.name,
+        ]
+          .filter(Boolean)
+          .join(" "),
+      );
       say(text, line.text.trimStart());
     });
   }
 
   key(event) {
-    const at = this.selected >= 0 ? this.index(this.selected) : -1, page = Math.max(1, Math.floor(this.log.clientHeight / ROW) - 1), last = this.length() - 1;
-    const to = { ArrowDown: at + 1, ArrowUp: at < 0 ? last : at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: last }[event.key];
+    const at = this.selected >= 0 ? this.index(this.selected) : -1,
+      page = Math.max(1, Math.floor(this.log.clientHeight / ROW) - 1),
+      last = this.length() - 1;
+    const to = {
+      ArrowDown: at + 1,
+      ArrowUp: at < 0 ? last : at - 1,
+      PageDown: at + page,
+      PageUp: at - page,
+      Home: 0,
+      End: last,
+    }[event.key];
     if (event.key === "Escape" && this.selected >= 0) this.select(-1);
     else if (to === undefined || last < 0) return;
     else this.select(this.number(Math.max(0, Math.min(last, to))));
@@ -146,7 +245,8 @@ export class Events {
     if (at >= 0) {
       const y = this.index(at) * ROW;
       if (y < this.log.scrollTop) this.log.scrollTop = y;
-      else if (y + ROW > this.log.scrollTop + this.log.clientHeight) this.log.scrollTop = y + ROW - this.log.clientHeight;
+      else if (y + ROW > this.log.scrollTop + this.log.clientHeight)
+        this.log.scrollTop = y + ROW - this.log.clientHeight;
       this.follow = this.atEnd();
     } else if (this.details.el.contains(document.activeElement)) this.spacer.focus();
     this.draw();
@@ -160,14 +260,21 @@ function matches(row, query) {
 
 class Row {
   constructor(id, i) {
-    [this.seq, this.time, this.type, this.summary] = ["seq", "time", "type", "summary"].map((name) => el("span", { class: `agentnb-${name}` }));
+    [this.seq, this.time, this.type, this.summary] = ["seq", "time", "type", "summary"].map((name) =>
+      el("span", { class: `agentnb-${name}` }),
+    );
     this.path = el("span", { class: "agentnb-path" });
     this.text = el("span");
     this.summary.append(this.path, this.text);
-    this.el = el("div", { class: "agentnb-row", role: "option", id: `agentnb-${id}-${i}` }, this.seq, this.time, this.type, this.summary);
+    this.el = el(
+      "div",
+      { class: "agentnb-row", role: "option", id: `agentnb-${id}-${i}` },
+      this.seq,
+      this.time,
+      this.type,
+      this.summary,
+    );
   }
-
-  hide() { if (!this.el.hidden) this.el.hidden = true; this.at = -1; }
 
   show(row, at, index, length, began, selected) {
     this.at = at;
@@ -186,41 +293,5 @@ class Row {
     node.setAttribute("aria-selected", String(selected));
     node.setAttribute("aria-posinset", index + 1);
     node.setAttribute("aria-setsize", length);
-    if (node.hidden) node.hidden = false;
-  }
-}
-
-class Details {
-  constructor(store, close) {
-    this.store = store;
-    this.title = el("span", { class: "agentnb-details-title" });
-    this.all = button("Show all", () => this.showAll(), { class: "agentnb-link" });
-    this.body = el("div", { class: "agentnb-details-body", tabindex: "0", "aria-label": "Data of the event" });
-    this.el = el("section", { class: "agentnb-details", "aria-label": "Event", hidden: true },
-      el("div", { class: "agentnb-details-bar" }, this.title, this.all, button("Close", close, { class: "agentnb-link" })), this.body);
-    this.el.addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
-  }
-
-  show(row) {
-    this.row = row;
-    this.el.hidden = !row;
-    if (!row) return;
-    const clock = new Date(row.time * 1000).toLocaleTimeString("en", { hour12: false });
-    say(this.title, [`#${row.seq}`, row.type, clock, row.path, row.phase && `phase ${row.phase}`].filter(Boolean).join(" \u00b7 "));
-    this.all.hidden = !row.size && row.data !== undefined;
-    const fields = Object.entries(row.data ?? { summary: row.summary });
-    this.body.replaceChildren(...fields.flatMap(([name, value]) => [el("div", { class: "agentnb-label-small", text: name }),
-      el("pre", { text: typeof value === "string" ? value : JSON.stringify(value, null, 2) })]));
-    if (row.size) this.body.append(el("p", { class: "agentnb-dim", text: `Shortened; ${number(row.size)} bytes in all.` }));
-  }
-
-  showAll() {
-    const { row } = this;
-    this.store.ask({ type: "show", seq: row.seq }, (answer) => {
-      if (this.row !== row) return;
-      this.all.hidden = true;
-      const rest = answer.length > answer.text.length ? `The first ${number(answer.text.length)} of ${number(answer.length)} characters; run.events[${row.seq}] has all.` : "";
-      this.body.replaceChildren(el("pre", { text: answer.text }), el("p", { class: "agentnb-dim", text: rest }));
-    });
   }
 }

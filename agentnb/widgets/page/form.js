@@ -11,21 +11,33 @@ export class Form {
 
   // The arguments as JSON text, put together from texts so that a number goes back digit by digit as it came.
   read() {
-    const root = new Map(), kept = [];
-    let bad = null, whole = null;
+    const root = new Map(),
+      kept = [];
+    let bad = null,
+      whole = null;
     for (const field of this.fields) {
       const { text, error, keep } = field.read();
       if (error) bad ??= field;
       field.mark(error);
       if (keep) kept.push(field.path);
       if (text === undefined || error) continue;
-      if (!field.path.length) { whole = text; continue; }
+      if (!field.path.length) {
+        whole = text;
+        continue;
+      }
       let target = root;
-      for (const name of field.path.slice(0, -1)) { if (!target.has(name)) target.set(name, new Map()); target = target.get(name); }
+      for (const name of field.path.slice(0, -1)) {
+        if (!target.has(name)) target.set(name, new Map());
+        target = target.get(name);
+      }
       target.set(field.path.at(-1), text);
     }
-    if (bad) { bad.control.focus(); return { ok: false, error: "Some values do not fit; see above." }; }
-    const write = (map) => `{${[...map].map(([name, value]) => `${JSON.stringify(name)}:${value instanceof Map ? write(value) : value}`).join(",")}}`;
+    if (bad) {
+      bad.control.focus();
+      return { ok: false, error: "Some values do not fit; see above." };
+    }
+    const write = (map) =>
+      `{${[...map].map(([name, value]) => `${JSON.stringify(name)}:${value instanceof Map ? write(value) : value}`).join(",")}}`;
     return { ok: true, arguments: whole ?? write(root), kept };
   }
 }
@@ -33,15 +45,27 @@ export class Form {
 export class Replacement {
   constructor(tools, current, changed) {
     const names = Object.keys(tools).filter((name) => name !== current);
-    this.tool = el("select", { class: "agentnb-select" }, ...(names.length ? names : [current]).map((name) => {
-      const option = el("option", { text: name });
-      option.value = name;
-      return option;
-    }));
+    this.tool = el(
+      "select",
+      { class: "agentnb-select", "aria-label": "Tool" },
+      ...(names.length ? names : [current]).map((name) => {
+        const option = el("option", { text: name });
+        option.value = name;
+        return option;
+      }),
+    );
     this.made = {};
-    this.tool.addEventListener("change", () => { this.fill(tools); changed(); });
+    this.tool.addEventListener("change", () => {
+      this.fill(tools);
+      changed();
+    });
     this.body = el("div");
-    this.el = el("div", { class: "agentnb-fields" }, el("label", { class: "agentnb-field" }, el("span", { class: "agentnb-field-name", text: "Tool" }), this.tool), this.body);
+    this.el = el(
+      "div",
+      { class: "agentnb-fields" },
+      el("label", { class: "agentnb-field" }, el("span", { class: "agentnb-field-name", text: "Tool" }), this.tool),
+      this.body,
+    );
     this.fill(tools);
   }
 
@@ -50,7 +74,9 @@ export class Replacement {
     this.body.replaceChildren(this.form.el);
   }
 
-  read() { return this.form.read(); }
+  read() {
+    return this.form.read();
+  }
 }
 
 class Field {
@@ -62,12 +88,19 @@ class Field {
     this.wrong = el("span", { class: "agentnb-error", id: `${id}-wrong` });
     this.control.setAttribute("aria-describedby", `${id}-about ${id}-wrong`);
     this.given = this.choice(spec);
-    this.el = el("div", { class: "agentnb-field" },
+    this.el = el(
+      "div",
+      { class: "agentnb-field" },
       el("label", { class: "agentnb-field-name", for: id, text: spec.label }),
       el("span", { class: "agentnb-type-name", text: `${spec.type}, ${spec.required ? "required" : "optional"}` }),
       el("div", { class: "agentnb-joined agentnb-control" }, this.control, this.given),
-      el("span", { class: "agentnb-about", id: `${id}-about`, text: spec.description }), this.wrong);
-    this.control.addEventListener("input", () => { if (this.given) this.given.value = "value"; this.mark(this.hidden()); });
+      el("span", { class: "agentnb-about", id: `${id}-about`, text: spec.description }),
+      this.wrong,
+    );
+    this.control.addEventListener("input", () => {
+      if (this.given) this.given.value = "value";
+      this.mark(this.hidden());
+    });
     this.mark(this.hidden());
   }
 
@@ -79,17 +112,23 @@ class Field {
       return box;
     }
     if (spec.kind === "enum") {
-      const list = el("select", { class: "agentnb-select" }, ...spec.options.map((option) => {
-        const item = el("option", { text: option.startsWith('"') ? JSON.parse(option) : option });
-        item.value = option;
-        return item;
-      }));
+      const list = el(
+        "select",
+        { class: "agentnb-select" },
+        ...spec.options.map((option) => {
+          const item = el("option", { text: option.startsWith('"') ? JSON.parse(option) : option });
+          item.value = option;
+          return item;
+        }),
+      );
       list.value = spec.text;
       return list;
     }
     const lines = spec.text.split("\n").length;
     const long = spec.kind === "json" || spec.kind === "text" || lines > 1 || spec.text.length > 80;
-    const control = long ? area(Math.min(12, Math.max(2, lines))) : el("input", { class: "agentnb-input", type: "text", spellcheck: "false" });
+    const control = long
+      ? area(Math.min(12, Math.max(2, lines)))
+      : el("input", { class: "agentnb-input", type: "text", spellcheck: "false" });
     control.value = spec.kind === "kept" ? visible(spec.text) : spec.text;
     control.readOnly = spec.kind === "kept";
     if (spec.kind === "integer" || spec.kind === "number") control.inputMode = "decimal";
@@ -99,16 +138,27 @@ class Field {
   // What cannot be said by typing: that a value is null, or not given at all.
   choice(spec) {
     if (spec.kind === "kept" || (spec.required && !spec.nullable)) return null;
-    const choice = el("select", { class: "agentnb-select", "aria-label": `${spec.label}: given or not` }, el("option", { value: "value", text: "value" }),
-      spec.nullable ? el("option", { value: "null", text: "null" }) : null, spec.required ? null : el("option", { value: "absent", text: "not given" }));
+    const choice = el(
+      "select",
+      { class: "agentnb-select", "aria-label": `${spec.label}: given or not` },
+      el("option", { value: "value", text: "value" }),
+      spec.nullable ? el("option", { value: "null", text: "null" }) : null,
+      spec.required ? null : el("option", { value: "absent", text: "not given" }),
+    );
     choice.value = spec.given;
     return choice;
   }
 
   hidden() {
     const text = this.control.value ?? "";
-    if (this.spec.kind === "kept") return `Too long to edit here (${number(this.spec.length)} characters); it stays as it is.`;
-    return visible(text) === text ? "" : `Contains characters that do not show: ${visible(text).match(/[\u2400-\u2421]|\u27e6U\+\w+\u27e7/g)?.slice(0, 5).join(" ")}`;
+    if (this.spec.kind === "kept")
+      return `Too long to edit here (${number(this.spec.length)} characters); it stays as it is.`;
+    return visible(text) === text
+      ? ""
+      : `Contains characters that do not show: ${visible(text)
+          .match(/[\u2400-\u2421]|\u27e6U\+\w+\u27e7/g)
+          ?.slice(0, 5)
+          .join(" ")}`;
   }
 
   mark(error) {
@@ -117,7 +167,8 @@ class Field {
   }
 
   read() {
-    const { spec, control } = this, text = control.value.trim();
+    const { spec, control } = this,
+      text = control.value.trim();
     if (spec.kind === "kept") return { keep: true };
     if (this.given?.value === "absent") return {};
     if (this.given?.value === "null") return { text: "null" };
@@ -125,12 +176,16 @@ class Field {
     if (spec.kind === "enum") return control.value ? { text: control.value } : { error: "Choose one." };
     if (spec.kind === "string") return { text: JSON.stringify(control.value) };
     if (spec.kind === "text") return { text: control.value };
-    if (spec.kind === "integer") return /^-?\d+$/.test(text) ? { text: text.replace(/^(-?)0+(?=\d)/, "$1") } : { error: "A whole number, please." };
+    if (spec.kind === "integer")
+      return /^-?\d+$/.test(text)
+        ? { text: text.replace(/^(-?)0+(?=\d)/, "$1") }
+        : { error: "A whole number, please." };
     if (!text && spec.required) return { error: "A value is needed." };
     try {
       const value = JSON.parse(text);
       if (spec.kind === "number" && typeof value !== "number") return { error: "A number, please." };
-      if (!spec.path.length && (value === null || typeof value !== "object" || Array.isArray(value))) return { error: "A JSON object, please." };
+      if (!spec.path.length && (value === null || typeof value !== "object" || Array.isArray(value)))
+        return { error: "A JSON object, please." };
       return { text };
     } catch (error) {
       return { error: spec.kind === "number" ? "A number, please." : `Not JSON: ${error.message}` };

@@ -21,18 +21,27 @@ function storeOf(model) {
   return stores.get(key);
 }
 
-
-
 function render({ model, el: host }) {
-  const store = storeOf(model), parts = model.get("parts") ?? ALL, has = (name) => parts.includes(name);
+  const store = storeOf(model),
+    parts = model.get("parts") ?? ALL,
+    has = (name) => parts.includes(name);
   const root = el("div", { class: "agentnb agentnb-panel" });
   const kernel = el("p", { class: "agentnb-problem", role: "status", hidden: true });
   const made = {
-    controls: has("controls") ? new Controls(store) : null, approvals: has("approvals") ? new Approvals(store) : null,
-    events: has("events") ? new Events(store) : null, diagram: has("diagram") ? new Diagram(store) : null,
+    controls: has("controls") ? new Controls(store) : null,
+    approvals: has("approvals") ? new Approvals(store) : null,
+    events: has("events") ? new Events(store) : null,
+    diagram: has("diagram") ? new Diagram(store) : null,
   };
-  const columns = el("div", { class: "agentnb-columns" }, made.events && el("div", { class: "agentnb-main" }, made.events.el), made.diagram?.el);
-  root.append(...[kernel, made.controls?.el, made.approvals?.el, (made.events || made.diagram) && columns].filter(Boolean));
+  const columns = el(
+    "div",
+    { class: "agentnb-columns" },
+    made.events && el("div", { class: "agentnb-main" }, made.events.el),
+    made.diagram?.el,
+  );
+  root.append(
+    ...[kernel, made.controls?.el, made.approvals?.el, (made.events || made.diagram) && columns].filter(Boolean),
+  );
   host.append(root);
 
   // News only marks what to draw; drawing is once a frame. A hidden page has no frames, and draws when it is seen again.
@@ -41,7 +50,12 @@ function render({ model, el: host }) {
   const draw = () => {
     frame = 0;
     const all = news.has("kernel");
-    const wants = { controls: ["status", "rows", "total"], approvals: ["pending", "tools"], events: ["rows", "live", "status", "tail"], diagram: ["status", "diagram"] };
+    const wants = {
+      controls: ["status", "rows", "total"],
+      approvals: ["pending", "tools"],
+      events: ["rows", "live", "status", "tail"],
+      diagram: ["status", "diagram"],
+    };
     say(kernel, store.trouble);
     kernel.hidden = !store.trouble;
     root.classList.toggle("agentnb-gone", store.gone);
@@ -50,7 +64,10 @@ function render({ model, el: host }) {
     }
     news.clear();
   };
-  const view = (what) => { news.add(what); frame ||= requestAnimationFrame(draw); };
+  const view = (what) => {
+    news.add(what);
+    frame ||= requestAnimationFrame(draw);
+  };
   store.views.add(view);
   // Not drawn while the output was not laid out, or laid out anew: what is in view has changed.
   const sized = new ResizeObserver(() => view("rows"));
@@ -68,7 +85,10 @@ function render({ model, el: host }) {
 export default {
   initialize({ model }) {
     const store = storeOf(model);
-    return () => { clearInterval(store.timer); stores.delete(keyOf(model)); };
+    return () => {
+      clearInterval(store.timer);
+      stores.delete(keyOf(model));
+    };
   },
   render,
 };

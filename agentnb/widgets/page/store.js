@@ -3,7 +3,9 @@
 
 import { unique } from "./text.js";
 
-const PING_EVERY = 5000, SILENT = 10000, GONE = 20000; // milliseconds
+const PING_EVERY = 5000,
+  SILENT = 10000,
+  GONE = 20000; // milliseconds
 const GONE_TEXT = "The kernel is gone: this is the last state it showed.";
 const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
 
@@ -23,19 +25,25 @@ export class Store {
     this.syncing = 0;
     model.on("msg:custom", (message) => this.receive(message));
     for (const name of ["status", "pending", "tools", "tail", "diagram", "total"]) {
-      model.on(`change:${name}`, () => { this.alive(); this.tell(name); });
+      model.on(`change:${name}`, () => {
+        this.alive();
+        this.tell(name);
+      });
     }
     this.watchKernel();
     this.timer = setInterval(() => this.heartbeat(), PING_EVERY);
     this.sync();
   }
 
-  tell(what) { for (const view of this.views) view(what); }
+  tell(what) {
+    for (const view of this.views) view(what);
+  }
 
   send(message) {
     try {
       this.model.send(message);
-    } catch { // a closed comm throws: nobody is there to be told
+    } catch {
+      // a closed comm throws: nobody is there to be told
       this.lose();
     }
   }
@@ -55,8 +63,10 @@ export class Store {
     this.alive();
     if (message.now) this.skew = message.now * 1000 - Date.now();
     if (message.type === "events") this.receiveEvents(message);
-    else if (message.type === "live") { this.live = message.lines; this.tell("live"); }
-    else if (message.token && this.asked.has(message.token)) {
+    else if (message.type === "live") {
+      this.live = message.lines;
+      this.tell("live");
+    } else if (message.token && this.asked.has(message.token)) {
       const answered = this.asked.get(message.token);
       this.asked.delete(message.token);
       answered(message);
@@ -66,7 +76,8 @@ export class Store {
   receiveEvents(message) {
     const have = this.rows.length;
     this.total = message.total;
-    if (message.from > have) { // a batch was lost; ask once, not at every batch that follows
+    if (message.from > have) {
+      // a batch was lost; ask once, not at every batch that follows
       if (Date.now() - this.syncing > 1000) this.sync();
       return;
     }
@@ -80,23 +91,37 @@ export class Store {
   alive() {
     this.heard = Date.now();
     this.pinged = 0;
-    if (this.trouble) { this.trouble = ""; this.gone = false; this.tell("kernel"); }
+    if (this.trouble) {
+      this.trouble = "";
+      this.gone = false;
+      this.tell("kernel");
+    }
   }
 
-  lose() { this.trouble = GONE_TEXT; this.gone = true; this.tell("kernel"); }
+  lose() {
+    this.trouble = GONE_TEXT;
+    this.gone = true;
+    this.tell("kernel");
+  }
 
-  kernel() { return this.model.widget_manager?.kernel; }
+  kernel() {
+    return this.model.widget_manager?.kernel;
+  }
 
   watchKernel() {
     try {
-      this.kernel()?.statusChanged?.connect((_, status) => { if (DEAD.has(status)) this.lose(); });
-    } catch (error) { // another front end with another idea of a kernel: the heartbeat is left
+      this.kernel()?.statusChanged?.connect((_, status) => {
+        if (DEAD.has(status)) this.lose();
+      });
+    } catch (error) {
+      // another front end with another idea of a kernel: the heartbeat is left
       console.debug("agentnb: no kernel status", error);
     }
   }
 
   heartbeat() {
-    const now = Date.now(), kernel = this.kernel();
+    const now = Date.now(),
+      kernel = this.kernel();
     if (kernel && (kernel.isDisposed || DEAD.has(kernel.status))) return this.lose();
     if (this.pinged) {
       const silent = now - this.pinged;

@@ -1,15 +1,20 @@
 // Text that others said, made visible, and nodes built from text. Nothing here or anywhere else parses markup.
 
 // The same characters as in text.py: controls, bidirectional and other invisible ones, tags.
-const HIDDEN = new RegExp("[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e" +
-  "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\ufffe\\uffff\\u{e0000}-\\u{e007f}]", "gu");
+const HIDDEN = new RegExp(
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e" +
+    "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\ufffe\\uffff\\u{e0000}-\\u{e007f}]",
+  "gu",
+);
 
 export function visible(text) {
-  return String(text ?? "").replaceAll("\r\n", "\n").replace(HIDDEN, (sign) => {
-    const code = sign.codePointAt(0);
-    if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-    return code === 0x7f ? "\u2421" : `\u27e6U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e7`;
-  });
+  return String(text ?? "")
+    .replaceAll("\r\n", "\n")
+    .replace(HIDDEN, (sign) => {
+      const code = sign.codePointAt(0);
+      if (code < 0x20) return String.fromCodePoint(0x2400 + code);
+      return code === 0x7f ? "\u2421" : `\u27e6U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e7`;
+    });
 }
 
 export function el(tag, attributes = {}, ...children) {
@@ -33,14 +38,23 @@ export function say(node, text) {
 
 let serial = 0;
 export const unique = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}-${++serial}`;
-export const button = (name, onclick, extra = {}) => el("button", { type: "button", class: "agentnb-button", text: name, onclick, ...extra });
+export const button = (name, onclick, extra = {}) =>
+  el("button", { type: "button", class: "agentnb-button", text: name, onclick, ...extra });
 export const number = (value) => Number(value).toLocaleString("en", { maximumFractionDigits: 4 });
-
 
 // A disabled element loses the focus to the page, and with it whoever works by keyboard. It keeps it this way.
 export function enable(control, can) {
   control.setAttribute("aria-disabled", String(!can));
   if (document.activeElement !== control) control.disabled = !can;
-  else control.addEventListener("blur", () => { control.disabled = control.getAttribute("aria-disabled") === "true"; }, { once: true });
+  else
+    control.addEventListener(
+      "blur",
+      () => {
+        control.disabled = control.getAttribute("aria-disabled") === "true";
+      },
+      { once: true },
+    );
   if (can) control.disabled = false;
 }
+
+export const count = (amount, what) => `${number(amount)} ${what}${amount === 1 ? "" : "s"}`;

@@ -1,0 +1,138 @@
+// What the tests put beside the panel on their page: the model a front end would give it, and measuring.
+
+class Model {
+  constructor(state, kernel) {
+    this.state = state;
+    this.handlers = {};
+    this.sent = [];
+    this.widget_manager = kernel ? { kernel: new Kernel(kernel) } : undefined;
+  }
+
+  get(name) {
+    return this.state[name];
+  }
+  on(name, handler) {
+    (this.handlers[name] ??= []).push(handler);
+  }
+  off(name, handler) {
+    this.handlers[name] = (this.handlers[name] ?? []).filter((other) => other !== handler);
+  }
+  send(message) {
+    this.sent.push(message);
+  }
+
+  emit(name, ...values) {
+    for (const handler of this.handlers[name] ?? []) handler(...values);
+  }
+  set(name, value) {
+    this.state[name] = value;
+    this.emit(`change:${name}`, this, value);
+  }
+  deliver(message) {
+    this.emit("msg:custom", message, []);
+  }
+}
+
+class Kernel {
+  constructor(state) {
+    Object.assign(this, state);
+    this.slots = [];
+    this.statusChanged = { connect: (slot) => this.slots.push(slot) };
+  }
+
+  change(status) {
+    this.status = status;
+    for (const slot of this.slots) slot(this, status);
+  }
+}
+
+window.show = async (state, kernel) => {
+  const url = URL.createObjectURL(new Blob([window.panelSource], { type: "text/javascript" }));
+  window.panel = (await import(url)).default;
+  window.model = new Model(state, kernel);
+  window.panel.initialize({ model: window.model });
+  window.dispose = window.panel.render({ model: window.model, el: document.getElementById("here") });
+};
+
+// Rows in batches at 30 a second, as the feed sends them; gives the longest frame and the tasks of more than 50 ms.
+window.longTasks = [];
+new PerformanceObserver((list) => window.longTasks.push(...list.getEntries().map((task) => task.duration))).observe({
+  entryTypes: ["longtask"],
+});
+// What the panel does in a frame is timed from inside: how long a frame takes in all is also up to the machine's other work.
+window.work = [];
+const timed =
+  (task) =>
+  (...values) => {
+    const began = performance.now();
+    task(...values);
+    window.work.push(performance.now() - began);
+  };
+const nextFrame = window.requestAnimationFrame.bind(window);
+window.requestAnimationFrame = (task) => nextFrame(timed(task));
+window.pour = async (rows, size) => {
+  const batches = [];
+  for (let from = 0; from < rows.length; from += size)
+    batches.push([from, JSON.stringify(rows.slice(from, from + size))]);
+  await new Promise((done) => setTimeout(done, 200)); // making them was a long task of ours
+  window.longTasks.length = window.work.length = 0;
+  const deliver = timed((message) => window.model.deliver(message));
+  let last = performance.now(),
+    gap = 0,
+    going = true;
+  const frame = () => {
+    gap = Math.max(gap, performance.now() - last);
+    last = performance.now();
+    if (going) nextFrame(frame);
+  };
+  nextFrame(frame);
+  const began = performance.now();
+  for (const [from, text] of batches) {
+    deliver({ type: "events", from, total: from + size, now: Date.now() / 1000, rows: text });
+    await new Promise((done) => setTimeout(done, 33));
+  }
+  const seconds = (performance.now() - began) / 1000;
+  await new Promise((done) => setTimeout(done, 200));
+  going = false;
+  const work = [...window.work].sort((a, b) => a - b),
+    at = (share) => work[Math.floor(share * (work.length - 1))];
+  return { seconds, gap, tasks: window.longTasks, median: at(0.5), most: at(0.95), longest: at(1) };
+};
+
+// Texts with less contrast than 4.5 to what they stand on (WCAG 2.1, 1.4.3).
+const numbers = (colour) => colour.match(/[\d.]+/g).map(Number);
+const luminance = (colour) =>
+  colour
+    .slice(0, 3)
+    .map((part) => part / 255)
+    .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
+const ground = (node) => {
+  for (; node; node = node.parentElement) {
+    const colour = numbers(getComputedStyle(node).backgroundColor);
+    if (colour.length < 4 || colour[3] === 1) return colour;
+  }
+  return [255, 255, 255];
+};
+window.poorContrast = () =>
+  [...document.querySelectorAll("#here *")]
+    .filter((node) => {
+      const speaks = [...node.childNodes].some(
+        (child) => child.nodeType === Node.TEXT_NODE && child.textContent.trim(),
+      );
+      if (!speaks || !node.getClientRects().length) return false;
+      if (node.closest("[aria-disabled=true], :disabled, .agentnb-spoken, svg")) return false;
+      const [low, high] = [luminance(numbers(getComputedStyle(node).color)), luminance(ground(node))].sort(
+        (a, b) => a - b,
+      );
+      return (high + 0.05) / (low + 0.05) < 4.5;
+    })
+    .map((node) => `${node.className}: ${node.textContent.slice(0, 40)}`);
+
+// The element that has the focus, and whether that can be seen.
+window.focused = () => {
+  const at = document.activeElement,
+    log = at.closest(".agentnb-log");
+  const outlined = (node) => node && getComputedStyle(node).outlineStyle !== "none";
+  return `${at.tagName} ${at === document.body || outlined(at) || outlined(log) ? "seen" : "unseen"}`;
+};

@@ -1,0 +1,113 @@
+"""A page with a panel in it, in headless Chromium, and no Jupyter.
+
+On one side stands the panel's own Python, on the other what is in `agentnb/widgets/page`. The model that the page gets
+has what anywidget promises (`get`, `set`, `on`, `off`, `send`) and nothing else. Messages are carried both ways by the
+test's own thread, whenever it calls `settle` or `until`: Playwright's objects belong to it.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, Playwright
+
+from agentnb.widgets import Panel
+from agentnb.widgets.page import module, style_sheet
+from tests.browser.chromium import FLAGS, find_chromium
+
+TRAITS = ("key", "parts", "status", "pending", "tools", "phases", "diagram", "total", "tail")
+
+PAGE = Path(__file__).parent / "page.js"
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Headless Chromium, the system's own."""
+    return playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+
+
+class RecordedPanel(Panel):
+    """A panel whose messages to the page wait to be carried there."""
+
+    def __init__(self, run: Any, **options: Any) -> None:
+        self.outbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        super().__init__(run, **options)
+        self.observe(lambda change: self.outbox.put((change["name"], change["new"])), names=list(TRAITS))
+
+    def send(self, content: Any, buffers: Any = None) -> None:
+        self.outbox.put(("", content))
+
+
+class PanelPage:
+    """`page/` on a page, with a real panel behind it or with a state of the test's own."""
+
+    def __init__(
+        self,
+        page: Page,
+        panel: RecordedPanel | None = None,
+        *,
+        state: dict[str, Any] | None = None,
+        kernel: dict[str, Any] | None = None,
+        settle: bool = True,
+    ) -> None:
+        self.page = page
+        self.panel = panel
+        self.taken = 0
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.set_content(f"<!doctype html><meta charset=utf-8><style>{style_sheet()}</style><div id=here></div>")
+        page.evaluate("source => { window.panelSource = source; }", module())
+        page.add_script_tag(content=PAGE.read_text())
+        if panel is not None:
+            state = {name: getattr(panel, name) for name in TRAITS}
+        page.evaluate("([state, kernel]) => window.show(state, kernel)", [state, kernel])
+        if settle:
+            self.settle()
+
+    def settle(self) -> None:
+        """Carry what waits on either side, and let the page draw."""
+        for message in self.page.evaluate("from => window.model.sent.slice(from)", self.taken):
+            self.taken += 1
+            if self.panel is not None:
+                self.panel._receive(self.panel, message, [])
+        while self.panel is not None and not self.panel.outbox.empty():
+            name, content = self.panel.outbox.get()
+            if name:
+                self.page.evaluate("([name, value]) => window.model.set(name, value)", [name, content])
+            else:
+                self.deliver(content)
+        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def deliver(self, message: dict[str, Any]) -> None:
+        """The page gets this custom message."""
+        self.page.evaluate("message => window.model.deliver(message)", message)
+
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = 10) -> None:
+        """Carry messages until the condition holds."""
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError(
+                    f"{what}: not within {seconds} s. The page reads:\n{self.page.inner_text('#here')}"
+                )
+            self.settle()
+
+    def sent(self, type: str) -> list[dict[str, Any]]:
+        """What the page has sent of this type."""
+        messages: list[dict[str, Any]] = self.page.evaluate("() => window.model.sent")
+        return [message for message in messages if message["type"] == type]
+
+
+def rows_message(first: int, rows: list[dict[str, Any]], total: int | None = None) -> dict[str, Any]:
+    """A batch of rows as the feed sends it."""
+    return {
+        "type": "events",
+        "from": first,
+        "total": first + len(rows) if total is None else total,
+        "now": time.time(),
+        "rows": json.dumps(rows),
+    }

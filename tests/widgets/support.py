@@ -1,0 +1,117 @@
+"""Runs and recorders for the tests of the widgets."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from agentnb.core.events import Delta, Event, RunEnd, RunStart
+from agentnb.core.state import State, evolve
+from agentnb.loops.session_loop import SessionLoop
+from agentnb.testing import ScriptedLLM, call
+from agentnb.tools import tool
+
+HOSTILE = (
+    "<script>boom()</script><img src=x onerror=boom()>\u202egpj.exe\x1b[31m\ud800 \U000e0041 javascript:boom() ' \" &"
+)
+
+
+class Recording:
+    """As much of a run as the feed looks at, fed by hand: thousands of events without a model."""
+
+    id = "recorded"
+    name: str | None = "recorded"
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.state = State()
+        self._watchers: list[Callable[[Event | Delta], object]] = []
+
+    def watch(self, watcher: Callable[[Event | Delta], object]) -> Callable[[], None]:
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
+
+    def add(self, event: Event) -> None:
+        stamped = event.model_copy(update={"seq": len(self.events), "time": 1000.0 + len(self.events)})
+        evolve(self.state, stamped)
+        self.events.append(stamped)
+        self.tell(stamped)
+
+    def tell(self, news: Event | Delta) -> None:
+        for watcher in list(self._watchers):
+            watcher(news)
+
+    def start(self) -> None:
+        self.add(RunStart(loop="Recorded", name="recorded"))
+
+    def end(self) -> None:
+        self.add(RunEnd(reason="completed"))
+
+
+class Outbox:
+    """What was sent, in order, with the time it was sent at."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.times: list[float] = []
+        self._queue: queue.SimpleQueue[tuple[float, dict[str, Any]]] = queue.SimpleQueue()
+
+    def send(self, message: dict[str, Any], buffers: Any = None) -> None:
+        self._queue.put((time.monotonic(), message))
+
+    def until(self, condition: Callable[[], Any], seconds: float = 10) -> None:
+        """Take in what is sent until the condition holds."""
+        end = time.monotonic() + seconds
+        while not condition():
+            try:
+                sent_at, message = self._queue.get(timeout=max(0.0, end - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"not within {seconds} s; sent so far: {str(self.messages)[:2000]}") from None
+            self.times.append(sent_at)
+            self.messages.append(message)
+
+    def of(self, type: str) -> list[dict[str, Any]]:
+        """The messages of one type."""
+        return [message for message in self.messages if message["type"] == type]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows a page would have: batches put together by their numbers, overlaps skipped, gaps refused."""
+        rows: list[dict[str, Any]] = []
+        for message in self.of("events"):
+            assert message["from"] <= len(rows), "a gap"
+            rows += json.loads(message["rows"])[len(rows) - message["from"] :]
+        return rows
+
+
+@tool(approve=True)
+def delete_file(path: str, force: bool = False, retries: Annotated[int, Field(ge=0)] = 3) -> str:
+    """Delete a file."""
+    return f"deleted {path} {force} {retries}"
+
+
+@tool(approve=True)
+def move_file(path: str, to: str) -> str:
+    """Move a file."""
+    return f"moved {path} to {to}"
+
+
+@tool
+def search(query: str) -> list[str]:
+    """Search the index."""
+    return [f"{query} 1", f"{query} 2"]
+
+
+def session(turns: list[Any], **options: Any) -> Any:
+    """A run of a session loop on a scripted model with these turns, not started."""
+    return SessionLoop(ScriptedLLM(turns), [delete_file, move_file, search]).start("tidy up", name="tidy", **options)
+
+
+def asking(*paths: str, **arguments: Any) -> Any:
+    """A run that asks to delete each of these paths in its first turn."""
+    calls = [call("delete_file", {"path": path, **arguments}, id=f"c{n}") for n, path in enumerate(paths)]
+    return session([calls, "Done."])

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from typing import Any
+
+from agentnb.widgets.forms import EDITABLE, form, merge
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "description": "Where it is."},
+        "count": {"type": "integer"},
+        "ratio": {"anyOf": [{"type": "number"}, {"type": "null"}], "default": None},
+        "force": {"type": "boolean", "default": False},
+        "mode": {"enum": ["fast", "careful", 3]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "options": {"$ref": "#/$defs/Options"},
+        "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+    },
+    "required": ["path", "count", "options"],
+    "$defs": {
+        "Options": {
+            "type": "object",
+            "properties": {"depth": {"type": "integer"}, "inner": {"type": "object", "properties": {"a": {}}}},
+            "required": ["depth"],
+        }
+    },
+}
+
+
+def by_label(fields: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {field["label"]: field for field in fields}
+
+
+def test_each_property_becomes_the_control_that_fits_it() -> None:
+    fields = by_label(
+        form(SCHEMA, {"path": "/a", "count": 12345678901234567891, "mode": "fast", "options": {"depth": 2}})
+    )
+    assert {label: field["kind"] for label, field in fields.items()} == {
+        "path": "string", "count": "integer", "ratio": "number", "force": "boolean", "mode": "enum", "tags": "json",
+        "options.depth": "integer", "options.inner": "json", "either": "json",
+    }  # fmt: skip
+    assert fields["count"]["text"] == "12345678901234567891"
+    assert fields["path"]["required"]
+    assert fields["path"]["description"] == "Where it is."
+    assert fields["mode"]["options"] == ['"fast"', '"careful"', "3"]
+    assert fields["mode"]["text"] == '"fast"'
+    assert fields["ratio"]["nullable"]
+    assert fields["ratio"]["given"] == fields["tags"]["given"] == "absent"
+    assert fields["tags"]["type"] == "array of string"
+    assert fields["options.depth"]["path"] == ["options", "depth"]
+
+
+def test_a_null_is_not_the_same_as_nothing() -> None:
+    assert by_label(form(SCHEMA, {"ratio": None}))["ratio"]["given"] == "null"
+
+
+def test_an_optional_object_that_is_absent_is_not_laid_open() -> None:
+    schema = {**SCHEMA, "required": []}
+    assert by_label(form(schema, {}))["options"]["kind"] == "json"
+    assert "options.depth" in by_label(form(schema, {"options": {}}))
+
+
+def test_an_object_that_should_have_been_one_is_shown_as_it_came() -> None:
+    assert by_label(form(SCHEMA, {"options": "deep"}))["options"]["text"] == '"deep"'
+
+
+def test_arguments_that_the_tool_does_not_declare_are_not_lost() -> None:
+    field = by_label(form(SCHEMA, {"surprise": [1]}))["surprise"]
+    assert (field["kind"], field["text"], field["required"]) == ("json", "[\n  1\n]", False)
+    assert "options.more" in by_label(form(SCHEMA, {"options": {"depth": 1, "more": 2}}))
+
+
+def test_without_a_schema_the_arguments_are_one_field_of_json() -> None:
+    assert [field["path"] for field in form({}, {"a": 1})] == [[]]
+    assert form(None, {"a": 1})[0]["text"] == '{\n  "a": 1\n}'
+
+
+def test_references_that_lead_in_circles_end() -> None:
+    schema = {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"$ref": "#/$defs/A"}}}
+    assert form(schema, {"a": 1})[0]["kind"] == "json"
+
+
+def test_a_text_too_long_to_travel_is_kept_and_put_back() -> None:
+    original = {"path": "/a", "body": "x" * (EDITABLE + 1), "options": {"depth": 1, "note": "y" * (EDITABLE + 1)}}
+    fields = form({"properties": {"path": {"type": "string"}, "body": {"type": "string"}}}, original)
+    assert by_label(fields)["body"]["kind"] == "kept"
+    assert len(by_label(fields)["body"]["text"]) < 1000
+    edited = merge({"path": "/b", "options": {"depth": 2}}, [["body"], ["options", "note"]], original)
+    assert edited == {
+        "path": "/b",
+        "body": original["body"],
+        "options": {"depth": 2, "note": original["options"]["note"]},
+    }

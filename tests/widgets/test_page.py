@@ -1,0 +1,490 @@
+"""The panel on a page, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from agentnb.core.events import CallEnd
+from agentnb.testing import call, delay, text
+from agentnb.widgets.diagram import diagram, table_of
+from tests.widgets.pages import PanelPage, RecordedPanel, launch, rows_message
+from tests.widgets.support import HOSTILE, asking, session
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        made = launch(playwright)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1000, "height": 1000})
+    context.set_default_timeout(5000)
+    made = context.new_page()
+    yield made
+    context.close()
+
+
+@pytest.fixture
+def show(page: Page) -> Iterator[Callable[[Any], PanelPage]]:
+    shown: list[PanelPage] = []
+
+    def make(run: Any) -> PanelPage:
+        shown.append(PanelPage(page, RecordedPanel(run)))
+        return shown[-1]
+
+    yield make
+    for panel_page in shown:
+        assert panel_page.errors == []
+        assert panel_page.panel is not None
+        panel_page.panel.run.cancel()
+        panel_page.panel.close()
+
+
+def state(**changes: Any) -> dict[str, Any]:
+    """The traits of a panel without a kernel behind it."""
+    status = {"run": "r", "id": "r", "loop": "Loop", "standing": "running", "phase": "running", "can": {"Pause": True}}
+    table = table_of({"running": ["done"], "done": []})
+    return {
+        "key": "k", "parts": ["controls", "approvals", "events", "diagram"], "status": status, "pending": [],
+        "tools": {},
+        "phases": ["running", "done"], "diagram": diagram(table), "total": 0, "tail": "[]", **changes,
+    }  # fmt: skip
+
+
+def rows(first: int, count: int, words: str = "an event") -> list[dict[str, Any]]:
+    return [
+        {"seq": n, "time": 1000 + n / 100, "type": "call_end" if n % 10 else "model_end", "group": "call",
+         "summary": f"{words} number {n}", "data": {"call_id": f"c{n}", "result": "a result of the usual length"}}
+        for n in range(first, first + count)
+    ]  # fmt: skip
+
+
+def waiting(*paths: str, **arguments: Any) -> Any:
+    run = asking(*paths, **arguments)
+    run.submit_step("turn").result(10)
+    return run
+
+
+def results(run: Any) -> list[Any]:
+    return [event.result for event in run.events if isinstance(event, CallEnd)]
+
+
+# -- the whole way -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_played_and_approved_with_the_keyboard_alone(show: Callable[[Any], PanelPage]) -> None:
+    run = asking("/a")
+    shown = show(run)
+    page = shown.page
+    expect(page.get_by_role("img", name="State diagram")).to_have_attribute("data-phase", "idle")
+    page.get_by_role("button", name="Play", exact=True).focus()
+    page.keyboard.press("Enter")
+    group = page.get_by_role("group", name="delete_file")
+    shown.until(group.is_visible, "the question")
+    expect(page.locator(".agentnb-spoken")).to_have_text("delete_file waits for your decision.")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "Approve":
+            break
+    page.keyboard.press("Enter")
+    shown.until(lambda: run.state.over, "the end")
+    shown.until(
+        lambda: page.get_by_role("img", name="State diagram").get_attribute("data-phase") == "done", "the last phase"
+    )
+    assert results(run) == ["deleted /a False 3"]
+    expect(group).to_have_count(0)
+    expect(page.get_by_role("log", name="Events")).to_contain_text("run_end")
+    expect(page.locator(".agentnb-phase.agentnb-now")).to_have_attribute("data-gid", "phase-4")
+    assert page.locator(".agentnb-arrow.agentnb-taken").count() >= 4
+    for name in ("Step", "Play", "Pause", "Cancel"):
+        expect(page.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-disabled", "true")
+
+
+def test_step_pause_and_messages_reach_the_run(show: Callable[[Any], PanelPage]) -> None:
+    run = session([[*text("One"), delay(30)]])
+    shown = show(run)
+    page = shown.page
+    page.get_by_label("Unit of a step").select_option("phase")
+    page.get_by_role("button", name="Step", exact=True).click()
+    shown.until(lambda: run.events and run.events[-1].phase == "listening", "the step")
+    page.get_by_label("Message to the run").fill("stop that")
+    page.get_by_role("button", name="Steer", exact=True).click()
+    shown.until(lambda: run.state.queues["steering"], "the message")
+    expect(page.get_by_label("Message to the run")).to_have_value("")
+    page.get_by_label("Message to the run").fill("then this")
+    page.get_by_role("button", name="Follow up", exact=True).click()
+    shown.until(lambda: run.state.queues["follow_up"], "the message")
+
+
+def test_the_model_is_seen_to_speak(show: Callable[[Any], PanelPage]) -> None:
+    run = session([[*text("Once upon a time there was"), delay(0.5), *text(" an end")]])
+    shown = show(run)
+    run.play()
+    line = shown.page.locator(".agentnb-line-text")
+    shown.until(lambda: line.count() and "there was" in line.inner_text(), "the line")
+    shown.until(lambda: run.state.over and not line.count(), "the end of the line")
+
+
+# -- deciding ----------------------------------------------------------------------------------------------------------
+
+
+def test_edited_values_arrive_digit_by_digit(show: Callable[[Any], PanelPage]) -> None:
+    run = waiting("/a", retries=12345678901234567891)
+    shown = show(run)
+    group = shown.page.get_by_role("group", name="delete_file")
+    group.get_by_role("button", name="Edit", exact=True).click()
+    expect(group.get_by_label("path", exact=True)).to_be_focused()
+    group.get_by_label("path", exact=True).fill("/b")
+    group.get_by_label("force", exact=True).check()
+    group.get_by_role("button", name="Approve", exact=True).click()
+    shown.until(lambda: not run.pending, "the decision")
+    run.result(10)
+    assert results(run) == ["deleted /b True 12345678901234567891"]
+
+
+def test_a_form_submits_only_what_fits_and_loses_nothing_typed(show: Callable[[Any], PanelPage]) -> None:
+    run = waiting("/a")
+    shown = show(run)
+    group = shown.page.get_by_role("group", name="delete_file")
+    edit = group.get_by_role("button", name="Edit", exact=True)
+    edit.click()
+    group.get_by_label("retries", exact=True).fill("three")
+    group.get_by_label("path", exact=True).fill("/typed")
+    group.get_by_role("button", name="Approve", exact=True).click()
+    expect(group).to_contain_text("A whole number, please.")
+    expect(group.get_by_label("retries", exact=True)).to_be_focused()
+    assert shown.sent("decision") == []
+    shown.page.keyboard.press("Escape")
+    expect(edit).to_be_focused()
+    edit.click()
+    expect(group.get_by_label("path", exact=True)).to_have_value("/typed")
+    group.get_by_label("retries", exact=True).fill("4")
+    group.get_by_label("retries", exact=True).press("Enter")
+    shown.until(lambda: not run.pending, "the decision")
+
+
+def test_what_the_kernel_refuses_is_said_beside_the_form(show: Callable[[Any], PanelPage]) -> None:
+    run = waiting("/a")
+    shown = show(run)
+    group = shown.page.get_by_role("group", name="delete_file")
+    group.get_by_role("button", name="Edit", exact=True).click()
+    group.get_by_label("path", exact=True).fill("/kept")
+    group.get_by_label("retries", exact=True).fill("-1")
+    approve = group.get_by_role("button", name="Approve", exact=True)
+    approve.click()
+    shown.until(lambda: "retries" in (group.locator("[role=alert]").text_content() or ""), "the error")
+    expect(group.get_by_label("path", exact=True)).to_have_value("/kept")
+    expect(approve).to_have_attribute("aria-disabled", "false")
+    group.get_by_label("retries: given or not").select_option("absent")
+    approve.click()
+    shown.until(lambda: not run.pending, "the decision")
+
+
+def test_another_tool_can_be_chosen(show: Callable[[Any], PanelPage]) -> None:
+    run = waiting("/a")
+    shown = show(run)
+    group = shown.page.get_by_role("group", name="delete_file")
+    group.get_by_role("button", name="Replace", exact=True).click()
+    group.get_by_label("Tool", exact=True).select_option("move_file")
+    group.get_by_label("path", exact=True).fill("/a")
+    group.get_by_label("to", exact=True).fill("/trash")
+    expect(group).to_contain_text("Approve runs move_file with the values above instead.")
+    group.get_by_role("button", name="Approve", exact=True).click()
+    shown.until(lambda: not run.pending, "the decision")
+    run.result(10)
+    assert results(run) == ["moved /a to /trash"]
+
+
+def test_a_second_click_does_nothing(show: Callable[[Any], PanelPage]) -> None:
+    run = waiting("/a")
+    shown = show(run)
+    approve = shown.page.get_by_role("group", name="delete_file").get_by_role("button", name="Approve", exact=True)
+    approve.dblclick()
+    assert len(shown.sent("decision")) == 1
+    shown.until(lambda: not run.pending, "the decision")
+
+
+def test_rejecting_tells_the_reason_and_approve_all_approves_the_rest(show: Callable[[Any], PanelPage]) -> None:
+    run = waiting("/a", "/b", "/c")
+    shown = show(run)
+    groups = shown.page.get_by_role("group", name="delete_file")
+    expect(groups).to_have_count(3)
+    groups.nth(2).get_by_label("Reason").fill("keep it")
+    groups.first.get_by_label("Reason").fill("not this one")
+    groups.first.get_by_role("button", name="Reject", exact=True).click()
+    shown.until(lambda: groups.count() == 2, "the rejection")
+    expect(groups.nth(1).get_by_label("Reason")).to_have_value("keep it")
+    shown.page.get_by_role("button", name="Approve all", exact=True).click()
+    shown.until(lambda: not run.pending, "the approvals")
+    run.result(10)
+    assert results(run)[1:] == ["deleted /b False 3", "deleted /c False 3"]
+
+
+def test_a_call_of_unknown_outcome_is_explained_and_can_be_answered(page: Page) -> None:
+    question = {
+        "id": "c1", "name": "pay", "why": "pay was started and nobody knows how it ended.", "unknown": True,
+        "deadline": time.time() + 65, "arguments": "{}", "length": 2, "digest": "d", "fields": [],
+    }  # fmt: skip
+    shown = PanelPage(page, state=state(pending=[question]))
+    group = page.get_by_role("group", name="pay")
+    expect(group).to_contain_text(
+        "Approve runs it again. Answer says that it happened and what it gave. Reject fails it."
+    )
+    expect(group).to_contain_text("no answer means no")
+    group.get_by_role("button", name="Answer", exact=True).click()
+    group.get_by_label("result", exact=True).fill("paid")
+    group.get_by_role("button", name="Approve", exact=True).click()
+    [sent] = shown.sent("decision")
+    assert (sent["decision"], sent["id"], sent["result"]) == ("answer", "c1", "paid")
+
+
+# -- the list ----------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_rows_in_view_are_drawn_and_each_can_be_reached(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    shown.deliver(rows_message(0, rows(0, 20_000)))
+    shown.settle()
+    options = page.get_by_role("log", name="Events").get_by_role("option")
+    assert options.count() < 100
+    expect(page.get_by_role("log", name="Events")).to_contain_text("number 19999")
+    page.get_by_role("listbox", name="Events, newest last").focus()
+    page.keyboard.press("Home")
+    shown.settle()
+    expect(options.first).to_have_attribute("aria-posinset", "1")
+    expect(options.first).to_have_attribute("aria-setsize", "20000")
+    expect(page.locator(".agentnb-details")).to_contain_text("c0")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("PageDown")
+    shown.settle()
+    expect(page.locator(".agentnb-details")).to_contain_text("c14")
+    page.keyboard.press("Escape")
+    expect(page.locator(".agentnb-details")).to_be_hidden()
+
+
+def test_the_list_follows_the_end_unless_somebody_reads_further_up(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    log = page.get_by_role("log", name="Events")
+    shown.deliver(rows_message(0, rows(0, 500)))
+    shown.settle()
+    page.evaluate("document.querySelector('.agentnb-log').scrollTop = 1000")
+    shown.settle()
+    shown.deliver(rows_message(500, rows(500, 500)))
+    shown.settle()
+    assert page.evaluate("document.querySelector('.agentnb-log').scrollTop") == 1000
+    page.get_by_role("button", name="Latest", exact=True).click()
+    shown.settle()
+    expect(log).to_contain_text("number 999")
+    shown.deliver(rows_message(1000, rows(1000, 5)))
+    shown.settle()
+    expect(log).to_contain_text("number 1004")
+
+
+def test_events_are_filtered_by_text_and_by_type_also_those_that_come_later(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    shown.deliver(rows_message(0, rows(0, 20_000)))
+    page.get_by_label("Filter events").fill("NUMBER 1999")
+    count = page.locator(".agentnb-count")
+    expect(count).to_have_text("11 of 20,000")
+    page.get_by_label("Type of event").select_option("model_end")
+    expect(count).to_have_text("1 of 20,000")
+    shown.deliver(rows_message(20_000, rows(20_000, 10, words="number 1999 again")))
+    expect(count).to_have_text("2 of 20,010")
+    page.get_by_label("Filter events").fill("c20003")  # only in the data
+    page.get_by_label("Type of event").select_option("")
+    expect(count).to_have_text("1 of 20,010")
+    page.get_by_label("Filter events").fill("nowhere")
+    expect(page.get_by_text("No event fits the filter.")).to_be_visible()
+
+
+def test_a_lost_batch_is_asked_for_again_and_what_is_known_is_skipped(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    assert [message["have"] for message in shown.sent("sync")] == [0]
+    shown.deliver(rows_message(0, rows(0, 10)))
+    page.evaluate("model.now = Date.now; Date.now = () => model.now.call(Date) + 2000")
+    shown.deliver(rows_message(20, rows(20, 10)))
+    shown.deliver(rows_message(30, rows(30, 10)))
+    assert [message["have"] for message in shown.sent("sync")] == [0, 10]
+    shown.deliver(rows_message(0, rows(0, 40)))
+    shown.settle()
+    expect(page.locator(".agentnb-count")).to_have_text("40 events")
+    expect(page.get_by_role("log", name="Events")).to_contain_text("number 39")
+
+
+def test_until_the_kernel_answers_the_saved_tail_is_shown(page: Page) -> None:
+    saved = [{key: row[key] for key in row if key != "data"} for row in rows(100, 20)]
+    shown = PanelPage(page, state=state(tail=json.dumps(saved), total=120))
+    expect(page.get_by_role("log", name="Events")).to_contain_text("number 119")
+    shown.deliver(rows_message(0, rows(0, 5)))
+    shown.settle()
+    expect(page.locator(".agentnb-count")).to_have_text("5 events")
+    expect(page.get_by_role("log", name="Events")).not_to_contain_text("number 119")
+
+
+def test_a_long_value_is_fetched_when_somebody_asks(show: Callable[[Any], PanelPage]) -> None:
+    run = session([[call("search", {"query": "y" * 50_000}, id="c")], "ok"])
+    run.result(10)
+    shown = show(run)
+    shown.until(lambda: "run_end" in shown.page.inner_text(".agentnb-log"), "the events")
+    shown.page.get_by_role("log").get_by_role("option").filter(has_text="call_start").click()
+    details = shown.page.locator(".agentnb-details")
+    expect(details).to_contain_text("bytes in all")
+    details.get_by_role("button", name="Show all").click()
+    shown.until(lambda: "y" * 50_000 in details.inner_text(), "the whole")
+
+
+def test_twenty_thousand_events_do_not_make_the_page_stutter(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    shown.settle()
+    figures = page.evaluate("rows => window.pour(rows, 67)", rows(0, 20_000))  # 2,000 a second
+    told = (
+        "\n20,000 events in {seconds:.1f} s: longest frame {gap:.0f} ms, long tasks {tasks}; the panel's own work, ms: "
+        "median {median:.1f}, 95% {most:.1f}, longest {longest:.1f}"
+    )
+    print(told.format(**figures))
+    expect(page.get_by_role("log", name="Events")).to_contain_text("number 19999")
+    # No long task was measured on a machine that did nothing else. Where others hold up any task for 50 ms, what the
+    # panel itself does in a frame still has to fit into one.
+    assert not figures["tasks"] or (figures["median"] < 8 and figures["most"] < 40)
+
+
+# -- what others say ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_that_others_said_is_executed_or_hidden(page: Page) -> None:
+    hostile = HOSTILE.replace("\ud800", "\ufffd")
+    question = {
+        "id": hostile, "name": hostile, "why": hostile, "unknown": False, "deadline": None, "arguments": hostile,
+        "length": len(hostile), "digest": hostile,
+        "fields": [{"path": [hostile], "label": hostile, "kind": "string", "type": hostile, "description": hostile,
+                    "required": False, "nullable": True, "given": "value", "text": hostile}],
+    }  # fmt: skip
+    row = {"seq": 0, "time": 1.0, "type": hostile, "group": hostile, "path": hostile, "phase": hostile,
+           "summary": hostile,
+           "data": {hostile: [hostile], "text": hostile}}  # fmt: skip
+    status = {"run": hostile, "id": hostile, "loop": hostile, "standing": hostile, "phase": hostile, "problem": hostile,
+              "path": [[hostile, "x"]], "usage": {hostile: 1}, "can": {}}  # fmt: skip
+    table = table_of({hostile: ["x"], "x": []})
+    evil = '<svg xmlns="http://www.w3.org/2000/svg" onload="boom()"><script>boom()</script><g onclick="boom()"/></svg>'
+    page.add_init_script("window.boomed = 0; window.boom = () => { window.boomed += 1; };")
+    page.goto("about:blank")
+    shown = PanelPage(
+        page,
+        state=state(status=status, pending=[question], tools={hostile: question["fields"], "b": []},
+                    phases=[hostile, "x"], diagram=diagram(table)),
+    )  # fmt: skip
+    shown.deliver(rows_message(0, [row]))
+    shown.deliver({"type": "live", "lines": [{"kind": hostile, "path": hostile, "name": hostile, "text": hostile}]})
+    shown.settle()
+    page.get_by_role("log").get_by_role("option").filter(has_text="boom").first.click()
+    for name in ("Edit", "Replace"):
+        page.get_by_role("button", name=name, exact=True).click()
+    page.evaluate("svg => window.model.set('diagram', svg)", evil)
+    shown.settle()
+    assert page.evaluate("window.boomed") == 0
+    assert (
+        page.evaluate("document.querySelectorAll('#here script, #here img, #here [onload], #here [onclick]').length")
+        == 0
+    )
+    told = page.inner_text("#here")
+    assert "<script>boom()</script>" in told
+    assert "⟦U+202E⟧" in told
+    assert "␛[31m" in told
+    assert "\u202e" not in told
+    expect(page.locator(".agentnb-now")).to_have_count(0)
+    assert shown.errors == []
+
+
+# -- a kernel that is gone ---------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_is_gone_is_said_and_the_buttons_stop(page: Page) -> None:
+    shown = PanelPage(page, state=state(), kernel={"status": "idle"})
+    pause = page.get_by_role("button", name="Pause", exact=True)
+    expect(pause).to_be_enabled()
+    page.evaluate("window.model.widget_manager.kernel.change('restarting')")
+    shown.settle()
+    expect(page.get_by_text("The kernel is gone: this is the last state it showed.")).to_be_visible()
+    expect(pause).to_be_disabled()
+    shown.deliver({"type": "pong", "token": "", "now": time.time()})
+    shown.settle()
+    expect(pause).to_be_enabled()
+
+
+@pytest.mark.parametrize(("kernel", "gone"), [({"status": "idle"}, True), ({"status": "busy"}, False), (None, False)])
+def test_silence_is_told_from_death_by_what_the_kernel_is_doing(
+    page: Page, kernel: dict[str, str] | None, gone: bool
+) -> None:
+    page.clock.install()
+    PanelPage(page, state=state(), kernel=kernel, settle=False)
+    page.clock.run_for(60_000)
+    told = page.inner_text("#here")
+    assert ("The kernel is gone" in told) == gone
+    assert ("No answer from the kernel for" in told) != gone
+    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_enabled(enabled=not gone)
+
+
+# -- looks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1000, 360])
+def test_text_stands_out_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 1200}, color_scheme=scheme)
+    run = waiting("/a", "/b")
+    shown = PanelPage(context.new_page(), RecordedPanel(run))
+    page = shown.page
+    groups = page.get_by_role("group", name="delete_file")
+    groups.first.get_by_role("button", name="Edit", exact=True).click()
+    page.get_by_label("retries", exact=True).fill("three")
+    groups.first.get_by_role("button", name="Approve", exact=True).click()
+    shown.until(
+        lambda: page.get_by_role("log").get_by_role("option").filter(has_text="approval_request").count(), "the events"
+    )
+    page.get_by_role("log").get_by_role("option").filter(has_text="model_end").first.click()
+    assert page.evaluate("window.poorContrast()") == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for button in page.get_by_role("button").all():
+        box = button.bounding_box()
+        assert box is None or (box["x"] >= 0 and box["x"] + box["width"] <= width)
+    run.cancel()
+    shown.panel.close()  # type: ignore[union-attr]
+    context.close()
+
+
+def test_each_control_shows_that_it_has_the_focus(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(waiting("/a"))
+    shown.page.keyboard.press("Tab")
+    seen = set()
+    for _ in range(25):
+        seen.add(shown.page.evaluate("window.focused()"))
+        shown.page.keyboard.press("Tab")
+    assert {"BUTTON seen", "INPUT seen", "SELECT seen", "DIV seen", "PRE seen"} <= seen
+    assert not [entry for entry in seen if entry.endswith("unseen")]
+
+
+def test_two_views_of_one_panel_show_the_same(show: Callable[[Any], PanelPage]) -> None:
+    run = waiting("/a")
+    shown = show(run)
+    shown.page.evaluate(
+        "() => { const other = document.createElement('div'); other.id = 'other'; document.body.append(other);"
+        " window.disposeOther = window.panel.render({ model: window.model, el: other }); }"
+    )
+    shown.until(lambda: "approval_request" in shown.page.inner_text("#other"), "the second view")
+    shown.page.locator("#other").get_by_role("button", name="Approve", exact=True).click()
+    shown.until(lambda: not run.pending, "the decision")
+    shown.until(lambda: "Approve" not in shown.page.inner_text("#here"), "the first view")
+    shown.page.evaluate("window.disposeOther()")
+    shown.settle()

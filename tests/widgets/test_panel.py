@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agentnb.core.events import ApprovalDecision, CallEnd
+from agentnb.testing import delay, text
+from agentnb.widgets import COMM_IDS, SNAPSHOTS, Approvals, Controls, EventStream, Panel, StateDiagram
+from agentnb.widgets.comms import listen
+from agentnb.widgets.widget import TAIL
+from tests.widgets.support import HOSTILE, Outbox, asking, session
+
+
+class Shown:
+    """A panel whose messages are kept, and whose page is the test."""
+
+    def __init__(self, run: Any, kind: Callable[[Any], Panel] = Panel) -> None:
+        self.run, self.outbox = run, Outbox()
+        outbox = self.outbox
+
+        class Kept(Panel):
+            def send(self, content: Any, buffers: Any = None) -> None:
+                outbox.send(content)
+
+        self.panel = Kept(run)
+
+    def click(self, type: str, **message: Any) -> dict[str, Any]:
+        """Send a message of the page's and give the answer to it."""
+        token = f"t{len(self.outbox.messages)}"
+        self.panel._receive(self.panel, {"type": type, "token": token, **message}, [])
+        answers: list[dict[str, Any]] = []
+
+        def answered() -> bool:
+            answers[:] = [m for m in self.outbox.messages if m.get("token") == token]
+            return bool(answers)
+
+        self.outbox.until(answered)
+        return answers[0]
+
+    def decide(self, decision: str, number: int = 0, **more: Any) -> dict[str, Any]:
+        question = self.panel._waiting.questions(self.run)[number]
+        return self.click("decision", id=question["id"], digest=question["digest"], decision=decision, **more)
+
+    def until(self, condition: Callable[[], Any]) -> None:
+        """Wait until what follows from the run's events holds."""
+        self.panel.observe(lambda change: self.outbox.send({"type": "trait", "name": change["name"]}))
+        self.panel._feed.wake()
+        self.outbox.until(condition)
+
+
+@pytest.fixture
+def show() -> Iterator[Callable[[Any], Shown]]:
+    made: list[Shown] = []
+
+    def make(run: Any) -> Shown:
+        made.append(Shown(run))
+        return made[-1]
+
+    yield make
+    for shown in made:
+        shown.run.cancel()
+        shown.panel.close()
+
+
+def waiting(*paths: str, **arguments: Any) -> Any:
+    run = asking(*paths, **arguments)
+    run.submit_step("turn").result(10)
+    return run
+
+
+def assert_soon(condition: Callable[[], Any], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def results(run: Any) -> list[Any]:
+    return [event.result for event in run.events if isinstance(event, CallEnd)]
+
+
+def test_the_status_follows_the_run(show: Callable[[Any], Shown]) -> None:
+    run = session(["Hello."])
+    shown = show(run)
+    assert shown.panel.status["standing"] == "not started"
+    assert shown.panel.status["can"]["Play"]
+    run.result(10)
+    shown.until(lambda: shown.panel.status["over"])
+    status = shown.panel.status
+    assert (status["standing"], status["phase"], status["turn"]) == ("completed", "done", 1)
+    assert ["idle", "listening"] in status["path"]
+    assert not any(status["can"][name] for name in ("Step", "Play", "Pause", "Cancel", "Steer", "Follow up"))
+
+
+def test_a_model_that_fails_is_told_and_can_be_asked_again(show: Callable[[Any], Shown]) -> None:
+    run = session([[*text("Hel"), {"type": "nonsense"}], "Hello."])
+    shown = show(run)
+    shown.click("control", action="Play")
+    shown.until(lambda: shown.panel.status["standing"] == "model failed")
+    assert "nonsense" in shown.panel.status["problem"]
+    shown.until(lambda: shown.panel.status["can"]["Play"])
+    shown.click("control", action="Play")
+    shown.until(lambda: shown.panel.status["standing"] == "completed")
+
+
+def test_waiting_calls_come_with_reason_arguments_and_form(show: Callable[[Any], Shown]) -> None:
+    shown = show(waiting("/a", retries=12345678901234567891))
+    [question] = shown.panel.pending
+    assert (question["id"], question["name"]) == ("c0", "delete_file")
+    assert "12345678901234567891" in question["arguments"]
+    assert [field["label"] for field in question["fields"]] == ["path", "force", "retries"]
+    assert set(shown.panel.tools) == {"delete_file", "move_file", "search"}
+    assert shown.panel.status["standing"] == "waiting for you"
+
+
+def test_approve_runs_the_call(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a")
+    shown = show(run)
+    assert shown.decide("approve")["ok"]
+    run.result(10)
+    assert results(run) == ["deleted /a False 3"]
+    shown.until(lambda: shown.panel.pending == [])
+
+
+def test_reject_tells_the_reason(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a")
+    assert show(run).decide("reject", reason=HOSTILE.replace("\ud800", ""))["ok"]
+    assert run.events[-2].reason.startswith("<script>")
+
+
+def test_edited_arguments_arrive_exactly_and_are_checked(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a")
+    shown = show(run)
+    refused = shown.decide("edit", arguments='{"path": 3}')
+    assert not refused["ok"]
+    assert "path" in refused["error"]
+    assert not shown.decide("edit", arguments='{"path": ')["ok"]
+    assert not shown.decide("edit", arguments="[1]")["ok"]
+    assert run.pending, "a refused edit decides nothing"
+    assert shown.decide("edit", arguments='{"path": "/b", "retries": 12345678901234567891}')["ok"]
+    run.result(10)
+    assert results(run) == ["deleted /b False 12345678901234567891"]
+
+
+def test_a_long_argument_that_did_not_travel_is_put_back(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/" + "x" * 100_000)
+    assert show(run).decide("edit", arguments='{"force": true}', kept=[["path"]])["ok"]
+    run.result(10)
+    assert results(run) == [f"deleted /{'x' * 100_000} True 3"]
+
+
+def test_another_tool_can_run_instead(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a")
+    assert not show(run).decide("replace", name="nothing", arguments="{}")["ok"]
+    assert show(run).decide("replace", name="move_file", arguments='{"path": "/a", "to": "/trash"}')["ok"]
+    run.result(10)
+    assert results(run) == ["moved /a to /trash"]
+
+
+def test_a_person_can_give_the_result(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a", "/b")
+    shown = show(run)
+    assert shown.decide("answer", result='{"done": true}')["ok"]
+    assert shown.decide("answer", result="it was gone already")["ok"]
+    assert results(run) == [{"done": True}, "it was gone already"]
+
+
+def test_the_first_of_two_clicks_decides(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a")
+    shown = show(run)
+    [question] = shown.panel.pending
+    message = {"id": question["id"], "digest": question["digest"]}
+    assert shown.click("decision", decision="reject", **message)["ok"]
+    second = shown.click("decision", decision="approve", **message)
+    assert not second["ok"]
+    assert "not waiting any more" in second["error"]
+    assert [event.decision for event in run.events if isinstance(event, ApprovalDecision)] == ["reject"]
+
+
+def test_a_decision_about_other_arguments_than_were_shown_is_refused(show: Callable[[Any], Shown]) -> None:
+    shown = show(waiting("/a"))
+    refused = shown.click("decision", id="c0", digest="0" * 16, decision="approve")
+    assert not refused["ok"]
+    assert "changed" in refused["error"]
+
+
+def test_unknown_words_are_refused_and_noise_is_ignored(show: Callable[[Any], Shown]) -> None:
+    shown = show(waiting("/a"))
+    assert not shown.decide("explode")["ok"]
+    assert not shown.click("control", action="Explode")["ok"]
+    assert not shown.click("control", action="Step", unit="mile")["ok"]
+    for noise in ("text", None, {"type": "elsewhere"}, {}):
+        shown.panel._receive(shown.panel, noise, [])
+
+
+def test_a_click_that_fails_in_our_code_is_answered_and_logged(
+    show: Callable[[Any], Shown], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = waiting("/a")
+    shown = show(run)
+
+    def broken(id: str) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(run, "approve", broken)
+    assert shown.decide("approve")["error"] == "ValueError: broken"
+    assert "broken" in caplog.text
+
+
+def test_steps_are_taken_by_the_unit_chosen(show: Callable[[Any], Shown]) -> None:
+    run = session(["Hello."])
+    shown = show(run)
+    assert shown.click("control", action="Step", unit="event")["ok"]
+    assert len(run.events) == 1
+    assert shown.click("control", action="Step", unit="turn")["ok"]
+    assert run.events[-1].type == "model_end"
+
+
+def test_play_pause_and_cancel_do_what_they_say(show: Callable[[Any], Shown]) -> None:
+    run = session([[*text("One two"), delay(30), *text(" three")]])
+    shown = show(run)
+    shown.click("control", action="Play")
+    shown.until(lambda: shown.panel.status["can"]["Pause"])
+    assert "in flight" in shown.click("control", action="Pause")["note"]
+    assert shown.click("control", action="Cancel")["ok"]
+    shown.until(lambda: shown.panel.status["over"])
+    assert run.stop_reason == "cancelled"
+    assert shown.click("control", action="Cancel")["note"] == "There was nothing to do."
+
+
+def test_messages_go_to_the_queue_they_were_meant_for(show: Callable[[Any], Shown]) -> None:
+    run = session([[*text("One"), delay(30)]])
+    shown = show(run)
+    run.submit_step("event").result(10)
+    shown.click("control", action="Steer", text="stop that")
+    shown.click("control", action="Follow up", text="then this")
+    assert [m.content for m in run.state.queues["steering"]] == ["stop that"]
+    assert [m.content for m in run.state.queues["follow_up"]] == ["then this"]
+    run.cancel()
+    assert "over" in shown.click("control", action="Steer", text="too late")["error"]
+
+
+def test_a_snapshot_is_kept_under_the_name_that_is_shown(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a")
+    note = show(run).click("control", action="Snapshot")["note"]
+    name = f"tidy@{len(run.events)}"
+    assert name in note
+    assert SNAPSHOTS.pop(name).position == len(run.events)
+
+
+def test_show_all_fetches_what_a_row_cut(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/" + "x" * 50_000)
+    shown = show(run)
+    whole = shown.click("show", seq=run.events[-1].seq)
+    assert "x" * 50_000 in whole["text"]
+    assert "x" * 50_000 in shown.click("show", id="c0")["text"]
+    assert "not waiting" in shown.click("show", id="other")["text"]
+    assert shown.panel.pending[0]["length"] > 50_000 > len(shown.panel.pending[0]["arguments"])
+
+
+def test_a_page_that_comes_back_gets_everything(show: Callable[[Any], Shown]) -> None:
+    run = session(["Hello."])
+    shown = show(run)
+    run.result(10)
+    shown.outbox.until(lambda: len(shown.outbox.rows()) == len(run.events))
+    shown.outbox.messages.clear()
+    shown.panel._receive(shown.panel, {"type": "sync", "have": 0}, [])
+    shown.outbox.until(lambda: len(shown.outbox.rows()) == len(run.events))
+
+
+def test_a_ping_is_answered(show: Callable[[Any], Shown]) -> None:
+    assert show(session(["Hello."])).click("ping")["type"] == "pong"
+
+
+def test_the_tail_is_small_and_has_the_last_rows(show: Callable[[Any], Shown]) -> None:
+    run = session([HOSTILE.replace("\ud800", "") * 2000])
+    shown = show(run)
+    run.result(10)
+    shown.until(lambda: shown.panel.total == len(run.events))
+    rows = json.loads(shown.panel.tail)
+    assert [row["type"] for row in rows][-1] == "run_end"
+    assert len(rows) <= TAIL
+    assert all("data" not in row for row in rows)
+    assert len(shown.panel.tail) < 10_000
+
+
+def test_the_comms_of_open_panels_are_known_to_whoever_listens() -> None:
+    seen: list[tuple[str, str]] = []
+    first = Panel(session(["Hello."]))
+    stop = listen(lambda id: seen.append(("open", id)), lambda id: seen.append(("close", id)))
+    second = Panel(session(["Hello."]))
+    assert {first.model_id, second.model_id} <= COMM_IDS
+    ids = (first.model_id, second.model_id)
+    first.close()
+    stop()
+    second.close()
+    second.close()
+    assert [entry for entry in seen if entry[1] in ids] == [("open", ids[0]), ("open", ids[1]), ("close", ids[0])]
+    assert not COMM_IDS & set(ids)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [(EventStream, ["events"]), (StateDiagram, ["diagram"]), (Controls, ["controls"]), (Approvals, ["approvals"])],
+)
+def test_each_part_exists_alone(kind: Callable[[Any], Panel], parts: list[str]) -> None:
+    panel = kind(session(["Hello."]))
+    assert panel.parts == parts
+    assert_soon(lambda: bool(panel.diagram) == ("diagram" in parts))
+    panel.close()
+
+
+def test_a_panel_has_a_page_for_where_there_is_no_kernel_and_a_line_for_where_there_is_no_page() -> None:
+    panel = Panel(session(["Hello."]))
+    bundle, _ = panel._repr_mimebundle_()
+    assert set(bundle) == {"application/vnd.jupyter.widget-view+json", "text/html", "text/plain"}
+    assert bundle["text/plain"] == "tidy (SessionLoop): not started, phase idle, 0 events"
+    panel.close()

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentnb.testing import delay, text
+from agentnb.widgets import COMM_IDS, panel, present
+from tests.widgets.support import session
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture
+def displayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """What has been displayed, oldest first."""
+    shell = InteractiveShell.instance()
+    publisher = CapturingDisplayPublisher()
+    monkeypatch.setattr(shell, "display_pub", publisher)
+    yield lambda: publisher.outputs
+    InteractiveShell.clear_instance()
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_run_is_live_while_it_goes_on_and_frozen_in_the_same_place_when_it_is_over(
+    displayed: Callable[[], list[dict[str, Any]]],
+) -> None:
+    before = set(COMM_IDS)
+    run = session([[*text("Hello."), delay(0.3)]])
+    present(run)
+    [live] = displayed()
+    assert set(live["data"]) == {WIDGET, "text/html", "text/plain"}
+    assert set(COMM_IDS) > before
+    run.result(10)
+    assert len(displayed()) == 1, "the end is seen to arrive first"
+    wait_for(lambda: len(displayed()) == 2)
+    frozen = displayed()[1]
+    assert frozen["update"]
+    assert frozen["transient"] == live["transient"]
+    assert set(frozen["data"]) == {"text/html", "text/plain"}
+    assert "run_end" in frozen["data"]["text/html"]
+    assert frozen["data"]["text/plain"].startswith("tidy (SessionLoop): completed")
+    wait_for(lambda: set(COMM_IDS) == before)
+
+
+def test_a_run_that_is_over_is_displayed_frozen_at_once(displayed: Callable[[], list[dict[str, Any]]]) -> None:
+    run = session(["Hello."])
+    run.result(10)
+    present(run)
+    [frozen] = displayed()
+    assert WIDGET not in frozen["data"]
+
+
+def test_a_run_has_one_panel_until_it_is_closed() -> None:
+    run = session(["Hello."])
+    first = panel(run)
+    assert panel(run) is first
+    first.close()
+    second = panel(run)
+    assert second is not first
+    second.close()

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from agentnb.core.events import CallEnd, MessageAdded, Queued, StateUpdate
+from agentnb.core.messages import Message
+from agentnb.testing import call, text
+from agentnb.widgets import static_html
+from agentnb.widgets.static import plain_text
+from tests.widgets.support import HOSTILE, Recording, asking, session
+
+ELEMENTS = {
+    "div",
+    "span",
+    "p",
+    "strong",
+    "code",
+    "pre",
+    "style",
+    "details",
+    "summary",
+    "svg",
+    "g",
+    "path",
+    "text",
+    "title",
+    "desc",
+}
+
+
+class Reader(HTMLParser):
+    """The elements with their attributes, and the text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+        self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+    def find(self, **attributes: str) -> dict[str, str | None]:
+        wanted = {name.replace("_", "-"): value for name, value in attributes.items()}
+        [found] = [has for _, has in self.elements if wanted.items() <= has.items()]
+        return found
+
+
+class Told(Recording):
+    """A recording with what the static panel asks of a run besides."""
+
+    def __init__(self, phases: dict[str, list[str]] | None = None) -> None:
+        super().__init__()
+        self.loop = type(
+            "Loop", (), {"phases": phases or {"running": ["done"], "done": []}, "kind": lambda self: HOSTILE}
+        )()
+        self.pending: list[object] = []
+        self.driven = False
+
+    messages = property(lambda self: self.state.messages)
+    phase = property(lambda self: self.state.phase or next(iter(self.loop.phases)))
+    usage = property(lambda self: self.state.usage)
+    stop_reason = property(lambda self: self.state.stop_reason)
+
+
+def test_a_finished_run_reads_from_top_to_bottom() -> None:
+    run = session([[*text("I will look. "), call("search", {"query": "drafts"})], "There are two."])
+    run.result(10)
+    page = Reader(static_html(run))
+    assert page.find(role="log")["aria-label"] == "Events"
+    assert page.find(role="img") == page.find(aria_label="State diagram")
+    assert page.find(role="img")["data-phase"] == run.phase == "done"
+    for words in (
+        "tidy up",
+        "I will look.",
+        "drafts",
+        "drafts 1",
+        "There are two.",
+        "completed",
+        "run_end",
+        "returned",
+    ):
+        assert words in page.text
+
+
+def test_decisions_are_told_with_the_calls_they_were_about() -> None:
+    run = asking("/a", "/b")
+    run.submit_step("turn").result(10)
+    run.reject("c0", "keep it")
+    run.edit("c1", {"path": "/elsewhere"})
+    run.result(10)
+    text = Reader(static_html(run)).text
+    assert "reject by human · rejected" in text
+    assert "keep it" in text
+    assert "edit by human · returned" in text
+    assert "deleted /elsewhere" in text
+
+
+def test_a_run_that_waits_shows_the_question_and_no_button() -> None:
+    run = asking("/a")
+    run.submit_step("turn").result(10)
+    page = Reader(static_html(run))
+    assert page.find(role="group")["aria-label"] == "delete_file"
+    assert "button" not in {tag for tag, _ in page.elements}
+    run.cancel()
+
+
+def test_nothing_that_others_said_becomes_markup() -> None:
+    run = Told({HOSTILE: ["<b>"], "<b>": []})
+    run.name = HOSTILE
+    run.start()
+    run.add(Queued(queue="steering", message=Message(role=HOSTILE, content=HOSTILE)))
+    run.add(MessageAdded(message=Message(role=HOSTILE, content=HOSTILE), origin="steering"))
+    run.add(StateUpdate(values={HOSTILE: [HOSTILE]}, path=HOSTILE, phase=HOSTILE))
+    page = Reader(static_html(run))
+    assert {tag for tag, _ in page.elements} <= ELEMENTS
+    for _, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on") or name in ("src", "href", "style")]
+    assert "<script>boom()</script>" in page.text
+    assert "⟦U+202E⟧" in page.text
+    assert "\u202e" not in page.text
+    static_html(run).encode()
+
+
+def test_a_long_run_stays_small_and_says_what_is_left_out() -> None:
+    run = Told()
+    run.start()
+    for number in range(10_000):
+        run.add(StateUpdate(values={"number": number, "text": "<&>" * 2000}))
+    html = static_html(run)
+    assert len(html.encode()) < 200_000
+    text = Reader(html).text
+    assert "9,851 events left out" in text
+    assert "state_update" in text
+
+
+def test_long_texts_and_long_conversations_are_cut_with_a_note() -> None:
+    run = Told()
+    run.start()
+    for number in range(300):
+        run.add(MessageAdded(message=Message(role="user", content=f"message {number} " + "&" * 10_000)))
+    html = static_html(run)
+    assert len(html.encode()) < 200_000
+    assert "270 messages left out" in Reader(html).text
+    assert "characters in all" in Reader(html).text
+
+
+def test_results_of_other_kinds_than_text_are_shown_as_json() -> None:
+    run = session([[call("search", {"query": "x"}, id="c")], "ok"])
+    run.result(10)
+    assert isinstance(next(event for event in run.events if isinstance(event, CallEnd)).result, list)
+    assert '"x 1"' in Reader(static_html(run)).text
+
+
+def test_a_page_without_its_drawing_names_the_phase_all_the_same() -> None:
+    run = session(["Hello."])
+    page = Reader(static_html(run, ""))
+    assert page.find(role="img")["data-phase"] == "idle"
+    assert "svg" not in {tag for tag, _ in page.elements}
+
+
+def test_the_one_liner_says_where_the_run_stands() -> None:
+    run = session(["Hello."])
+    assert plain_text(run) == "tidy (SessionLoop): not started, phase idle, 0 events"
+    run.result(10)
+    assert plain_text(run) == f"tidy (SessionLoop): completed, phase done, {len(run.events)} events"
+
+
+def test_the_page_asks_for_nothing_from_elsewhere() -> None:
+    run = session(["Hello."])
+    run.result(10)
+    html = static_html(run).replace("http://www.w3.org/2000/svg", "")
+    assert "http" not in html
+    assert "@import" not in html
+    assert "url(" not in html

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agentnb.widgets.text import as_json, brief, one_line, pretty, repaired, visible
+
+
+@pytest.mark.parametrize(
+    ("hidden", "shown"),
+    [
+        ("\x1b[31mred", "␛[31mred"),
+        ("a\u202egpj.exe", "a⟦U+202E⟧gpj.exe"),
+        ("\u2066\u200b\ufeff", "⟦U+2066⟧⟦U+200B⟧⟦U+FEFF⟧"),
+        ("\U000e0041", "⟦U+E0041⟧"),
+        ("\x7f\x00", "␡␀"),
+        ("\ud800", "\ufffd"),
+        ("\ud83d\ude00", "😀"),
+        ("a\tb\r\nc", "a\tb\nc"),
+        ("👩\u200d🔬 नमस्ते שלום", "👩\u200d🔬 नमस्ते שלום"),
+    ],
+)
+def test_what_does_not_show_is_shown_as_a_sign_and_writing_is_left_alone(hidden: str, shown: str) -> None:
+    assert visible(hidden) == shown
+
+
+def test_text_with_lone_surrogates_can_be_encoded_after_repair() -> None:
+    assert repaired("a\udc00b").encode() == "a\ufffdb".encode()
+
+
+def test_json_for_the_page_has_neither_surrogates_nor_nan() -> None:
+    assert json.loads(as_json({"a\ud800": [float("nan"), "\udfff"]})) == {"a\ufffd": ["NaN", "\ufffd"]}
+
+
+def test_a_line_is_one_line_and_no_longer_than_asked() -> None:
+    assert one_line("a\n  b\tc") == "a b c"
+    assert one_line("x" * 500, 20) == "x" * 19 + "…"
+    assert len(brief({"key": "x" * 500}, 40)) == 40
+
+
+def test_pretty_json_keeps_integers_that_a_browser_would_round() -> None:
+    assert "12345678901234567891" in pretty({"id": 12345678901234567891})
