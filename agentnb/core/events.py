@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
-from agentnb.core.messages import Message, ToolCall, to_plain
+from agentnb.core.messages import Message, ToolCall
 from agentnb.core.record import Record
 
 Queue = Literal["input", "steering", "follow_up"]
@@ -305,22 +305,15 @@ class Delta(Record):
 
 
 def plain_event(event: Event | Delta) -> dict[str, Any]:
-    """The event as plain JSON data, without the fields that are as they are by default."""
-    template, empties = event._template, event._empties
-    return {
-        name: to_plain(value) if type(value) not in _SCALARS else value
-        for name, value in event.__dict__.items()
-        if name in template and (value is not template[name] or name == "type") and (value or name not in empties)
-    }
-
-
-_SCALARS = frozenset({str, int, float, bool})
+    """The event as plain JSON data, without the fields at their default."""
+    fields = event.__pydantic_serializer__.to_python(event, mode="json", exclude_defaults=True)
+    return {"type": event.type, **fields}
 
 
 def encode_event(event: Event, *, without: set[str] | None = None) -> bytes:
     """The event as one line of JSON (UTF-8), without the fields at their default."""
     fields = event.__pydantic_serializer__.to_json(event, exclude_defaults=True, exclude=without)
-    return b'{"type":"%s",%s' % (event.type.encode(), fields[1:])
+    return b'{"type":"%s"%s' % (event.type.encode(), b"," + fields[1:] if len(fields) > 2 else b"}")
 
 
 _KEY = {"run_id", "seq"}

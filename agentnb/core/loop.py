@@ -98,8 +98,8 @@ def fingerprint(kind: str, config: Mapping[str, Any]) -> str:
 
 
 ENDED_FROM_OUTSIDE = frozenset({"error", "cancelled", "limit"})
-"""Reasons that are no decision of the design's: such an end comes in every phase, whatever the table says, and where the
-table has no way from there to the end the phase stays what it was."""
+"""Reasons that are no decision of the design's: such an end comes in every phase, whatever the table says, and where
+the table has no way from there to the end the phase stays what it was."""
 
 
 def phase_opened(design: Design, current: str | None, event: Event) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
+from agentnb.core.unicode import mended, mended_inside
 
 TIMING_RESOLUTION = 25
 """Milliseconds of text that share one entry of the timing: finer than a screen is refreshed, and short to store."""
@@ -35,7 +36,7 @@ class Reply:
     @property
     def text(self) -> str:
         """The text so far."""
-        return "".join(self._text)
+        return mended("".join(self._text))
 
     def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
         """Take in one chunk; gives what a watcher should see of it. Raises ModelProtocolError on an unknown chunk."""
@@ -46,7 +47,7 @@ class Reply:
             content = chunk["content"]
             self._text.append(content)
             self._time(milliseconds, len(content))
-            return Delta.make(type="text_delta", content=content)
+            return Delta.make(type="text_delta", content=content if content.isascii() else mended(content))
         if kind == "reasoning_delta":
             return self._reason(chunk)
         if kind == "tool_call_delta":
@@ -72,7 +73,7 @@ class Reply:
         if self._calls:
             fields["tool_calls"] = self._calls
         if self._reasoning:
-            fields["reasoning"] = self._reasoning
+            fields["reasoning"] = mended_inside(self._reasoning)
         stop = self._stop_reason or ("tool_calls" if self._calls else "stop")
         return ModelEnd.make(message=Message.make(**fields), stop_reason=stop, usage=self._usage, timing=self._timing)
 
@@ -84,7 +85,7 @@ class Reply:
         self._reasoning[-1]["text"] += content
         if chunk.get("signature"):
             self._reasoning[-1]["signature"] = chunk["signature"]
-        return Delta.make(type="reasoning_delta", content=content)
+        return Delta.make(type="reasoning_delta", content=mended(content))
 
     def _fragment(self, chunk: Mapping[str, Any]) -> Delta:
         index = chunk.get("index") or 0
@@ -101,8 +102,8 @@ class Reply:
         function = call.get("function", call)  # OpenAI's own shape nests name and arguments
         arguments, malformed = parse_arguments(function.get("arguments"))
         fields: dict[str, Any] = {
-            "id": self._unique(call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}"),
-            "name": function.get("name") or "",
+            "id": self._unique(mended(call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}")),
+            "name": mended(function.get("name") or ""),
             "arguments": arguments,
         }
         if malformed is not None:
@@ -133,14 +134,14 @@ class Reply:
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     """A call's arguments as an object, and the text itself where it is not one."""
     if type(arguments) is dict or isinstance(arguments, Mapping):
-        return dict(arguments), None
+        return mended_inside(dict(arguments)), None
     if arguments is None or arguments == "":
         return {}, None
     try:
         parsed = json.loads(arguments)
     except (ValueError, TypeError):
-        return {}, str(arguments)
-    return (parsed, None) if isinstance(parsed, dict) else ({}, str(arguments))
+        return {}, mended(str(arguments))
+    return (mended_inside(parsed), None) if isinstance(parsed, dict) else ({}, mended(str(arguments)))
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:

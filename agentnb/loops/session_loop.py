@@ -63,7 +63,7 @@ class SessionLoop(Loop):
     """
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {
-        "idle": ["listening", "done"],
+        "idle": ["listening", "thinking", "done"],
         "listening": ["thinking", "done"],
         "thinking": ["acting", "listening", "done"],
         "acting": ["thinking", "listening", "done"],
@@ -133,14 +133,25 @@ class SessionLoop(Loop):
             if asked.end is not None and (asked.end.is_error or asked.end.result):
                 return self._end(state, "error" if asked.end.is_error else "completed")
         if "follow_up" not in state.heard and self._hears(state, "steering"):
-            return _take(state, "steering")
-        if state.heard or self._has_results_to_answer(state) or (state.reply is None and state.messages):
-            if self.max_turns is not None and state.turn >= self.max_turns:
-                return self._end(state, "max_turns")
-            return ModelStart.make(turn=state.turn + 1)
-        if self._hears(state, "follow_up"):
+            return self._unless_at_limit(state, _take(state, "steering"))
+        if self.drain == "all" and "follow_up" in state.heard and state.queues["follow_up"]:
             return _take(state, "follow_up")
+        if state.heard or self._has_results_to_answer(state) or self._begins_with_a_question(state):
+            return self._unless_at_limit(state, ModelStart.make(turn=state.turn + 1))
+        if self._hears(state, "follow_up"):
+            return self._unless_at_limit(state, _take(state, "follow_up"))
         return self._end(state, "completed" if state.messages else "empty")
+
+    def _unless_at_limit(self, state: State, fact: Event) -> Event:
+        """The fact, or the end where no further request may follow: what is queued stays queued then."""
+        if self.max_turns is not None and state.turn >= self.max_turns:
+            return self._end(state, "max_turns")
+        return fact
+
+    @staticmethod
+    def _begins_with_a_question(state: State) -> bool:
+        """Whether the history this run goes on from waits for an answer."""
+        return state.reply is None and bool(state.messages) and state.messages[-1].role != "assistant"
 
     def wanted(self, state: State) -> Sequence[Effect]:
         """Calls that are to be passed over are not wanted; one that runs already is."""
@@ -233,6 +244,8 @@ class SessionLoop(Loop):
         if self._stream is not None and not self._stream.ended:
             raise UsageError("This session is running; steer it, queue a follow-up, or abort it.")
         self._messages = self.messages
+        if self._stream is not None:
+            self.queue.detach()
         self._stream = EventStream(self._start(input=message))
         return self._stream
 

@@ -6,6 +6,7 @@ the stream of a live run and of a recording are the same. Every start has its en
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
@@ -64,10 +65,11 @@ class ToolCallContext:
     @classmethod
     def of(cls, call: CallState, state: State, end: CallEnd | None = None) -> ToolCallContext:
         """The context of a call as it stands."""
-        made = ToolCall(id=call.id, name=call.name, arguments=call.arguments)
+        arguments = copy.deepcopy(call.arguments)  # a hook's to do with as it likes
+        made = ToolCall(id=call.id, name=call.name, arguments=arguments)
         if end is None:
-            return cls(made, call.arguments, list(state.messages))
-        return cls(made, call.arguments, list(state.messages), end.result, end.is_error)
+            return cls(made, arguments, list(state.messages))
+        return cls(made, arguments, list(state.messages), end.result, end.is_error)
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
@@ -116,6 +118,12 @@ class MessageQueue:
         waiting = self.waiting()
         return waiting if self._run is None else {}
 
+    def detach(self) -> None:
+        """Keep here what nobody has heard: the run that has it will not go on."""
+        with self._lock:
+            self.waiting()
+            self._run = None
+
     def attach(self, run: Run) -> None:
         """Be the queue of this run until it ends."""
         with self._lock:
@@ -123,17 +131,15 @@ class MessageQueue:
 
     def _add(self, queue: Queue, message: Any) -> None:
         with self._lock:
-            self.waiting()
-            if self._run is not None:
-                self._run.queue(queue, message)
-            else:
+            if self._run is None or not self._run.queue_if_open(queue, message):
+                self.waiting()
                 self._kept[queue].append(to_message(message))
 
     def _dequeue(self, queue: Queue) -> list[Message]:
         with self._lock:
+            if self._run is not None and (taken := self._run.withdraw(queue)) is not None:
+                return taken
             taken = self.waiting()[queue]
-            if self._run is not None and taken:
-                self._run.withdraw(queue, len(taken))
             self._kept[queue] = []
             return taken
 
@@ -173,6 +179,8 @@ class EventStream:
         try:
             async with aclosing(aiter(self.run)) as events:
                 async for event in events:
+                    if self.ended:  # a model that failed, and then a cancellation: the session's end has been said
+                        continue
                     for said in self._projection.say(event):
                         self.ended = said.type == "agent_end"
                         yield said
@@ -195,6 +203,7 @@ class Projection:
         self._text = ""
         self._shown: set[str] = set()
         self._results: list[Message] = []
+        self._answer: Message | None = None
 
     def say(self, event: Event | Delta) -> Iterator[SessionEvent]:
         """The session's events that this one is."""
@@ -206,9 +215,6 @@ class Projection:
             self._said = len(self._state.messages)
             yield _event("agent_start")
             yield from self._open_turn()
-        elif event.type == "model_start":
-            yield from self._open_turn()
-            self._text = ""
         elif isinstance(event, CallStart):
             yield from self._show_call(event.call_id)
         elif isinstance(event, CallEnd):
@@ -217,20 +223,11 @@ class Projection:
             yield from self._broken_off("error", event.error.message)
             return
         yield from self._say_new_messages()
-        if self._in_turn and self._turn_is_done():
-            yield from self._close_turn(self._state.reply.message if self._state.reply else None)
-        if isinstance(event, RunEnd):
+        if event.type == "model_start":
+            yield from self._open_turn()
+            self._text = ""
+        elif isinstance(event, RunEnd):
             yield from self._end(event)
-
-    def _turn_is_done(self) -> bool:
-        state = self._state
-        return (
-            state.reply is not None
-            and not state.open
-            and not state.unsaid
-            and not state.heard
-            and state.model == "idle"
-        )
 
     def _delta(self, delta: Delta) -> Iterator[SessionEvent]:
         if delta.type == "call_delta":
@@ -249,23 +246,28 @@ class Projection:
     def _open_turn(self) -> Iterator[SessionEvent]:
         if not self._in_turn:
             self._in_turn = True
-            self._results, self._shown = [], set()
+            self._results, self._shown, self._answer = [], set(), None
             yield _event("turn_start")
 
     def _close_turn(self, message: Message | None) -> Iterator[SessionEvent]:
-        self._in_turn = False
+        self._in_turn, self._answer = False, None
         yield _event("turn_end", message=message, tool_results=self._results)
 
     def _say_new_messages(self) -> Iterator[SessionEvent]:
         messages = self._state.messages
         for position in range(self._said, len(messages)):
             message = messages[position]
-            if message.role == "tool" and message.tool_call_id in {m.tool_call_id for m in self._results}:
-                continue
-            yield from self._open_turn()
-            yield from self._message(message)
-            if message.role == "tool":
-                self._results.append(message)
+            if message.role != "tool" or message.tool_call_id not in {m.tool_call_id for m in self._results}:
+                yield from self._open_turn()
+                yield from self._message(message)
+                if message.role == "tool":
+                    self._results.append(message)
+                elif message.role == "assistant":
+                    self._answer = message
+            # An answer's turn is over with the last of its results, whenever those are told (discard: not before the
+            # next thing happens).
+            if self._answer is not None and len(self._results) == len(self._answer.tool_calls):
+                yield from self._close_turn(self._answer)
         self._said = len(messages)
 
     def _message(self, message: Message) -> Iterator[SessionEvent]:
@@ -291,7 +293,15 @@ class Projection:
         yield _event("tool_execution_end", result=event.result, is_error=event.is_error, **_call_fields(call))
         reply = self._state.reply
         if reply is not None and reply.sequential and not reply.provisional:  # results follow their calls one by one
-            message = result_message(call, event)
+            yield from self._say_results_so_far()
+
+    def _say_results_so_far(self) -> Iterator[SessionEvent]:
+        """The results that are known, in the order of the calls, up to the first that is not."""
+        visible = [call for call in self._state.calls.values() if not call.hidden]
+        for call in visible[len(self._results) :]:
+            if call.end is None:
+                break
+            message = result_message(call, call.end)
             self._results.append(message)
             yield from self._message(message)
 

@@ -6,6 +6,7 @@ edited arguments are checked against the tool's schema before anything changes. 
 
 from __future__ import annotations
 
+import copy
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -117,7 +118,7 @@ class Decisions:
         return Pending(
             id=call.id,
             name=call.name,
-            arguments=call.arguments,
+            arguments=copy.deepcopy(call.arguments),  # to be changed and given to `edit`, and not to change the history
             schema=tool.parameters if tool is not None else {},
             reason=asked.reason if asked is not None else "",
             deadline=asked.deadline if asked is not None else None,

@@ -7,6 +7,7 @@ answer, or its failure, a fact.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from collections.abc import AsyncGenerator
@@ -48,10 +49,15 @@ class Asking:
                     yield
                 if not self._is_wanted():  # whoever was told may have cancelled
                     break
-            self._end(reply)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if not self._is_wanted() or task is None or task.cancelling():
+                raise
+            self._failed(error, reply.text)  # its own: nobody has cancelled it
         except Exception as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
-            self.error = error
-            self._post(ModelFailed.make(error=error_info(error), partial=reply.text))
+            self._failed(error, reply.text)
+        else:
+            self._end(reply)
         finally:
             if hasattr(stream, "aclose"):
                 await stream.aclose()
@@ -82,6 +88,10 @@ class Asking:
             fields = {**fields, "sequential": True}
         end.__dict__.update(fields)  # still unstamped, nobody else has seen it
         self._post(end)
+
+    def _failed(self, error: BaseException, partial: str) -> None:
+        self.error = error
+        self._post(ModelFailed.make(error=error_info(error), partial=partial))
 
     def _post(self, fact: Event) -> None:
         """Make it a fact, unless nobody wants the answer any more."""

@@ -8,21 +8,23 @@ the intent; `perform` then runs the tool and journals what came of it.
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, ToolError
 from agentnb.core.events import CallEnd, Delta
 from agentnb.core.loop import Design
+from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool
 from agentnb.run.journal import Journal
 from agentnb.run.policy import NO_POLICY, Policy, ProposedCall, Verdict
-from agentnb.run.portable import error_info, portable
+from agentnb.run.portable import error_info, portable, text_of_error
 
 ABORTED = "Operation aborted"
 
@@ -46,6 +48,8 @@ class Calling:
         self._tools = tools
         self._policy = policy
         self._bound: dict[str, Invocation] = {}
+        self.shown: Callable[[], None] = lambda: None
+        """Called after progress was told: a consumer that pulls the run waits for it to move."""
 
     @property
     def checks_at_once(self) -> bool:
@@ -89,12 +93,25 @@ class Calling:
                 return _refuse(call, blocked, "blocked")
         if self._policy is None:
             return verdict
-        proposed = ProposedCall(call.id, call.name, call.arguments, self._tools[call.name])
-        return await _maybe(self._policy(proposed))  # type: ignore[no-any-return]
+        tool = self._tools[call.name]
+        proposed = ProposedCall(call.id, call.name, copy.deepcopy(call.arguments), tool)
+        said: Verdict = await _maybe(self._policy(proposed))
+        return self._with_its_arguments(call, tool, said)
+
+    def _with_its_arguments(self, call: CallState, tool: Tool, said: Verdict) -> Verdict:
+        """The verdict, and the call made ready for the arguments it names; where they do not fit it is no yes."""
+        if said.arguments is None:
+            return said
+        try:
+            self.bind(call.id, tool, said.arguments)
+        except InvalidArguments as error:
+            return Verdict("ask", f"The policy failed: {error}")
+        return replace(said, arguments=portable(said.arguments))
 
     def bind(self, call_id: str, tool: Tool, arguments: dict[str, Any]) -> None:
         """Make the call ready to run with these arguments. Raises InvalidArguments."""
-        self._bound[call_id] = tool.bind(arguments)
+        # A copy: what a tool does to a list it was given must not happen to the history.
+        self._bound[call_id] = tool.bind(to_plain(arguments))
 
     async def perform(self, call: CallState) -> None:
         """Run the call, and make what came of it its result, unless it has one by then."""
@@ -110,11 +127,12 @@ class Calling:
     async def _run(self, call: CallState) -> CallEnd:
         try:
             value = await self._invoke(call)
-        except TimeoutError as error:
-            tool = self._tools.get(call.name)
-            if tool is None or tool.timeout is None:
-                return self._raised(call, error)
-            return _end(call, f"{call.name} took longer than {tool.timeout:g} s.", "timed_out", error)
+        except _TimedOut as error:
+            return _end(call, str(error), "timed_out", error.__cause__)
+        except asyncio.CancelledError as error:
+            if not self._is_the_tools_own(call):
+                raise
+            return self._raised(call, error)
         except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
             return self._raised(call, error)
         fields = {"result": value} if call.hidden else self._design.outcome(value)
@@ -122,16 +140,28 @@ class Calling:
             fields[name] = portable(field)
         return CallEnd.make(call_id=call.id, name=call.name, **fields)
 
+    def _is_the_tools_own(self, call: CallState) -> bool:
+        """Whether nobody has cancelled the call: then what it raised is its own, as from a task it waited for."""
+        state, task = self._journal.state, asyncio.current_task()
+        is_wanted = state.cancelled is None and state.open.get(call.id) is call
+        return is_wanted and task is not None and not task.cancelling()
+
     async def _invoke(self, call: CallState) -> Any:
         if call.hidden:
             return await _maybe(self._design.activities[call.name](call.arguments, self._journal.state))
         tool = self._tools[call.name]
-        invocation = self._bound.pop(call.id, None) or tool.bind(call.arguments)
+        invocation = self._bound.pop(call.id, None) or tool.bind(to_plain(call.arguments))
         progress = partial(self._progress, call)
         if tool.timeout is None:
             return await invocation(progress)
-        async with asyncio.timeout(tool.timeout):
-            return await invocation(progress)
+        clock = asyncio.timeout(tool.timeout)
+        try:
+            async with clock:
+                return await invocation(progress)
+        except TimeoutError as error:
+            if clock.expired():  # otherwise it is the tool's own
+                raise _TimedOut(f"{call.name} took longer than {tool.timeout:g} s.") from error
+            raise
 
     async def _after(self, call: CallState, end: CallEnd) -> CallEnd:
         hook = self._design.after_call
@@ -150,13 +180,19 @@ class Calling:
             self._journal.tell(
                 Delta.make(type="call_delta", run_id=self._journal.run_id, call_id=call.id, data=portable(data))
             )
+            self.shown()
 
-    def _raised(self, call: CallState, error: Exception) -> CallEnd:
-        words = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+    def _raised(self, call: CallState, error: BaseException) -> CallEnd:
+        said = text_of_error(error)
+        words = said if isinstance(error, ToolError) else f"{type(error).__name__}: {said}"
         return _end(call, words, "raised", error)
 
 
-def _end(call: CallState, words: str, outcome: str, error: Exception | None = None) -> CallEnd:
+class _TimedOut(Exception):
+    """A tool took longer than it may."""
+
+
+def _end(call: CallState, words: str, outcome: str, error: BaseException | None = None) -> CallEnd:
     fields: dict[str, Any] = {"result": portable(words), "is_error": True, "outcome": outcome}
     if error is not None:
         fields["error"] = error_info(error)

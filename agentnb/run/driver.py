@@ -23,7 +23,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal
 
-from agentnb.core.errors import LimitReached, RunFailed
+from agentnb.core.errors import LimitReached, RunFailed, StorageError
 from agentnb.core.events import (
     ApprovalDecision,
     ApprovalRequest,
@@ -45,7 +45,7 @@ from agentnb.run.gate import Gate
 from agentnb.run.interrupt import Interrupted, Interruptible
 from agentnb.run.journal import Journal
 from agentnb.run.policy import Verdict
-from agentnb.run.portable import error_info
+from agentnb.run.portable import error_info, portable
 
 Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
@@ -79,6 +79,7 @@ class Driver:
         self._intents: dict[str, None] = {}  # a set that keeps the order the calls were made in
         self._asked_by_us = False
         self._performing = Interruptible()
+        self._performed: Effect | None = None
         self._first = first
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: int | None = None
@@ -87,6 +88,7 @@ class Driver:
         self._flush_scheduled = False
         self.crash: BaseException | None = None
         journal.observe = self._observe
+        calling.shown = self.nudge
 
     def begin(self) -> None:
         """Make the run's first fact one, where it is not yet. Safe from every thread."""
@@ -131,6 +133,7 @@ class Driver:
                     breath = time.monotonic() + BREATH
             if self._state.over:
                 await self.close()
+            self._journal.flush()
         except RunFailed:
             raise
         except Exception as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
@@ -139,7 +142,7 @@ class Driver:
         finally:
             if timer is not None:
                 timer.cancel()
-            self._journal.flush()
+            self._flush()
 
     def _move_in(self) -> None:
         here = asyncio.get_running_loop()
@@ -175,7 +178,9 @@ class Driver:
         elif not wants and not self._tasks:
             self._advance()
         elif not self._tasks and self._gate.permit is not None and all(e.kind == "question" for e in wants):
-            self._release_permit()  # only a person can move the run on
+            self._expire()
+            if not self._news:
+                self._release_permit()  # only a person can move the run on
         else:
             await self._wait()
 
@@ -189,19 +194,24 @@ class Driver:
     async def _perform(self, effect: Effect) -> None:
         call = self._state.open.get(effect.id)
         if call is not None:
-            await self._calling.perform(call)
+            self._performed = effect
+            try:
+                await self._calling.perform(call)
+            finally:
+                self._performed = None
 
     def _advance(self) -> None:
-        fact = self._design.advance(self._state)
-        if fact.type == "model_start":
-            why = self._gate.limit_reached(self._state, starting="model")
-            if why is not None:
-                self.finish("limit", why, LimitReached(why))
+        with self._journal.lock:  # another thread may end the run, or take back what it has queued
+            if self._state.cancelled is not None or self._state.over:
                 return
-            self._asked_by_us = True
-        with self._journal.lock:  # another thread may have ended the run in the meantime
-            if self._state.cancelled is None and not self._state.over:
-                self._journal.append(fact)
+            fact = self._design.advance(self._state)
+            if fact.type == "model_start":
+                why = self._gate.limit_reached(self._state, starting="model")
+                if why is not None:
+                    self.finish("limit", why, LimitReached(why))
+                    return
+                self._asked_by_us = True
+            self._journal.append(fact)
 
     # -- starting --------------------------------------------------------------------------------------------------
 
@@ -347,8 +357,12 @@ class Driver:
         if self._tasks:
             still_wanted = set(wants)
             for effect, task in self._tasks.items():
-                if effect not in still_wanted:
+                if effect not in still_wanted and not self._may_return(effect):
                     task.cancel()
+
+    def _may_return(self, effect: Effect) -> bool:
+        """Whether this is the call that has cancelled its own run: it is not cut off by that (see `finish`)."""
+        return self._state.cancelled is not None and effect.id in self._state.open
 
     async def close(self) -> None:
         """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run."""
@@ -364,8 +378,6 @@ class Driver:
 
     async def _wait(self) -> None:
         """Until there is news, or a deadline has passed."""
-        if self._news:
-            return
         deadline = min((d for d in map(_deadline, self._state.open.values()) if d is not None), default=None)
         assert self._loop is not None
         self._waiter = self._loop.create_future()
@@ -373,7 +385,8 @@ class Driver:
         if deadline is not None:
             timer = self._loop.call_later(max(0.0, deadline - time.time()), self._wake)
         try:
-            await self._waiter
+            if not self._news:  # looked at after the future is in place, so that other threads' news is not missed
+                await self._waiter
         finally:
             self._waiter = None
             if timer is not None:
@@ -391,6 +404,7 @@ class Driver:
 
     def reject(self, call: CallState, reason: str, *, by: str) -> None:
         """Decide a call that waits with no. Safe from every thread."""
+        reason = portable(reason)
         with self._journal.lock:
             decision = ApprovalDecision.make(call_id=call.id, decision="reject", by=by, reason=reason)
             self._journal.append(decision, about=call)
@@ -403,9 +417,9 @@ class Driver:
             return  # nobody waits, and nothing is to be written
         loop = self._loop
         if loop is None or not loop.is_running():
-            self._journal.flush()
+            self._flush()
         elif threading.get_ident() != self._thread:
-            self._journal.flush()
+            self._flush()
             self.call_threadsafe(self._wake)
         else:
             self._wake()
@@ -415,7 +429,11 @@ class Driver:
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        self._journal.flush()
+        try:
+            self._journal.flush()
+        except StorageError as error:  # whoever made the fact is not to blame; the pump ends the run with it
+            self.crash = error
+            self.nudge()
 
     def _wake(self) -> None:
         self._news = True
@@ -459,7 +477,8 @@ class Driver:
         self.call_threadsafe(self._interrupt)
 
     def _interrupt(self) -> None:
-        self._performing.interrupt()
+        if self._performed is None or not self._may_return(self._performed):
+            self._performing.interrupt()
         self._wake()
 
     def _fail(self, error: Exception) -> None:

@@ -55,7 +55,7 @@ class Gate:
 
     def is_open(self, state: State) -> bool:
         """Whether something new may start now."""
-        if self.permit is not None:
+        if self.permit is not None or state.cancelled is not None:  # a cancelled run starts nothing, and is to end
             return True
         return self.running and self.pausing is None and not state.paused
 

@@ -25,35 +25,41 @@ class Interruptible:
 
     def __init__(self) -> None:
         self._suspended_on: Any = None
+        self._waiting = False
         self._interrupted = False
+        self._must_break = False
 
     def interrupt(self) -> None:
         """Break off what is being awaited, if anything is."""
-        if self._suspended_on is not None:
+        if self._waiting:
             self._interrupted = True
-            self._suspended_on.cancel()
+            # As in a task: what is suspended on nothing, or on something that is done, is broken off when it goes on.
+            self._must_break = self._suspended_on is None or not self._suspended_on.cancel()
 
     @types.coroutine
     def wait(self, awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
         """Await `awaitable`. Raises Interrupted where `interrupt` broke it off."""
-        self._interrupted = False
+        self._interrupted, self._must_break, self._waiting = False, False, True
         steps: Any = awaitable.__await__()
         value: tuple[BaseException, ...] = ()
         resume = steps.__next__
-        while True:
-            try:
+        try:
+            while True:
                 suspended_on = resume(*value)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            except asyncio.CancelledError as error:
-                if self._interrupted:
-                    raise Interrupted from error
-                raise
-            self._suspended_on = suspended_on if hasattr(suspended_on, "cancel") else None
-            resume, value = steps.__next__, ()
-            try:
-                yield suspended_on
-            except BaseException as error:  # what the event loop throws in is the effect's to handle
-                resume, value = steps.throw, (error,)
-            finally:
-                self._suspended_on = None
+                self._suspended_on = suspended_on if hasattr(suspended_on, "cancel") else None
+                resume, value = steps.__next__, ()
+                try:
+                    yield suspended_on
+                except BaseException as error:  # what the event loop throws in is the effect's to handle
+                    resume, value = steps.throw, (error,)
+                if self._must_break:
+                    self._must_break = False
+                    resume, value = steps.throw, (asyncio.CancelledError(),)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        except asyncio.CancelledError as error:
+            if self._interrupted:
+                raise Interrupted from error
+            raise
+        finally:
+            self._suspended_on, self._waiting = None, False

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -64,6 +65,7 @@ class Journal:
         self.lock = threading.RLock()
         self.recorder: Recorder | None = None
         self._watchers: tuple[Watcher, ...] = ()
+        self._untold: deque[Event | Delta] = deque()
 
     def append(self, event: Event, *, about: CallState | None = None) -> bool:
         """Make `event` a fact. Raises IllegalTransition or NotSerializable, and then nothing has happened.
@@ -86,9 +88,11 @@ class Journal:
             self.events.append(event)
             if self.recorder is not None:
                 self.recorder.record(event.seq, line)
-            self.observe(event)
-            if self._watchers:
-                self.tell(event)
+            try:
+                self.observe(event)
+            finally:  # it is a fact, even where a breakpoint of the user's fails on it
+                if self._watchers:
+                    self.tell(event)
         return True
 
     def load(self, events: list[Event]) -> None:
@@ -104,7 +108,22 @@ class Journal:
                 self.recorder.flush()
 
     def tell(self, news: Event | Delta) -> None:
-        """Tell the watchers. One that fails is not told of the run's failure: it is logged, and the run goes on."""
+        """Tell the watchers. One that fails is not told of the run's failure: it is logged, and the run goes on.
+
+        A watcher may itself make something a fact; the others are told of that when they have been told of this.
+        """
+        with self.lock:
+            self._untold.append(news)
+            if len(self._untold) > 1:
+                return
+            try:
+                while self._untold:
+                    self._tell_each(self._untold[0])
+                    self._untold.popleft()
+            finally:
+                self._untold.clear()
+
+    def _tell_each(self, news: Event | Delta) -> None:
         for watcher in self._watchers:
             try:
                 watcher(news)

@@ -82,13 +82,14 @@ def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
         raise UsageError(f"{where}: decision must be 'approve', 'reject' or 'ask', not {decision!r}.")
     if not isinstance(rule.get("arguments", {}), Mapping):
         raise UsageError(f"{where}: arguments must map names to values or globs, not {rule['arguments']!r}.")
+    _check_deadline(rule.get("deadline"))
     return rule
 
 
 def _first_match(rules: Sequence[Mapping[str, Any]], call: ProposedCall) -> Verdict:
     for rule in rules:
         if _matches(rule, call):
-            return _verdict(rule)
+            return _verdict({name: value for name, value in rule.items() if name != "arguments"})  # they are patterns
     return Verdict("ask", "No rule of the policy matches this call.")
 
 
@@ -141,13 +142,21 @@ def _verdict(said: Any) -> Verdict:
 
 
 def _verdict_of_mapping(said: Mapping[str, Any]) -> Verdict:
-    decision = said.get("decision", "ask")
+    arguments = said.get("arguments")
+    decision = said.get("decision", "ask" if arguments is None else "edit")
     if isinstance(decision, bool):
         decision = "approve" if decision else "reject"
-    arguments = said.get("arguments")
-    if decision == "edit" and isinstance(arguments, Mapping):
+    if decision == "edit" or (decision == "approve" and arguments is not None):
+        if not isinstance(arguments, Mapping):
+            raise UsageError(f"A policy that edits a call gives its arguments as a mapping, not {arguments!r}.")
         return Verdict("edit", said.get("reason", ""), arguments=dict(arguments))
-    reason = said.get("reason") or {"reject": "Rejected by the policy.", "ask": "The policy leaves it to you."}.get(
-        decision, ""
-    )
-    return Verdict(decision, reason, said.get("deadline"))
+    if decision not in ("approve", "reject", "ask"):
+        raise UsageError(f"A policy decides 'approve', 'reject', 'ask' or 'edit', not {decision!r}.")
+    words = {"approve": "", "reject": "Rejected by the policy.", "ask": "The policy leaves it to you."}
+    return Verdict(decision, said.get("reason") or words[decision], _check_deadline(said.get("deadline")))
+
+
+def _check_deadline(seconds: Any) -> float | None:
+    if seconds is None or (isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds >= 0):
+        return seconds
+    raise UsageError(f"approve: a deadline is a number of seconds, not {seconds!r}.")

@@ -14,6 +14,10 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from agentnb.core.errors import NotSerializable
 from agentnb.core.events import ErrorInfo, Event
+from agentnb.core.unicode import mended
+
+DEPTH = 50
+"""Levels of nesting that are kept of a value that had to be mended: deeper is of no use to anybody."""
 
 TRACEBACK_LIMIT = 20_000
 """Characters of a traceback that are kept: more is a recursion, and its middle says nothing."""
@@ -22,7 +26,7 @@ TRACEBACK_LIMIT = 20_000
 def portable(value: Any) -> Any:
     """`value` as JSON data; an object JSON cannot say becomes its text, and text that is not Unicode is mended."""
     if isinstance(value, str):
-        return _mend(value)
+        return mended(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, bytes):
@@ -31,25 +35,35 @@ def portable(value: Any) -> Any:
         plain = to_jsonable_python(value, serialize_unknown=True)
         to_json(plain)  # refuses text with lone surrogates, which UTF-8 cannot write
     except (PydanticSerializationError, UnicodeError, ValueError, RecursionError):
-        return _mend_inside(value, depth=0)
+        return _mend_inside(value)
     return plain
 
 
-def _mend(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _mend_inside(value: Any, depth: int) -> Any:
-    if depth < 50:  # deeper is a cycle, or no use to anybody
+def _mend_inside(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """The same for a value that JSON cannot say as it is; `above` are the containers it stands in."""
+    if isinstance(value, (Mapping, list, tuple, set, frozenset)):
+        if id(value) in above or len(above) >= DEPTH:
+            return f"<{type(value).__name__}, nested too deeply>"
+        above = (*above, id(value))
         if isinstance(value, Mapping):
-            return {_mend(str(key)): _mend_inside(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, (list, tuple, set, frozenset)):
-            return [_mend_inside(item, depth + 1) for item in value]
-        if value is None or isinstance(value, (bool, int, float)):
-            return value
-        if isinstance(value, bytes):
-            return value.decode("utf-8", "replace")
-    return _mend(str(value) if depth < 50 else f"<{type(value).__name__}, nested too deeply>")
+            return {_text(key): _mend_inside(item, above) for key, item in value.items()}
+        return [_mend_inside(item, above) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else _text(value)
+
+
+def _text(value: Any) -> str:
+    """`str(value)`, also where that fails: a tool may return anything."""
+    try:
+        return mended(str(value))
+    except Exception as error:
+        return f"<{type(value).__name__}, whose text is a {type(error).__name__}>"
+
+
+def text_of_error(error: BaseException) -> str:
+    """An exception's words."""
+    return _text(error)
 
 
 def error_info(error: BaseException) -> ErrorInfo:
@@ -58,7 +72,7 @@ def error_info(error: BaseException) -> ErrorInfo:
     if len(text) > TRACEBACK_LIMIT:
         half = TRACEBACK_LIMIT // 2
         text = f"{text[:half]}\n[... {len(text) - TRACEBACK_LIMIT} characters ...]\n{text[-half:]}"
-    return ErrorInfo.make(type=type(error).__name__, message=_mend(str(error)), traceback=_mend(text))
+    return ErrorInfo.make(type=type(error).__name__, message=text_of_error(error), traceback=mended(text))
 
 
 def not_serializable(event: Event, error: ValueError) -> NotSerializable:

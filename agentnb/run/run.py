@@ -32,6 +32,7 @@ from agentnb.run.gate import UNITS, Gate, Permit, Unit
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.policy import make_policy
 from agentnb.run.portable import portable
+from agentnb.run.prefix import Prefix
 from agentnb.run.snapshot import Snapshot
 from agentnb.tools import as_tools
 
@@ -88,9 +89,9 @@ class Run(Decisions):
         return self._journal.state
 
     @property
-    def events(self) -> list[Event]:
-        """Everything that has happened, oldest first."""
-        return list(self._journal.events)
+    def events(self) -> Sequence[Event]:
+        """Everything that has happened so far, oldest first."""
+        return Prefix(self._journal.events)
 
     @property
     def phase(self) -> str:
@@ -215,7 +216,7 @@ class Run(Decisions):
             if self.state.over or self.state.cancelled is not None:
                 return False
             self._driver.begin()
-            self._journal.append(CancelRequested.make(reason=reason))
+            self._journal.append(CancelRequested.make(reason=portable(reason)))
             self._driver.finish("cancelled", reason)
             return True
 
@@ -246,17 +247,29 @@ class Run(Decisions):
         self.queue("follow_up", text)
 
     def queue(self, queue: Queue, text: str | Message | Mapping[str, Any]) -> None:
-        """Put a message into one of the run's queues."""
+        """Put a message into one of the run's queues. Raises UsageError where the run is over."""
+        if not self.queue_if_open(queue, text):
+            raise UsageError(f"The run is over ({self.stop_reason}); nobody would hear {queue.replace('_', '-')}.")
+
+    def queue_if_open(self, queue: Queue, text: str | Message | Mapping[str, Any]) -> bool:
+        """Put a message into one of the run's queues; False where the run is over."""
+        message = to_message(portable_input(text))
         with self._journal.lock:
             if self.state.over:
-                raise UsageError(f"The run is over ({self.stop_reason}); nobody would hear {queue.replace('_', '-')}.")
+                return False
             self._driver.begin()
-            self._journal.append(Queued.make(queue=queue, message=to_message(text)))
+            self._journal.append(Queued.make(queue=queue, message=message))
+            return True
 
-    def withdraw(self, queue: Queue, count: int) -> None:
-        """Take the oldest `count` messages back out of a queue."""
+    def withdraw(self, queue: Queue) -> list[Message] | None:
+        """Take everything back out of a queue; None where the run is over."""
         with self._journal.lock:
-            self._journal.append(Withdrawn.make(queue=queue, count=count))
+            if self.state.over:
+                return None
+            taken = list(self.state.queues[queue])
+            if taken:
+                self._journal.append(Withdrawn.make(queue=queue, count=len(taken)))
+            return taken
 
     @property
     def pending(self) -> list[Pending]:
@@ -479,6 +492,9 @@ class Run(Decisions):
                 pass
         except RunFailed:
             pass  # a fact by now, and raised to whoever awaits the run
+        except asyncio.CancelledError:  # the event loop ends; the run stands where it is
+            self._playing = False
+            raise
         finally:
             if self._settled_but_owned():
                 self._playing = False
@@ -502,6 +518,8 @@ class Run(Decisions):
         if state.stop_reason == "error":
             said = f"{state.error.type}: {state.error.message}" if state.error is not None else "The loop failed."
             raise RunFailed(said) from self._driver.crash
+        if (crash := self._driver.crash) is not None:  # it came to an end, and that could not be recorded
+            raise RunFailed(f"{type(crash).__name__}: {crash}") from crash
         return state.output
 
     def panel(self) -> Any:
@@ -538,4 +556,4 @@ def portable_input(input: Any) -> Any:
     """A run's input as it will stand in the journal."""
     if isinstance(input, (list, tuple)):
         return [portable_input(item) for item in input]
-    return input.plain if isinstance(input, Message) else portable(input)
+    return portable(input.plain if isinstance(input, Message) else input)

@@ -80,7 +80,7 @@ class Snapshot:
         """Write it to a file; gives the file's path."""
         path = Path(path)
         partial = path.with_name(path.name + ".part")
-        partial.write_text(self.to_json(), encoding="utf-8")
+        partial.write_bytes(self.to_json().encode())
         partial.replace(path)  # whoever reads meanwhile sees the old file or the new one, never half of one
         return path
 
@@ -88,7 +88,7 @@ class Snapshot:
     def load(cls, path: str | Path) -> Snapshot:
         """Read a file. Raises RecordingCorrupt, or VersionMismatch for one of a newer agentnb."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_bytes().decode()  # not read_text, which takes other line ends for ours
         except UnicodeDecodeError as error:
             raise RecordingCorrupt(f"{path} is not UTF-8 text (byte {error.start}).") from error
         return _read(text, str(path))

@@ -180,7 +180,10 @@ class Store:
     def _reason(self, number: int) -> str | None:
         first, last = _keys(number)
         rows = self._query("SELECT body FROM events WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1", first, last)
-        event = decode_event(rows[0][0]) if rows else None
+        try:
+            event = decode_event(rows[0][0]) if rows else None
+        except ValidationError:  # the list is of all runs; `load` says what is wrong with this one
+            return None
         return event.reason if isinstance(event, RunEnd) else None
 
     def _events(self, number: int, position: int) -> list[Event]:
@@ -224,16 +227,23 @@ class RunRecorder:
         self._store = store
         self._number = number
         self._rows: list[tuple[int, bytes]] = []
+        self._failure: StorageError | None = None
 
     def record(self, seq: int, line: bytes) -> None:
         """Take an event; it is on disk after the next `flush`."""
         self._rows.append((self._number * _SPAN + seq, line))
 
     def flush(self) -> None:
-        """Commit what was gathered."""
+        """Commit what was gathered. Raises StorageError where that failed, and then each time."""
+        if self._failure is not None:  # what comes after a gap, or after another process's events, is not this run
+            raise self._failure
         if self._rows:
             rows, self._rows = self._rows, []
-            self._store.append(rows)
+            try:
+                self._store.append(rows)
+            except StorageError as error:
+                self._failure = error
+                raise
 
     def name_snapshot(self, name: str, position: int) -> None:
         """Keep a name for a position of this run."""

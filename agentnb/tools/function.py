@@ -15,6 +15,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, NotRequired, cast, get_type_hints, overload
@@ -49,7 +50,7 @@ class FunctionTool:
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.name = name or function.__name__
+        self.name = _check_name(name or str(getattr(_whole(function), "__name__", "")))
         words, parameter_words = _docstring(function)
         self.description = description if description is not None else words
         self.approve = approve
@@ -83,6 +84,19 @@ class FunctionTool:
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
+
+
+def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of which some arguments are given already by functools.partial: it has the name and the words."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _check_name(name: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):  # what OpenAI and Anthropic both take
+        raise UsageError(f"A tool's name is up to 64 letters, digits, _ and -, not {name!r}; give it one by name=.")
+    return name
 
 
 @overload
@@ -150,7 +164,7 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """The docstring's words for the function, and for each parameter."""
-    text = inspect.getdoc(function)
+    text = inspect.getdoc(_whole(function))
     if not text:
         return "", {}
     import docstring_parser  # needed when a tool is made, and not when agentnb is imported
@@ -168,7 +182,7 @@ def _arguments_of(
     A TypedDict, not a model: its keys may have any name a parameter has, and what was not given stays out.
     """
     try:
-        hints = get_type_hints(function, include_extras=True)
+        hints = get_type_hints(_whole(function), include_extras=True)
     except NameError as error:
         raise UsageError(f"The tool {name} has an annotation that cannot be resolved: {error}.") from error
     fields: dict[str, Any] = {}

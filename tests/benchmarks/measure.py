@@ -1,4 +1,4 @@
-"""Measures contenders in turn, in one process, and gives the least CPU time of each: what noise adds is never negative."""
+"""Measures contenders in turn, in one process, and gives the least CPU time of each: noise never takes time away."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ turns = [
     for n, text in enumerate(payloads)
 ]
 turns.append([call("ask", {"text": p}, id=f"a{n}") for n, p in enumerate(payloads)])
-loop = agentnb.SessionLoop(ScriptedLLM([*turns, payloads[0]]), [hostile, ask], name="<img src=x onerror=window.pwned=1>")
+loop = agentnb.SessionLoop(ScriptedLLM([*turns, payloads[0]]), [hostile, ask], name=payloads[3])
 run = loop.start(payloads[1], name=payloads[1])
 run.play()
 run
@@ -311,7 +311,8 @@ WATCH_PAGE = """() => {
     window.seen = {tasks: 0, longest: 0, gap: 0, last: performance.now()};
     new PerformanceObserver(list => { for (const task of list.getEntries()) {
         seen.tasks += 1; seen.longest = Math.max(seen.longest, task.duration); } }).observe({entryTypes: ["longtask"]});
-    const frame = now => { seen.gap = Math.max(seen.gap, now - seen.last); seen.last = now; requestAnimationFrame(frame); };
+    const frame = now => {
+        seen.gap = Math.max(seen.gap, now - seen.last); seen.last = now; requestAnimationFrame(frame); };
     requestAnimationFrame(frame);
 }"""
 

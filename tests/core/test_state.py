@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from agentnb.core import events as e
+from agentnb.core.errors import AgentnbError
+from agentnb.core.messages import Message, ToolCall
+from agentnb.core.state import State, evolve, fold, render
+from agentnb.core.wanted import MODEL, Effect, wanted
+
+
+def start(**fields: Any) -> e.RunStart:
+    return e.RunStart(loop="L", name="l", input="hi", **fields)
+
+
+def calls(*ids: str) -> list[ToolCall]:
+    return [ToolCall(id=id, name="echo", arguments={"value": id}) for id in ids]
+
+
+def answer(*ids: str, **fields: Any) -> e.ModelEnd:
+    return e.ModelEnd(message=Message(role="assistant", tool_calls=calls(*ids)), **fields)
+
+
+def end(id: str, result: Any = "ok", **fields: Any) -> e.CallEnd:
+    return e.CallEnd(call_id=id, name="echo", result=result, **fields)
+
+
+def begun(id: str) -> e.CallStart:
+    return e.CallStart(call_id=id, name="echo", arguments={"value": id})
+
+
+ASKED = [start(), e.MessageAdded(message=Message(role="user", content="hi"), origin="input"), e.ModelStart(turn=1)]
+
+
+def roles(state: State) -> list[str]:
+    return [m.tool_call_id or m.role for m in state.messages]
+
+
+def refuse(events: list[e.Event], impossible: e.Event) -> None:
+    """The state after `events` refuses `impossible`, and is what it was."""
+    state = fold(events)
+    before = copy.deepcopy(state)
+    with pytest.raises(AgentnbError):
+        evolve(state, impossible)
+    assert state == before
+
+
+def test_a_run_wants_the_answer_it_has_asked_for() -> None:
+    state = fold(ASKED)
+    assert state.turn == 1
+    assert wanted(state) == [MODEL]
+
+
+def test_the_calls_of_an_answer_are_wanted_in_the_order_they_were_made() -> None:
+    state = fold([*ASKED, answer("t2", "t1")])
+    assert wanted(state) == [Effect("call", "t2"), Effect("call", "t1")]
+
+
+def test_the_calls_of_a_sequential_answer_are_wanted_one_at_a_time() -> None:
+    events = [*ASKED, answer("t1", "t2", sequential=True)]
+    assert wanted(fold(events)) == [Effect("call", "t1")]
+    assert wanted(fold([*events, end("t1")])) == [Effect("call", "t2")]
+
+
+def test_a_call_that_waits_for_a_person_is_wanted_as_a_question() -> None:
+    asked = e.ApprovalRequest(call_id="t1", name="echo", arguments={})
+    assert wanted(fold([*ASKED, answer("t1", "t2"), asked])) == [Effect("question", "t1"), Effect("call", "t2")]
+
+
+@pytest.mark.parametrize("stop", [e.CancelRequested(), e.ModelFailed(error=e.ErrorInfo(type="E", message=""))])
+def test_a_run_that_was_stopped_wants_nothing(stop: e.Event) -> None:
+    assert wanted(fold([*ASKED, stop])) == []
+
+
+def test_resuming_after_a_failure_wants_the_model_again() -> None:
+    failed = e.ModelFailed(error=e.ErrorInfo(type="E", message=""))
+    assert wanted(fold([*ASKED, failed, e.RunResumed()])) == [MODEL]
+
+
+def test_results_enter_the_history_together_in_the_order_of_the_calls() -> None:
+    events = [*ASKED, answer("t1", "t2", "t3"), end("t3"), end("t1")]
+    assert roles(fold(events)) == ["user", "assistant"]
+    assert roles(fold([*events, end("t2")])) == ["user", "assistant", "t1", "t2", "t3"]
+
+
+def test_nothing_enters_the_history_while_calls_are_open() -> None:
+    events = [*ASKED, answer("t1", "t2"), end("t2")]
+    for impossible in (
+        e.MessageAdded(message=Message(role="user", content="x")),
+        e.ModelStart(turn=2),
+        e.RunEnd(reason="completed"),
+    ):
+        refuse(events, impossible)
+
+
+def test_a_call_has_one_result() -> None:
+    refuse([*ASKED, answer("t1", "t2"), end("t1")], end("t1", "other"))
+    refuse([*ASKED, answer("t1"), end("t1")], end("t1", "other"))
+
+
+def test_a_result_can_be_replaced_only_until_the_model_has_seen_it() -> None:
+    skipped = end("t1", "skipped", outcome="skipped", is_error=True)
+    provisional = [*ASKED, answer("t1", provisional=True), end("t1")]
+    state = fold([*provisional, skipped, e.ModelStart(turn=2)])
+    assert [m.content for m in state.messages if m.role == "tool"] == ["skipped"]
+    refuse([*provisional, e.ModelStart(turn=2)], skipped)
+
+
+def test_a_result_for_no_call_is_refused() -> None:
+    refuse(ASKED, end("t1"))
+    refuse([*ASKED, answer("t1")], end("t2"))
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        begun("t1"),
+        e.ApprovalRequest(call_id="t1", name="echo", arguments={}),
+        e.ApprovalDecision(call_id="t1", decision="approve"),
+    ],
+)
+def test_nothing_happens_to_a_call_that_is_not_open(impossible: e.Event) -> None:
+    refuse(ASKED, impossible)
+    refuse([*ASKED, answer("t1", "t2"), end("t1")], impossible)
+
+
+@pytest.mark.parametrize(
+    "kind", [e.RunResumed(), e.CancelRequested(), e.ModelStart(turn=2), e.RunEnd(reason="completed")]
+)
+def test_nothing_follows_the_end(kind: e.Event) -> None:
+    refuse([*ASKED, answer(), e.RunEnd(reason="completed")], kind)
+
+
+def test_a_run_starts_once() -> None:
+    refuse(ASKED, start())
+
+
+def test_an_answer_nobody_asked_for_is_refused() -> None:
+    refuse([start()], answer())
+    refuse([*ASKED, answer()], answer())
+
+
+def test_a_proposed_call_cannot_take_the_place_of_an_open_one() -> None:
+    refuse([*ASKED, answer("t1")], e.CallProposed(call=calls("t1")[0]))
+
+
+def test_a_message_leaves_the_queue_it_came_from() -> None:
+    one, two = Message(role="user", content="1"), Message(role="user", content="2")
+    events = [start(), e.Queued(queue="steering", message=one), e.Queued(queue="steering", message=two)]
+    state = fold([*events, e.MessageAdded(message=one, origin="steering")])
+    assert state.queues["steering"] == [two]
+    assert state.heard == ["steering"]
+    assert fold([*events, e.Withdrawn(queue="steering", count=2)]).queues["steering"] == []
+
+
+def test_hidden_calls_are_no_part_of_the_history() -> None:
+    hidden = e.CallProposed(call=ToolCall(id="h", name="retrieve"), hidden=True)
+    state = fold([*ASKED, answer("t1"), end("t1"), hidden, end("h")])
+    assert roles(state) == ["user", "assistant", "t1"]
+
+
+def test_usage_adds_up() -> None:
+    first, second = answer(usage={"input_tokens": 3, "cost": 0.5}), answer(usage={"input_tokens": 4})
+    events = [*ASKED, first, e.ModelStart(turn=2), second]
+    assert fold(events).usage == {"input_tokens": 7, "cost": 0.5}
+
+
+def test_an_edited_call_has_the_arguments_of_the_edit() -> None:
+    edit = e.ApprovalDecision(call_id="t1", decision="edit", arguments={"value": "new"})
+    assert fold([*ASKED, answer("t1"), edit]).calls["t1"].arguments == {"value": "new"}
+    replace = e.ApprovalDecision(call_id="t1", decision="replace", name="shout", arguments={})
+    assert fold([*ASKED, answer("t1"), replace]).calls["t1"].name == "shout"
+
+
+def test_the_history_a_run_goes_on_from_comes_first() -> None:
+    history = [Message(role="user", content="before"), Message(role="assistant", content="yes")]
+    state = fold([start(history=history)])
+    assert state.messages == history
+    assert [m.content for m in state.queues["input"]] == ["hi"]
+
+
+def test_a_state_dumps_as_json() -> None:
+    state = fold([*ASKED, answer("t1", "t2"), end("t1", {"a": [1]}), e.StateUpdate(values={"k": None})])
+    dumped = json.loads(json.dumps(state.dump()))
+    assert dumped["turn"] == 1
+    assert [call["id"] for call in dumped["calls"]] == ["t1", "t2"]
+    assert dumped["values"] == {"k": None}
+
+
+def test_folding_a_prefix_changes_nothing_in_the_events() -> None:
+    events = [*ASKED, answer("t1"), end("t1", ["x"]), e.ModelStart(turn=2), answer(), e.RunEnd(reason="completed")]
+    states = [fold(events[:n]) for n in range(len(events) + 1)]
+    assert [fold(events[:n]) for n in range(len(events) + 1)] == states
+    assert [state.position for state in states] == list(range(len(events) + 1))
+
+
+@pytest.mark.parametrize(
+    ("result", "content"),
+    [
+        ("text", "text"),
+        ("", ""),
+        (None, ""),
+        ({"a": 1}, '{"a":1}'),
+        ({}, "{}"),
+        ([], "[]"),
+        ([1, "x"], '[1,"x"]'),
+        (False, "false"),
+        (0, "0"),
+        ([{"type": "text", "text": "t"}], [{"type": "text", "text": "t"}]),
+        ([{"type": 1}], '[{"type":1}]'),
+    ],
+)
+def test_a_result_is_told_as_text_or_blocks(result: Any, content: Any) -> None:
+    assert render(result) == content

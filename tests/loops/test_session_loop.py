@@ -1,0 +1,887 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentnb import RunFailed, SessionLoop, UsageError, tool
+from agentnb.loops.session_loop import EventStream, MessageQueue
+from agentnb.testing import ScriptedLLM, call, text
+from tests.worlds import asks, assert_folds, collect, notation, provider_faults, running_tasks, says
+
+
+class World:
+    """Tools that say when they run, and do what a test tells them to while they do."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.during: dict[str, Callable[[], Any]] = {}
+
+        @tool
+        async def echo(value: str) -> str:
+            """Give the value back."""
+            self.ran.append(value)
+            if value in self.during:
+                done = self.during[value]()
+                if asyncio.iscoroutine(done):
+                    await done
+            return f"R:{value}"
+
+        @tool
+        async def boom(value: str = "") -> str:
+            """Fail."""
+            raise RuntimeError("api down")
+
+        self.tools = [echo, boom]
+
+    def loop(self, *turns: Any, **options: Any) -> SessionLoop:
+        return SessionLoop(ScriptedLLM(turns), self.tools, **options)
+
+
+def sent(loop: SessionLoop, request: int) -> list[str]:
+    """The history that a request to the model carried, in short: roles, and ids of results."""
+    messages = loop.llm.requests[request].messages
+    assert provider_faults(messages) == []
+    return [f"user:{m['content']}" if m["role"] == "user" else m.get("tool_call_id", m["role"]) for m in messages]
+
+
+def results(loop: SessionLoop) -> dict[str, str]:
+    return {m.tool_call_id: m.content for m in loop.messages if m.role == "tool"}
+
+
+# -- the ten events, in order (SEMANTICS 3h) ------------------------------------------------------------------------
+
+
+async def test_pi_01_a_text_turn() -> None:
+    loop = World().loop("hello")
+    events = await collect(loop.run("hi"))
+    assert notation(events) == ["AS", "TS", "M(user:hi)", "M(A)", "TE[]", "AE(2)"]
+    assert [m.role for m in events[-1].messages] == ["user", "assistant"]
+    assert events[-2].message.content == "hello"
+
+
+async def test_pi_02_one_call() -> None:
+    world = World()
+    loop = world.loop(asks("t1"), "done")
+    assert notation(await collect(loop.run("hi"))) == [
+        *("AS", "TS", "M(user:hi)", "M(A)", "XS(t1)", "XE(t1)", "M(result:t1)", "TE[t1]"),
+        *("TS", "M(A)", "TE[]", "AE(4)"),
+    ]
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1"]
+    loop.llm.assert_complete()
+
+
+@pytest.mark.parametrize("tool_execution", ["sequential", "parallel"])
+async def test_pi_03_steering_is_heard_after_the_whole_batch(tool_execution: Any) -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2"), "done", tool_execution=tool_execution)
+    world.during["t1"] = lambda: loop.steer("STEER")
+    said = notation(await collect(loop.run("hi")))
+    batch = {
+        "sequential": ["XS(t1)", "XE(t1)", "M(result:t1)", "XS(t2)", "XE(t2)", "M(result:t2)"],
+        "parallel": ["XS(t1)", "XS(t2)", "XE(t1)", "XE(t2)", "M(result:t1)", "M(result:t2)"],
+    }
+    assert said == [
+        *("AS", "TS", "M(user:hi)", "M(A)"),
+        *batch[tool_execution],
+        *("TE[t1,t2]", "TS", "M(user:STEER)", "M(A)", "TE[]", "AE(6)"),
+    ]
+    assert world.ran == ["t1", "t2"]
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "user:STEER"]
+
+
+async def test_skip_pending_passes_over_what_has_not_started() -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2", "t3"), "done", tool_execution="sequential", steering_mode="skip_pending")
+    world.during["t1"] = lambda: loop.steer("STEER")
+    assert notation(await collect(loop.run("hi"))) == [
+        *("AS", "TS", "M(user:hi)", "M(A)", "XS(t1)", "XE(t1)", "M(result:t1)"),
+        *("XS(t2)", "XE(t2!)", "M(result:t2!)", "XS(t3)", "XE(t3!)", "M(result:t3!)", "TE[t1,t2,t3]"),
+        *("TS", "M(user:STEER)", "M(A)", "TE[]", "AE(7)"),
+    ]
+    assert world.ran == ["t1"]
+    assert results(loop) == {
+        "t1": "R:t1",
+        "t2": "Skipped due to queued user message.",
+        "t3": "Skipped due to queued user message.",
+    }
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "t3", "user:STEER"]
+
+
+async def test_skip_pending_lets_what_runs_go_on() -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2"), "done", steering_mode="skip_pending")
+    world.during["t1"] = lambda: loop.steer("STEER")
+    await collect(loop.run("hi"))
+    assert results(loop) == {"t1": "R:t1", "t2": "R:t2"}  # both had been started
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "user:STEER"]
+
+
+@pytest.mark.parametrize("tool_execution", ["sequential", "parallel"])
+async def test_pi_05_discard_replaces_every_result_once(tool_execution: Any) -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2"), "done", tool_execution=tool_execution, steering_mode="discard")
+    world.during["t1"] = lambda: loop.steer("STEER")
+    events = await collect(loop.run("hi"))
+    said = notation(events)
+    skipped = "Skipped due to queued user message."
+    assert results(loop) == {"t1": skipped, "t2": skipped}
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "user:STEER"]
+    assert [word for word in said if word.startswith("M(result")] == ["M(result:t1!)", "M(result:t2!)"]
+    assert said[-6:] == ["TE[t1,t2]", "TS", "M(user:STEER)", "M(A)", "TE[]", "AE(6)"]
+    assert said.count("XS(t1)") == said.count("XS(t2)") == 1
+
+
+async def test_discard_without_steering_is_as_any_other_batch() -> None:
+    loop = World().loop(asks("t1"), asks("t2"), "done", steering_mode="discard")
+    assert notation(await collect(loop.run("hi"))) == [
+        *("AS", "TS", "M(user:hi)", "M(A)", "XS(t1)", "XE(t1)", "M(result:t1)", "TE[t1]"),
+        *("TS", "M(A)", "XS(t2)", "XE(t2)", "M(result:t2)", "TE[t2]"),
+        *("TS", "M(A)", "TE[]", "AE(6)"),
+    ]
+
+
+async def test_steering_that_arrives_during_a_text_turn_is_heard() -> None:
+    def steer(messages: Any) -> Any:
+        loop.steer("STEER")
+        return text("first")
+
+    loop = SessionLoop(ScriptedLLM([steer, "second"]))
+    assert notation(await collect(loop.run("hi"))) == [
+        *("AS", "TS", "M(user:hi)", "M(A)", "TE[]", "TS", "M(user:STEER)", "M(A)", "TE[]", "AE(4)"),
+    ]
+
+
+async def test_what_was_typed_while_waiting_is_heard_with_the_prompt() -> None:
+    loop = World().loop("done")
+    loop.steer("EARLY")
+    assert notation(await collect(loop.run("hi"))) == [
+        *("AS", "TS", "M(user:hi)", "M(user:EARLY)", "M(A)", "TE[]", "AE(3)"),
+    ]
+
+
+async def test_follow_ups_are_heard_when_the_session_would_stop() -> None:
+    world = World()
+    loop = world.loop(asks("t1"), "first", "second", "third")
+    loop.follow_up("F1")
+    loop.follow_up("F2")
+    assert notation(await collect(loop.run("hi"))) == [
+        *("AS", "TS", "M(user:hi)", "M(A)", "XS(t1)", "XE(t1)", "M(result:t1)", "TE[t1]", "TS", "M(A)", "TE[]"),
+        *("TS", "M(user:F1)", "M(A)", "TE[]", "TS", "M(user:F2)", "M(A)", "TE[]", "AE(8)"),
+    ]
+
+
+async def test_steering_goes_before_follow_ups() -> None:
+    def both(messages: Any) -> Any:
+        loop.follow_up("F")
+        loop.steer("S")
+        return text("first")
+
+    loop = SessionLoop(ScriptedLLM([both, "second", "third"]))
+    await collect(loop.run("hi"))
+    assert [m.content for m in loop.messages if m.role == "user"] == ["hi", "S", "F"]
+
+
+@pytest.mark.parametrize(
+    ("drain", "users"),
+    [
+        ("one-at-a-time", ["hi", "hi S1", "hi S1 S2", "hi S1 S2 F1", "hi S1 S2 F1 F2"]),
+        ("all", ["hi", "hi S1 S2", "hi S1 S2 F1 F2"]),
+    ],
+)
+async def test_the_two_ways_to_drain_the_queues(drain: Any, users: list[str]) -> None:
+    def queue(messages: Any) -> Any:
+        for words in ("S1", "S2"):
+            loop.steer(words)
+        for words in ("F1", "F2"):
+            loop.follow_up(words)
+        return text("first")
+
+    loop = SessionLoop(ScriptedLLM([queue, *["more"] * (len(users) - 1)]), drain=drain)
+    await collect(loop.run("hi"))
+    heard = [[m["content"] for m in r.messages if m["role"] == "user"] for r in loop.llm.requests]
+    assert [" ".join(words) for words in heard] == users
+
+
+async def test_pi_16_ends_come_in_the_order_of_completion_and_results_in_that_of_the_calls() -> None:
+    world = World()
+    second = asyncio.Event()
+    loop = world.loop(asks("t1", "t2"), "done")
+    world.during["t1"] = second.wait
+    world.during["t2"] = second.set
+    assert notation(await collect(loop.run("hi"))) == [
+        *("AS", "TS", "M(user:hi)", "M(A)", "XS(t1)", "XS(t2)", "XE(t2)", "XE(t1)"),
+        *("M(result:t1)", "M(result:t2)", "TE[t1,t2]", "TS", "M(A)", "TE[]", "AE(5)"),
+    ]
+
+
+async def test_a_sequential_tool_makes_its_whole_batch_sequential() -> None:
+    running, most = 0, 0
+
+    async def busy() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    @tool(sequential=True)
+    async def alone() -> str:
+        await busy()
+        return "alone"
+
+    @tool
+    async def free() -> str:
+        await busy()
+        return "free"
+
+    loop = SessionLoop(ScriptedLLM([[call("free"), call("alone"), call("free")], "done"]), [alone, free])
+    await collect(loop.run("hi"))
+    assert most == 1
+
+
+async def test_parallel_calls_run_beside_each_other() -> None:
+    world = World()
+    barrier = asyncio.Barrier(3)
+    loop = world.loop(asks("t1", "t2", "t3"), "done")
+    world.during = dict.fromkeys(("t1", "t2", "t3"), barrier.wait)
+    async with asyncio.timeout(5):
+        await collect(loop.run("hi"))
+    assert results(loop) == {"t1": "R:t1", "t2": "R:t2", "t3": "R:t3"}
+
+
+async def test_sequential_calls_wait_for_each_other() -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2"), "done", tool_execution="sequential")
+    world.during["t1"] = lambda: asyncio.sleep(0.001)
+    said = notation(await collect(loop.run("hi")))
+    assert said.index("XE(t1)") < said.index("XS(t2)")
+
+
+# -- calls that do not run ------------------------------------------------------------------------------------------
+
+
+async def test_results_stand_in_the_order_of_the_calls_also_where_one_is_refused() -> None:
+    world = World()
+    turn = [*asks("t1"), call("no_such_tool", id="t2"), *asks("t3")]
+    loop = world.loop(turn, "done")
+    said = notation(await collect(loop.run("hi")))
+    assert [word for word in said if word.startswith("M(result")] == ["M(result:t1)", "M(result:t2!)", "M(result:t3)"]
+    assert "Tool no_such_tool not found" in results(loop)["t2"]
+    assert said.count("XS(t2)") == 1
+    assert said[said.index("XS(t2)") + 1] == "XE(t2!)"
+
+
+async def test_arguments_that_do_not_fit_are_named_to_the_model() -> None:
+    loop = World().loop([call("echo", {"valeu": "x"}, id="t1")], "done")
+    await collect(loop.run("hi"))
+    assert "value" in results(loop)["t1"]
+    assert "Invalid arguments for echo" in results(loop)["t1"]
+
+
+async def test_arguments_that_are_no_object_are_shown_to_the_model() -> None:
+    turn = [{"type": "tool_call", "id": "t1", "name": "echo", "arguments": '{"value": "x'}]
+    loop = World().loop(turn, "done")
+    await collect(loop.run("hi"))
+    assert '{"value": "x' in results(loop)["t1"]
+
+
+async def test_a_tool_that_fails_does_not_end_the_run() -> None:
+    loop = World().loop([call("boom", id="t1")], "done")
+    assert notation(await collect(loop.run("hi")))[4:8] == ["XS(t1)", "XE(t1!)", "M(result:t1!)", "TE[t1]"]
+    assert results(loop)["t1"] == "RuntimeError: api down"
+
+
+async def test_calls_cut_off_by_the_output_limit_do_not_run() -> None:
+    world = World()
+    loop = world.loop([*asks("t1", "t2"), {"type": "stop", "reason": "length"}], "done")
+    said = notation(await collect(loop.run("hi")))
+    assert world.ran == []
+    assert said[-7:] == ["M(result:t1!)", "M(result:t2!)", "TE[t1,t2]", "TS", "M(A)", "TE[]", "AE(5)"]
+    assert all("output token limit" in words for words in results(loop).values())
+
+
+async def test_two_calls_with_one_id_become_two_calls() -> None:
+    loop = World().loop(asks("t1", "t1"), "done")
+    await collect(loop.run("hi"))
+    assert provider_faults(loop.messages) == []
+    assert len(results(loop)) == 2
+
+
+async def test_calls_without_an_id_get_one() -> None:
+    loop = World().loop([call("echo", {"value": "a"}), call("echo", {"value": "b"})], "done")
+    await collect(loop.run("hi"))
+    assert sorted(results(loop).values()) == ["R:a", "R:b"]
+    assert provider_faults(loop.messages) == []
+
+
+# -- hooks ----------------------------------------------------------------------------------------------------------
+
+
+def sync_and_async(hook: Callable[..., Any]) -> list[Callable[..., Any]]:
+    async def later(*arguments: Any) -> Any:
+        await asyncio.sleep(0)
+        return hook(*arguments)
+
+    return [hook, later]
+
+
+@pytest.mark.parametrize("form", [0, 1], ids=["sync", "async"])
+async def test_a_hook_blocks_a_call_and_says_why(form: int) -> None:
+    seen: list[Any] = []
+
+    def before(context: Any) -> Any:
+        seen.append((context.tool_call.id, context["args"], [m.role for m in context.messages]))
+        return {"block": True, "reason": "not today"} if context.args["value"] == "t2" else None
+
+    world = World()
+    loop = world.loop(asks("t1", "t2", "t3"), "done", before_tool_call=sync_and_async(before)[form])
+    said = notation(await collect(loop.run("hi")))
+    assert world.ran == ["t1", "t3"]
+    assert results(loop)["t2"] == "not today"
+    assert seen == [(id, {"value": id}, ["user", "assistant"]) for id in ("t1", "t2", "t3")]
+    assert [w for w in said if w.startswith("M(result")] == ["M(result:t1)", "M(result:t2!)", "M(result:t3)"]
+    assert [w for w in said if w.startswith("XS")] == ["XS(t1)", "XS(t2)", "XS(t3)"]
+
+
+@pytest.mark.parametrize("form", [0, 1], ids=["sync", "async"])
+async def test_a_hook_changes_a_result_field_by_field(form: int) -> None:
+    def after(context: Any) -> Any:
+        changes: dict[str, Any] = {
+            "t1": {"content": "other"},
+            "t2": {"is_error": True},
+            "t3": {"details": {"took": 1}},
+            "t4": None,
+        }
+        assert context.result == f"R:{context.args['value']}"
+        assert context.is_error is False
+        return changes[context.tool_call.id]
+
+    loop = World().loop(asks("t1", "t2", "t3", "t4"), "done", after_tool_call=sync_and_async(after)[form])
+    await collect(loop.run("hi"))
+    told = {m.tool_call_id: (m.content, m.is_error, m.details) for m in loop.messages if m.role == "tool"}
+    assert told == {
+        "t1": ("other", False, None),
+        "t2": ("R:t2", True, None),
+        "t3": ("R:t3", False, {"took": 1}),
+        "t4": ("R:t4", False, None),
+    }
+
+
+async def test_a_hook_is_not_told_of_calls_that_were_refused() -> None:
+    told: list[str] = []
+
+    def after(context: Any) -> None:
+        told.append(context.tool_call.id)
+
+    loop = World().loop([call("no_such", id="t1"), *asks("t2")], "done", after_tool_call=after)
+    await collect(loop.run("hi"))
+    assert told == ["t2"]
+
+
+@pytest.mark.parametrize("which", ["before_tool_call", "after_tool_call"])
+async def test_a_hook_that_fails_is_an_error_result(which: str) -> None:
+    def fail(context: Any) -> None:
+        raise LookupError("hook down")
+
+    loop = World().loop(asks("t1"), "done", **{which: fail})
+    said = notation(await collect(loop.run("hi")))
+    assert "XE(t1!)" in said
+    assert said[-1] == "AE(4)"
+    assert results(loop)["t1"] == "LookupError: hook down"
+
+
+async def test_changing_the_arguments_in_a_hook_does_not_change_the_history() -> None:
+    def meddle(context: Any) -> None:
+        context.args["value"] = "meddled"
+        context.tool_call.arguments["value"] = "meddled"
+
+    world = World()
+    loop = world.loop(asks("t1"), "done", before_tool_call=meddle)
+    await collect(loop.run("hi"))
+    assert world.ran == ["t1"]
+    assert [made.arguments for m in loop.messages for made in m.tool_calls] == [{"value": "t1"}]
+
+
+@pytest.mark.parametrize("form", [0, 1], ids=["sync", "async"])
+async def test_the_context_is_transformed_and_converted_for_the_model_only(form: int) -> None:
+    def transform(messages: Any) -> Any:
+        return messages[-2:]
+
+    def convert(messages: Any) -> Any:
+        return [{"role": m.role, "content": f"<{m.content}>"} for m in messages if m.role != "note"]
+
+    loop = SessionLoop(
+        ScriptedLLM(["done"]),
+        transform_context=sync_and_async(transform)[form],
+        convert_to_llm=sync_and_async(convert)[form],
+        messages=[{"role": "user", "content": "old"}, {"role": "note", "content": "n"}],
+    )
+    await collect(loop.run("hi"))
+    assert loop.llm.requests[0].messages == [{"role": "user", "content": "<hi>"}]
+    assert [m.content for m in loop.messages] == ["old", "n", "hi", "done"]
+
+
+async def test_roles_of_your_own_stay_in_the_history_and_do_not_reach_the_model() -> None:
+    loop = SessionLoop(ScriptedLLM(["done"]), messages=[{"role": "note", "content": "n"}])
+    await collect(loop.run("hi"))
+    assert [m["role"] for m in loop.llm.requests[0].messages] == ["user"]
+    assert [m.role for m in loop.messages] == ["note", "user", "assistant"]
+
+
+async def test_a_context_hook_that_fails_is_a_failure_of_the_model() -> None:
+    def fail(messages: Any) -> Any:
+        raise LookupError("transform down")
+
+    loop = SessionLoop(ScriptedLLM(["done"]), transform_context=fail)
+    events = await collect(loop.run("hi"))
+    assert notation(events) == ["AS", "TS", "M(user:hi)", "M(A:error)", "TE[]", "AE(2)"]
+    assert "transform down" in events[-2].message.error_message
+
+
+@pytest.mark.parametrize("form", [0, 1], ids=["sync", "async"])
+async def test_a_hook_stops_after_a_turn_before_any_queue_is_looked_at(form: int) -> None:
+    def stop(messages: Any) -> bool:
+        return len(messages) >= 3
+
+    loop = World().loop(asks("t1"), "never", should_stop_after_turn=sync_and_async(stop)[form])
+    loop.follow_up("F")
+    said = notation(await collect(loop.run("hi")))
+    assert said[-2:] == ["TE[t1]", "AE(3)"]
+    assert len(loop.llm.requests) == 1
+    assert [m.content for m in loop.queue.dequeue_followup()] == ["F"]
+
+
+async def test_a_stop_hook_that_fails_ends_the_stream_with_an_error() -> None:
+    def fail(messages: Any) -> bool:
+        raise LookupError("stop down")
+
+    loop = World().loop("done", should_stop_after_turn=fail)
+    events = await collect(loop.run("hi"))
+    assert notation(events)[-1].startswith("AE(")
+    assert loop._stream is not None
+    assert loop._stream.run.stop_reason == "error"
+
+
+async def test_no_further_request_where_every_result_says_terminate() -> None:
+    @tool
+    def finish() -> dict[str, Any]:
+        return {"content": "bye", "terminate": True}
+
+    loop = SessionLoop(ScriptedLLM([[call("finish", id="t1"), call("finish", id="t2")]]), [finish])
+    assert notation(await collect(loop.run("hi")))[-2:] == ["TE[t1,t2]", "AE(4)"]
+    assert results(loop) == {"t1": "bye", "t2": "bye"}
+
+
+async def test_one_result_that_does_not_say_terminate_goes_on() -> None:
+    @tool
+    def finish(really: bool) -> dict[str, Any]:
+        return {"content": "bye", "terminate": really}
+
+    turn = [call("finish", {"really": True}), call("finish", {"really": False})]
+    loop = SessionLoop(ScriptedLLM([turn, "done"]), [finish])
+    await collect(loop.run("hi"))
+    loop.llm.assert_complete()
+
+
+async def test_terminating_does_not_lose_what_was_queued() -> None:
+    @tool
+    def finish() -> dict[str, Any]:
+        return {"content": "bye", "terminate": True}
+
+    loop = SessionLoop(ScriptedLLM([[call("finish", id="t1")], "done"]), [finish])
+    loop.follow_up("F")
+    await collect(loop.run("hi"))
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1", "user:F"]
+
+
+# -- ends -----------------------------------------------------------------------------------------------------------
+
+
+async def test_pi_19_abort_inside_a_sequential_batch() -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2"), tool_execution="sequential")
+
+    def abort() -> None:
+        loop.steer("S")
+        loop.follow_up("F")
+        assert loop.abort()
+
+    world.during["t1"] = abort
+    said = notation(await collect(loop.run("hi")))
+    assert said[:5] == ["AS", "TS", "M(user:hi)", "M(A)", "XS(t1)"]
+    assert sorted(said[5:-5]) == sorted(["XE(t1)", "M(result:t1)", "XS(t2)", "XE(t2!)", "M(result:t2!)"])
+    assert said.index("M(result:t1)") < said.index("M(result:t2!)")
+    assert said[-5:] == ["TE[t1,t2]", "TS", "M(A:aborted)", "TE[]", "AE(5)"]
+    assert world.ran == ["t1"]
+    assert results(loop) == {"t1": "R:t1", "t2": "Operation aborted"}
+    assert [m.tool_call_id for m in loop.messages if m.role == "tool"] == ["t1", "t2"]
+    assert [m.content for m in loop.queue.dequeue_steering()] == ["S"]
+    assert [m.content for m in loop.queue.dequeue_followup()] == ["F"]
+
+
+@pytest.mark.parametrize("tool_execution", ["sequential", "parallel"])
+async def test_a_tool_that_aborts_its_own_session_is_not_cut_off(tool_execution: Any) -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2"), tool_execution=tool_execution)
+
+    async def abort() -> None:
+        loop.abort()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
+
+    world.during["t1"] = abort
+    world.during["t2"] = lambda: asyncio.sleep(60)
+    async with asyncio.timeout(5):
+        await collect(loop.run("hi"))
+    assert results(loop) == {"t1": "R:t1", "t2": "Operation aborted"}
+
+
+async def test_aborting_while_the_model_speaks() -> None:
+    loop = World().loop(says("one two three", *asks("t1")))
+    said: list[Any] = []
+    stream = loop.run("hi")
+    async for event in stream:
+        said.append(event)
+        if event.type == "message_update":
+            loop.abort()
+    assert notation(said) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
+    assert [m.role for m in loop.messages] == ["user"]
+    assert loop.abort() is False
+
+
+async def test_a_model_that_fails_ends_the_stream_with_the_error() -> None:
+    loop = SessionLoop(ScriptedLLM([[*text("one two"), ConnectionError("line cut")], "again"]))
+    loop.follow_up("F")
+    events = await collect(loop.run("hi"))
+    assert notation(events) == ["AS", "TS", "M(user:hi)", "M(A:error)", "TE[]", "AE(2)"]
+    assert events[-1].messages[-1].content == "one two"
+    assert events[-1].messages[-1].error_message == "line cut"
+    assert [m.content for m in loop.queue.waiting()["follow_up"]] == ["F"]
+
+
+async def test_a_session_whose_model_failed_and_that_is_then_aborted_ends_once() -> None:
+    loop = SessionLoop(ScriptedLLM([[ConnectionError("line cut")]]))
+    stream = loop.run("hi")
+    stream.run.watch(lambda event: event.type == "model_error" and loop.abort())
+    assert notation(await collect(stream)) == ["AS", "TS", "M(user:hi)", "M(A:error)", "TE[]", "AE(2)"]
+
+
+async def test_calls_in_an_answer_that_broke_off_do_not_run() -> None:
+    world = World()
+    loop = world.loop([*asks("t1"), ConnectionError("line cut")])
+    events = await collect(loop.run("hi"))
+    assert world.ran == []
+    assert notation(events)[-1] == "AE(2)"
+
+
+async def test_continuing_asks_a_model_that_failed_again() -> None:
+    loop = SessionLoop(ScriptedLLM([[ConnectionError("line cut")], "again"]))
+    await collect(loop.run("hi"))
+    assert notation(await collect(loop.continue_())) == ["AS", "TS", "M(A)", "TE[]", "AE(1)"]
+    assert [m.content for m in loop.messages] == ["hi", "again"]
+
+
+async def test_what_was_queued_when_a_model_failed_is_heard_by_the_next_run() -> None:
+    loop = SessionLoop(ScriptedLLM([[ConnectionError("line cut")], "again", "then"]))
+    loop.follow_up("F")
+    await collect(loop.run("hi"))
+    await collect(loop.continue_())
+    assert [m.content for m in loop.messages] == ["hi", "again", "F", "then"]
+
+
+async def test_the_run_of_a_session_raises_where_its_stream_says_error() -> None:
+    run = SessionLoop(ScriptedLLM([[ConnectionError("line cut")], "again"])).start("hi")
+    with pytest.raises(RunFailed, match="line cut"):
+        await run
+    assert run.stop_reason is None
+    assert run.resume()
+    assert await run == "again"
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2])
+async def test_at_most_max_turns_requests(limit: int) -> None:
+    loop = World().loop(asks("t1"), asks("t2"), asks("t3"), "done", max_turns=limit)
+    events = await collect(loop.run("hi"))
+    assert len(loop.llm.requests) == limit
+    assert notation(events)[-1].startswith("AE(")
+    assert loop._stream is not None
+    assert loop._stream.run.stop_reason == "max_turns"
+    assert provider_faults(loop.messages) == []
+
+
+async def test_reaching_max_turns_loses_nothing_that_was_queued() -> None:
+    loop = World().loop("first", "second", max_turns=1)
+    loop.follow_up("F")
+    await collect(loop.run("hi"))
+    assert [m.content for m in loop.queue.waiting()["follow_up"]] == ["F"]
+
+
+@pytest.mark.parametrize("position", range(12))
+async def test_a_stream_closed_at_any_event_leaves_nothing_running(position: int) -> None:
+    world = World()
+    closed: list[str] = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            closed.append("slow")
+
+    world.during["t2"] = slow
+    loop = world.loop(says("well now", *asks("t1", "t2")))
+    stream = loop.run("hi")
+    async with asyncio.timeout(5):
+        for _ in range(position):
+            if (await anext(stream)).type == "tool_execution_end":
+                break
+        await stream.aclose()
+    assert running_tasks() == set()
+    assert closed == (["slow"] if "t2" in world.ran else [])
+    assert provider_faults(loop.messages) == []
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+# -- the session ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_goes_on_from_what_was_said() -> None:
+    loop = SessionLoop(ScriptedLLM(["one", "two"]))
+    await collect(loop.run("a"))
+    events = await collect(loop.run("b"))
+    assert [m["content"] for m in loop.llm.requests[1].messages] == ["a", "one", "b"]
+    assert [m.content for m in events[-1].messages] == ["b", "two"]  # only the new ones
+
+
+async def test_a_session_runs_once_at_a_time() -> None:
+    loop = SessionLoop(ScriptedLLM(["one", "two"]))
+    stream = loop.run("a")
+    await anext(stream)
+    for illegal in (lambda: loop.run("b"), loop.continue_):
+        with pytest.raises(UsageError):
+            illegal()
+    with pytest.raises(UsageError):
+        loop.messages = []
+    assert notation([*await collect(stream)])[-1] == "AE(2)"
+    await collect(loop.run("b"))
+
+
+def test_pi_20_there_is_nothing_to_continue_from() -> None:
+    loop = SessionLoop(ScriptedLLM([]))
+    with pytest.raises(UsageError, match="No messages to continue from"):
+        loop.continue_()
+    loop.messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    with pytest.raises(UsageError, match="Cannot continue from message role: assistant"):
+        loop.continue_()
+
+
+async def test_pi_20_continuing_from_a_result() -> None:
+    history = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "t1", "name": "echo", "arguments": {}}]},
+        {"role": "tool", "content": "R", "tool_call_id": "t1"},
+    ]
+    loop = SessionLoop(ScriptedLLM(["done"]), messages=history)
+    assert notation(await collect(loop.continue_())) == ["AS", "TS", "M(A)", "TE[]", "AE(1)"]
+
+
+@pytest.mark.parametrize("queue", ["steer", "follow_up"])
+async def test_pi_20_continuing_from_an_answer_takes_what_is_queued_one_at_a_time(queue: str) -> None:
+    loop = SessionLoop(
+        ScriptedLLM(["one", "two"]), messages=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    )
+    for words in ("Q1", "Q2"):
+        getattr(loop, queue)(words)
+    events = await collect(loop.continue_())
+    assert [m.content for m in events[-1].messages] == ["Q1", "one", "Q2", "two"]
+    assert len(loop.llm.requests) == 2
+    assert all(r.messages[-1]["role"] == "user" for r in loop.llm.requests)
+
+
+async def test_continuing_from_an_answer_takes_steering_first() -> None:
+    loop = SessionLoop(ScriptedLLM(["one", "two"]), messages=[{"role": "assistant", "content": "b"}])
+    loop.follow_up("F")
+    loop.steer("S")
+    events = await collect(loop.continue_())
+    assert [m.content for m in events[-1].messages] == ["S", "one", "F", "two"]
+
+
+async def test_continuing_an_aborted_session_answers_its_results() -> None:
+    world = World()
+    loop = world.loop(asks("t1"), "done")
+    world.during["t1"] = loop.abort
+    await collect(loop.run("hi"))
+    assert notation(await collect(loop.continue_())) == ["AS", "TS", "M(A)", "TE[]", "AE(1)"]
+    assert provider_faults(loop.messages) == []
+
+
+async def test_a_session_with_nothing_to_say_ends_empty() -> None:
+    run = SessionLoop(ScriptedLLM([])).start(None)
+    assert await run is None
+    assert run.stop_reason == "empty"
+
+
+async def test_several_prompts_are_heard_together() -> None:
+    loop = SessionLoop(ScriptedLLM(["done"]))
+    said = notation(await collect(loop.run(["a", {"role": "user", "content": "b"}])))
+    assert said == ["AS", "TS", "M(user:a)", "M(user:b)", "M(A)", "TE[]", "AE(3)"]
+
+
+async def test_the_system_prompt_is_sent_and_is_no_message() -> None:
+    loop = SessionLoop(ScriptedLLM(["done"]), system_prompt="be brief")
+    await collect(loop.run("hi"))
+    assert loop.llm.requests[0].messages[0] == {"role": "system", "content": "be brief"}
+    assert [m.role for m in loop.messages] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steering_mode": "never"}, {"drain": "some"}, {"tool_execution": "both"}, {"max_turns": -1}]
+)
+def test_a_mode_it_does_not_know_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        SessionLoop(ScriptedLLM([]), **wrong)
+
+
+# -- updates --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_answer_is_shown_as_it_comes() -> None:
+    loop = SessionLoop(ScriptedLLM([says("one two three")]))
+    events = await collect(loop.run("hi"))
+    updates = [event for event in events if event.type == "message_update"]
+    assert [event.delta for event in updates] == ["one", " two", " three"]
+    assert [event.message.content for event in updates] == ["one", "one two", "one two three"]
+
+
+async def test_progress_is_shown_while_the_call_runs() -> None:
+    seen = asyncio.Event()
+
+    @tool
+    async def work(progress: Any) -> str:
+        progress({"done": 1})
+        await seen.wait()  # the consumer must see it now, not when the call is over
+        return "worked"
+
+    loop = SessionLoop(ScriptedLLM([[call("work", id="t1")], "done"]), [work])
+    events = []
+    async with asyncio.timeout(5):
+        async for event in loop.run("hi"):
+            events.append(event)
+            if event.type == "tool_execution_update":
+                assert event.partial_result == {"done": 1}
+                assert event.tool_call_id == "t1"
+                seen.set()
+    assert notation(events)[4:8] == ["XS(t1)", "XU(t1)", "XE(t1)", "M(result:t1)"]
+
+
+async def test_progress_after_the_result_is_ignored() -> None:
+    late: list[Any] = []
+
+    @tool
+    async def work(progress: Any) -> str:
+        late.append(progress)
+        return "worked"
+
+    def meddle(messages: Any) -> Any:
+        late[0]("too late")
+        return text("done")
+
+    loop = SessionLoop(ScriptedLLM([[call("work", id="t1")], meddle]), [work])
+    assert "XU(t1)" not in notation(await collect(loop.run("hi")))
+    assert late
+
+
+async def test_events_have_the_designs_fields() -> None:
+    loop = World().loop(asks("t1"), "done")
+    events = {event.type: event for event in await collect(loop.run("hi"))}
+    start, end = events["tool_execution_start"], events["tool_execution_end"]
+    assert (start.tool_call_id, start.tool_name, start.args) == ("t1", "echo", {"value": "t1"})
+    assert (end.tool_call_id, end.tool_name, end.result, end.is_error) == ("t1", "echo", "R:t1", False)
+    assert isinstance(events["turn_end"].tool_results, list)
+
+
+async def test_a_stream_gives_its_new_messages() -> None:
+    stream = World().loop(asks("t1"), "done").run("hi")
+    assert isinstance(stream, EventStream)
+    assert [m.role for m in await stream.result()] == ["user", "assistant", "tool", "assistant"]
+
+
+# -- the queue ------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_gives_back_everything_at_once() -> None:
+    queue = MessageQueue()
+    queue.add_steering("s1")
+    queue.add_steering({"role": "user", "content": "s2"})
+    queue.add_followup("f")
+    assert [m.content for m in queue.dequeue_steering()] == ["s1", "s2"]
+    assert queue.dequeue_steering() == []
+    assert [m.content for m in queue.dequeue_followup()] == ["f"]
+
+
+async def test_what_is_taken_back_while_a_session_runs_is_not_heard() -> None:
+    taken: list[Any] = []
+
+    def change_of_mind(messages: Any) -> Any:
+        loop.steer("S")
+        taken.extend(loop.queue.dequeue_steering())
+        return text("done")
+
+    loop = SessionLoop(ScriptedLLM([change_of_mind]))
+    await collect(loop.run("hi"))
+    assert [m.content for m in taken] == ["S"]
+    assert [m.content for m in loop.messages] == ["hi", "done"]
+
+
+async def test_a_queue_of_your_own_is_filled_before_and_after_a_run() -> None:
+    queue = MessageQueue()
+    queue.add_followup("F")
+    loop = SessionLoop(ScriptedLLM(["one", "two"]), queue=queue)
+    await collect(loop.run("hi"))
+    assert [m.content for m in loop.messages] == ["hi", "one", "F", "two"]
+    queue.add_steering("later")
+    assert [m.content for m in queue.dequeue_steering()] == ["later"]
+
+
+async def test_a_run_that_ends_while_somebody_queues_does_not_lock_up() -> None:
+    loop = World().loop("never")
+    run = loop.start("hi")
+    steering = threading.Thread(target=loop.steer, args=["S"], daemon=True)
+
+    def steer_while_the_run_ends(event: Any) -> None:
+        if event.type == "cancel":
+            steering.start()
+            time.sleep(0.05)  # as far as it gets without what the run holds
+
+    run.watch(steer_while_the_run_ends)
+    ending = threading.Thread(target=run.cancel, daemon=True)
+    for thread in (ending, steering):
+        if thread is ending:
+            thread.start()
+        await asyncio.to_thread(thread.join, 5)
+        assert not thread.is_alive()
+    assert [m.content for m in loop.queue.dequeue_steering()] == ["S"]
+
+
+# -- as a run -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_output_of_a_session_is_its_last_answer() -> None:
+    run = World().loop(asks("t1"), "the end").start("hi")
+    assert await run == "the end"
+    assert run.stop_reason == "completed"
+    assert run.phase == "done"
+    assert_folds(run)
+
+
+async def test_a_session_passes_through_its_phases() -> None:
+    run = World().loop(asks("t1"), "done").start("hi")
+    await run
+    phases = [event.phase for event in run.events if event.phase is not None]
+    assert phases == ["idle", "listening", "thinking", "acting", "thinking", "done"]

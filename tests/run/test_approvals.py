@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from agentnb import AlreadyDecided, UsageError
+from agentnb.core.errors import InvalidArguments, UnknownCall
+from agentnb.core.events import ApprovalDecision, CallStart
+from agentnb.testing import call
+from tests.run.agents import Agent, sends
+from tests.worlds import asks, assert_folds, provider_faults, running_tasks, types, until
+
+
+async def waiting(run: Any, count: int = 1) -> Any:
+    """Drive until this many calls wait; gives them."""
+    run.play()
+    await until(lambda: len(run.pending) >= count)
+    return run.pending
+
+
+def told(run: Any) -> dict[str, str]:
+    assert provider_faults(run.messages) == []
+    return {m.tool_call_id: m.content for m in run.messages if m.role == "tool"}
+
+
+async def test_a_tool_that_asks_shows_what_it_would_do() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a", to="bob"), "done").start("hi")
+    (item,) = await waiting(run)
+    assert (item.id, item.name, item.arguments) == ("a", "send", {"value": "a", "to": "bob"})
+    assert item.schema["properties"].keys() == {"value", "to"}
+    assert "send asks before every call" in item.reason
+    assert "network" in item.reason
+    assert item.deadline is None
+    assert item.unknown is False
+    assert agent.ran == []
+    run.approve("a")
+    assert await run == "done"
+    assert agent.ran == ["a>bob"]
+    assert run.pending == []
+
+
+async def test_a_rejected_call_does_not_run_and_the_model_is_told_why() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a", "b"), "done").start("hi")
+    await waiting(run, 2)
+    run.reject("a", "too early")
+    run.reject("b")
+    await run
+    assert agent.ran == []
+    assert told(run) == {"a": "Rejected: too early", "b": "Rejected by the user."}
+
+
+async def test_an_edited_call_runs_with_the_other_arguments() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a"), "done").start("hi")
+    await waiting(run)
+    run.edit("a", {"value": "new", "to": "eve"})
+    await run
+    assert agent.ran == ["new>eve"]
+    (started,) = [event for event in run.events if isinstance(event, CallStart)]
+    assert started.arguments == {"value": "new", "to": "eve"}
+
+
+async def test_a_replaced_call_runs_another_tool() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a"), "done").start("hi")
+    await waiting(run)
+    run.replace("a", "echo", {"value": "instead"})
+    await run
+    assert agent.ran == ["instead"]
+    assert told(run) == {"a": "R:instead"}
+
+
+async def test_an_answered_call_does_not_run() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a"), "done").start("hi")
+    await waiting(run)
+    run.answer("a", {"sent": True})
+    await run
+    assert agent.ran == []
+    assert told(run) == {"a": '{"sent":true}'}
+
+
+@pytest.mark.parametrize("wrong", [{"valeu": "x"}, {"value": 7}, {}])
+async def test_arguments_that_do_not_fit_change_nothing(wrong: dict[str, Any]) -> None:
+    run = Agent().loop(sends("a"), "done").start("hi")
+    await waiting(run)
+    before = run.events
+    with pytest.raises(InvalidArguments, match="value"):
+        run.edit("a", wrong)
+    with pytest.raises(InvalidArguments):
+        run.replace("a", "echo", wrong)
+    with pytest.raises(UnknownCall, match="no_such"):
+        run.replace("a", "no_such", {})
+    assert run.events == before
+    run.approve("a")
+    await run
+    assert told(run) == {"a": "R:a>all"}
+
+
+async def test_the_first_decision_stands() -> None:
+    run = Agent().loop(sends("a", "b"), "done").start("hi")
+    await waiting(run, 2)
+    run.approve("a")
+    run.reject("b")
+    before = run.events
+    for id in ("a", "b"):
+        for decide in (
+            lambda id: run.approve(id),
+            lambda id: run.reject(id),
+            lambda id: run.edit(id, {"value": "x"}),
+            lambda id: run.replace(id, "echo", {"value": "x"}),
+            lambda id: run.answer(id, 1),
+        ):
+            with pytest.raises(AlreadyDecided, match=id):
+                decide(id)
+    assert run.events == before
+    await run
+
+
+async def test_a_call_that_is_not_there_cannot_be_decided() -> None:
+    run = Agent().loop(sends("a"), "done").start("hi")
+    await waiting(run)
+    with pytest.raises(UnknownCall, match=r"No call 'z' is waiting.*waiting: a"):
+        run.approve("z")
+    run.cancel()
+
+
+async def test_deciding_about_a_call_that_was_cancelled_is_refused() -> None:
+    run = Agent().loop(sends("a")).start("hi")
+    await waiting(run)
+    run.cancel()
+    with pytest.raises(AlreadyDecided):
+        run.approve("a")
+    assert run.pending == []
+
+
+async def test_changing_what_is_pending_changes_neither_the_call_nor_the_history() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a"), "done").start("hi")
+    (item,) = await waiting(run)
+    item.arguments["value"] = "meddled"
+    assert run.messages[-1].tool_calls[0].arguments == {"value": "a"}
+    run.approve("a")
+    await run
+    assert agent.ran == ["a>all"]
+
+
+async def test_changing_arguments_after_an_edit_does_not_change_what_was_decided() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a"), "done").start("hi")
+    await waiting(run)
+    arguments = {"value": "edited", "to": "x"}
+    run.edit("a", arguments)
+    arguments["value"] = "later"
+    await run
+    assert agent.ran == ["edited>x"]
+    decision = next(event for event in run.events if isinstance(event, ApprovalDecision))
+    assert decision.arguments == {"value": "edited", "to": "x"}
+
+
+async def test_only_the_call_that_asks_waits() -> None:
+    agent = Agent()
+    run = agent.loop([*sends("a"), *asks("b")], "done").start("hi")
+    await waiting(run)
+    await until(lambda: "b" in agent.ran)
+    run.approve("a")
+    await run
+    assert list(told(run)) == ["a", "b"]
+
+
+async def test_a_sequential_call_that_waits_holds_back_those_behind_it() -> None:
+    agent = Agent()
+    run = agent.loop([*sends("a"), *asks("b")], "done", tool_execution="sequential").start("hi")
+    await waiting(run)
+    await asyncio.sleep(0.01)
+    assert agent.ran == []
+    run.approve("a")
+    await run
+    assert agent.ran == ["a>all", "b"]
+
+
+async def test_a_decision_from_another_thread_moves_the_run_on() -> None:
+    run = Agent().loop(sends("a"), "done").start("hi")
+    await waiting(run)
+    await asyncio.to_thread(run.approve, "a")
+    async with asyncio.timeout(5):
+        assert await run == "done"
+
+
+# -- policies -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_policy_of_true_approves_and_says_so() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a"), "done").start("hi", approve=True)
+    await run
+    assert agent.ran == ["a>all"]
+    (decision,) = [event for event in run.events if isinstance(event, ApprovalDecision)]
+    assert (decision.decision, decision.by) == ("approve", "policy")
+
+
+async def test_a_policy_of_false_lets_nothing_run() -> None:
+    agent = Agent()
+    run = agent.loop([*sends("a"), *asks("b")], "done").start("hi", approve=False)
+    await run
+    assert agent.ran == []
+    assert all(words.startswith("Rejected") for words in told(run).values())
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("said", "ran", "asked"),
+    [
+        (True, ["a"], False),
+        ("approve", ["a"], False),
+        (False, [], False),
+        ("reject", [], False),
+        ({"decision": "reject", "reason": "no"}, [], False),
+        ({"decision": True}, ["a"], False),
+        ({"arguments": {"value": "other"}}, ["other"], False),
+        ({"decision": "edit", "arguments": {"value": "other"}}, ["other"], False),
+        ({"decision": "approve", "arguments": {"value": "other"}}, ["other"], False),
+        (None, ["a"], True),
+        ("ask", ["a"], True),
+        ({"decision": "ask", "reason": "hm"}, ["a"], True),
+        ({}, ["a"], True),
+        ("maybe", ["a"], True),
+        ({"decision": "maybe"}, ["a"], True),
+        ({"decision": "ask", "deadline": "soon"}, ["a"], True),
+        ({"decision": "edit"}, ["a"], True),
+        ({"decision": "edit", "arguments": {"wrong": 1}}, ["a"], True),
+        (1, ["a"], True),
+        (LookupError("policy down"), ["a"], True),
+    ],
+)
+async def test_what_a_policy_may_say(form: str, said: Any, ran: list[str], asked: bool) -> None:
+    def policy(proposed: Any) -> Any:
+        assert (proposed.id, proposed.name, proposed.arguments) == ("a", "echo", {"value": "a"})
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    async def later(proposed: Any) -> Any:
+        await asyncio.sleep(0)
+        return policy(proposed)
+
+    agent = Agent()
+    run = agent.loop(asks("a"), "done").start("hi", approve=policy if form == "sync" else later)
+    if asked:
+        (item,) = await waiting(run)
+        assert agent.ran == []
+        assert item.reason
+        run.approve("a")
+    async with asyncio.timeout(5):
+        assert await run == "done"
+    assert agent.ran == ran
+    assert types(run.events).count("approval_decision") == 1  # nothing runs without a recorded decision
+    assert_folds(run)
+
+
+RULES = [
+    {"tool": "echo", "arguments": {"value": "safe*"}, "decision": "approve"},
+    {"tool": "echo", "decision": "reject", "reason": "not safe"},
+    {"tool": "l*k", "decision": "approve"},
+    {"needs": "network", "decision": "reject", "reason": "offline"},
+]
+
+
+async def test_the_first_rule_that_matches_decides() -> None:
+    agent = Agent()
+    turn = [
+        *asks("safe-1", "other"),
+        call("look", {"value": "l"}, id="l"),
+        *sends("n"),
+        call("slow", {"value": "s"}, id="s"),
+    ]
+    run = agent.loop(turn, "done").start("hi", approve=RULES)
+    (item,) = await waiting(run)
+    assert item.id == "s"
+    assert "No rule" in item.reason
+    run.approve("s")
+    await run
+    assert sorted(agent.ran) == ["l", "s", "safe-1"]
+    assert told(run)["other"] == "Rejected: not safe"
+    assert told(run)["n"] == "Rejected: offline"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        7,
+        "yes",
+        [7],
+        [{"tool": "x", "decision": "perhaps"}],
+        [{"tol": "x"}],
+        [{"arguments": ["x"]}],
+        [{"decision": "ask", "deadline": "soon"}],
+        [{"decision": "ask", "deadline": -1}],
+    ],
+)
+def test_what_is_no_policy_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="approve"):
+        Agent().loop("done").start("hi", approve=wrong)
+
+
+async def test_no_answer_by_the_deadline_means_no() -> None:
+    agent = Agent()
+    run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 0.05}])
+    async with asyncio.timeout(5):
+        await run
+    assert agent.ran == []
+    assert told(run) == {"a": "Rejected: no answer by the deadline"}
+    (decision,) = [event for event in run.events if isinstance(event, ApprovalDecision)]
+    assert (decision.decision, decision.by) == ("reject", "deadline")
+
+
+async def test_an_answer_after_the_deadline_is_too_late_even_where_nobody_drives() -> None:
+    agent = Agent()
+    run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 0.02}])
+    await run.step("call")
+    (item,) = run.pending
+    assert item.deadline is not None
+    assert item.deadline == pytest.approx(time.time(), abs=5)
+    await until(lambda: time.time() > item.deadline)
+    with pytest.raises(AlreadyDecided, match="deadline"):
+        run.approve("a")
+    assert await run == "done"
+    assert agent.ran == []
+
+
+async def test_a_deadline_passes_also_for_a_run_that_is_stepped() -> None:
+    agent = Agent()
+    run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 0.02}])
+    await run.step("call")
+    await asyncio.sleep(0.03)
+    assert types(await run.step("call")) == ["approval_decision", "call_end"]
+    assert running_tasks() == set()
+
+
+async def test_a_policy_sees_a_copy_of_the_arguments() -> None:
+    def meddle(proposed: Any) -> bool:
+        proposed.arguments["value"] = "meddled"
+        return True
+
+    agent = Agent()
+    run = agent.loop(asks("a"), "done").start("hi", approve=meddle)
+    await run
+    assert agent.ran == ["a"]
+    assert run.messages[1].tool_calls[0].arguments == {"value": "a"}

@@ -1,0 +1,480 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from agentnb import RunCancelled, RunFailed, UsageError, tool
+from agentnb.core.events import Delta
+from agentnb.testing import delay, text
+from tests.run.agents import Agent, sends
+from tests.worlds import (
+    asks,
+    assert_folds,
+    assert_one_terminal_event_last,
+    collect,
+    facts,
+    finished_calls,
+    provider_faults,
+    running_tasks,
+    says,
+    types,
+    until,
+)
+
+
+async def test_a_consumer_drives_a_run_that_nobody_has_started() -> None:
+    run = Agent().two_turns().start("hi")
+    events = facts(await collect(run))
+    assert events == run.events
+    assert_one_terminal_event_last(events)
+    assert run.output == "done"
+    assert running_tasks() == set()
+
+
+async def test_a_consumer_that_pulls_sets_the_pace() -> None:
+    agent = Agent()
+    run = agent.loop(asks("a"), "done").start("hi")
+    async with aclosing(aiter(run)) as events:
+        async for event in events:
+            if event.type == "model_end":
+                await asyncio.sleep(0.01)
+                assert agent.ran == []
+                break
+    assert agent.ran == []
+
+
+async def test_every_consumer_sees_every_event_in_order() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold", "b"), "done").start("hi")
+    run.play()
+    first = asyncio.create_task(collect(run))
+    second = asyncio.create_task(collect(run))
+    await agent.holding.wait()
+    late = asyncio.create_task(collect(run))
+    agent.release.set()
+    seen = [facts(await task) for task in (first, second, late)]
+    assert seen == [run.events] * 3
+    assert facts(await collect(run)) == run.events  # and one that comes after the end
+    assert running_tasks() == set()
+
+
+async def test_a_late_consumer_gets_no_deltas_of_what_has_been_said() -> None:
+    run = Agent().loop("one two three").start("hi")
+    early = await collect(run)
+    late = await collect(run)
+    assert [event.content for event in early if isinstance(event, Delta)] == ["one", " two", " three"]
+    assert facts(late) == late == run.events
+
+
+async def test_a_consumer_that_comes_during_a_step_sees_the_end() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "one", "two").start("hi")
+    run.follow_up("F")
+    step = asyncio.create_task(run.step("turn"))
+    await agent.holding.wait()
+    watching = asyncio.create_task(collect(run))
+    await asyncio.sleep(0)
+    agent.release.set()
+    await step
+    async with asyncio.timeout(5):
+        while await run.step("turn"):
+            pass
+        assert facts(await watching) == run.events
+
+
+async def test_a_consumer_in_another_thread_sees_every_event() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    run.play()
+    seen = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(collect(run))))
+    await agent.holding.wait()
+    agent.release.set()
+    async with asyncio.timeout(5):
+        assert facts(await seen) == run.events
+
+
+@pytest.mark.parametrize("position", range(14))
+async def test_closing_a_consumer_at_any_event_cancels_and_leaves_nothing_running(position: int) -> None:
+    agent = Agent()
+    run = agent.loop(says("well now", *asks("hold", "b")), "never").start("hi")
+    async with asyncio.timeout(5), aclosing(aiter(run)) as events:
+        for _ in range(position):
+            event = await anext(events)
+            if event.type == "call_end":
+                break
+    assert running_tasks() == set()
+    assert agent.closed == [value for value in agent.ran if value == "hold"]
+    if run.events:
+        assert_one_terminal_event_last(run.events)
+        assert run.stop_reason == "cancelled"
+    assert provider_faults(run.messages) == []
+    assert_folds(run)
+
+
+async def test_closing_a_consumer_in_mid_stream_closes_the_models_stream() -> None:
+    closed: list[str] = []
+
+    class Model:
+        async def stream(self, messages: Any, **options: Any) -> Any:
+            try:
+                while True:
+                    yield {"type": "text_delta", "content": "x"}
+                    await asyncio.sleep(0)
+            finally:
+                await asyncio.sleep(0)
+                closed.append("stream")
+
+    loop = Agent().loop()
+    loop.llm = Model()
+    run = loop.start("hi")
+    async with aclosing(aiter(run)) as events:
+        async for event in events:
+            if isinstance(event, Delta):
+                break
+    assert closed == ["stream"]
+    assert run.stop_reason == "cancelled"
+
+
+async def test_closing_one_that_only_watches_does_not_end_the_run() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    run.play()
+    await agent.holding.wait()
+    async with aclosing(aiter(run)) as events:
+        await anext(events)
+    agent.release.set()
+    assert await run == "done"
+
+
+async def test_cancelling_whoever_awaits_a_run_cancels_the_run() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold", "b")).start("hi")
+    waiting = asyncio.create_task(_await(run))
+    await agent.holding.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert run.stop_reason == "cancelled"
+    assert agent.closed == ["hold"]
+    assert running_tasks() == set()
+    assert provider_faults(run.messages) == []
+
+
+async def _await(run: Any) -> Any:
+    return await run
+
+
+@pytest.mark.parametrize("drive", ["await", "consume", "play", "step"])
+async def test_cancelling_gives_every_call_its_result_at_once(drive: str) -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold", "b")).start("hi")
+    driving = asyncio.create_task(
+        {"await": _await, "consume": collect, "play": _play, "step": lambda run: run.step("turn")}[drive](run)
+    )
+    await agent.holding.wait()
+    await until(lambda: "b" in finished_calls(run.events))
+    assert run.cancel("enough")
+    assert [m.tool_call_id for m in run.messages if m.role == "tool"] == ["hold", "b"]
+    assert run.messages[-2].content == "Operation aborted"
+    assert run.stop_reason == "cancelled"
+    async with asyncio.timeout(5):
+        await asyncio.gather(driving, return_exceptions=True)
+        with pytest.raises(RunCancelled, match="enough"):
+            await run
+    assert agent.closed == ["hold"]
+    assert_one_terminal_event_last(run.events)
+    assert running_tasks() == set()
+
+
+async def _play(run: Any) -> None:
+    run.play()
+    await collect(run)
+
+
+async def test_cancelling_from_another_thread() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold")).start("hi")
+    waiting = asyncio.create_task(_await(run))
+    await agent.holding.wait()
+    assert await asyncio.to_thread(run.cancel, "from afar")
+    async with asyncio.timeout(5):
+        with pytest.raises(RunCancelled, match="from afar"):
+            await waiting
+    assert agent.closed == ["hold"]
+
+
+@pytest.mark.parametrize("drive", [_await, collect, _play])
+async def test_a_tool_that_cancels_its_own_run_keeps_its_result(drive: Any) -> None:
+    @tool
+    async def stop() -> str:
+        run.cancel("enough")
+        await asyncio.sleep(0.001)
+        return "stopped it"
+
+    agent = Agent()
+    agent.tools.append(stop)
+    run = agent.loop([{"type": "tool_call", "id": "s", "name": "stop"}]).start("hi")
+    async with asyncio.timeout(5):
+        await asyncio.gather(drive(run), return_exceptions=True)
+    assert run.messages[-1].content == "stopped it"
+    assert run.stop_reason == "cancelled"
+    assert_one_terminal_event_last(run.events)
+
+
+async def test_a_sync_tool_that_cancels_its_own_run_keeps_its_result() -> None:
+    @tool
+    def stop() -> str:
+        run.cancel("enough")
+        return "stopped it"
+
+    agent = Agent()
+    agent.tools.append(stop)
+    run = agent.loop([{"type": "tool_call", "id": "s", "name": "stop"}]).start("hi")
+    with pytest.raises(RunCancelled):
+        await run
+    assert run.messages[-1].content == "stopped it"
+
+
+@pytest.mark.parametrize("drive", [_await, collect, _play])
+async def test_cancelling_in_mid_stream_stops_listening(drive: Any) -> None:
+    run = Agent().loop(["text_delta", *text("a b c d"), delay(60)][1:]).start("hi")
+    run.watch(lambda news: isinstance(news, Delta) and news.content == " b" and run.cancel())
+    async with asyncio.timeout(5):
+        await asyncio.gather(drive(run), return_exceptions=True)
+    assert [m.role for m in run.messages] == ["user"]
+    assert run.stop_reason == "cancelled"
+    assert running_tasks() == set()
+
+
+@pytest.mark.parametrize("drive", [_await, collect, _play])
+async def test_cancelling_a_model_that_does_not_answer(drive: Any) -> None:
+    run = Agent().loop([delay(60)]).start("hi")
+    driving = asyncio.create_task(drive(run))
+    await until(lambda: "model_start" in types(run.events))
+    await asyncio.sleep(0.01)
+    run.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.gather(driving, return_exceptions=True)
+    assert running_tasks() == set()
+
+
+async def test_cancelling_reaches_a_tool_that_only_yields_at_the_moment() -> None:
+    yielding = asyncio.Event()
+
+    @tool
+    async def busy() -> None:
+        yielding.set()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await asyncio.sleep(60)
+
+    agent = Agent()
+    agent.tools.append(busy)
+    run = agent.loop([{"type": "tool_call", "id": "s", "name": "busy"}]).start("hi")
+    waiting = asyncio.create_task(_await(run))
+    await yielding.wait()
+    run.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.gather(waiting, return_exceptions=True)
+    assert waiting.done()
+
+
+async def test_cancelling_reaches_a_tool_whose_wait_has_just_ended() -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def busy() -> None:
+        started.set()
+        await go_on.wait()
+        await asyncio.sleep(60)
+
+    agent = Agent()
+    agent.tools.append(busy)
+    run = agent.loop([{"type": "tool_call", "id": "s", "name": "busy"}]).start("hi")
+    waiting = asyncio.create_task(_await(run))
+    await started.wait()
+    run.cancel()
+    go_on.set()
+    async with asyncio.timeout(5):
+        await asyncio.gather(waiting, return_exceptions=True)
+    assert waiting.done()
+
+
+async def test_cancelling_before_the_start_is_the_end() -> None:
+    agent = Agent()
+    run = agent.two_turns().start("hi")
+    assert run.cancel("never mind")
+    assert not run.cancel()
+    assert types(await collect(run)) == ["run_start", "cancel", "run_end"]
+    with pytest.raises(RunCancelled, match="never mind"):
+        await run
+    assert run.loop.llm.requests == []
+
+
+async def test_cancelling_keeps_what_is_queued() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold")).start("hi")
+    run.play()
+    await agent.holding.wait()
+    run.steer("S")
+    run.follow_up("F")
+    run.cancel()
+    assert [m.content for m in run.state.queues["steering"]] == ["S"]
+    assert [m.content for m in run.state.queues["follow_up"]] == ["F"]
+    await collect(run)
+
+
+async def test_a_consumer_is_told_of_a_failed_model_after_all_events() -> None:
+    run = Agent().loop([*text("so far"), ConnectionError("cut")], "done").start("hi")
+    seen: list[Any] = []
+
+    async def consume() -> None:
+        async for event in run:
+            seen.append(event)
+
+    with pytest.raises(RunFailed, match="cut"):
+        await consume()
+    assert facts(seen) == run.events
+    assert run.events[-1].type == "model_error"
+
+
+async def test_a_tool_that_raises_a_cancellation_of_its_own_has_failed() -> None:
+    @tool
+    async def broken() -> None:
+        other = asyncio.create_task(asyncio.sleep(60))
+        await asyncio.sleep(0)
+        other.cancel()
+        await other
+
+    for drive in (_await, collect):
+        agent = Agent()
+        agent.tools.append(broken)
+        run = agent.loop([{"type": "tool_call", "id": "s", "name": "broken"}], "done").start("hi")
+        await drive(run)
+        assert run.output == "done"
+        assert "CancelledError" in run.messages[2].content
+
+
+async def test_a_model_that_raises_a_cancellation_of_its_own_has_failed() -> None:
+    for drive in (_await, collect):
+        run = Agent().loop([*text("a b"), asyncio.CancelledError("own")], "done").start("hi")
+        with pytest.raises(RunFailed, match="CancelledError"):
+            await drive(run)
+        assert run.stop_reason is None
+        assert run.resume()
+        assert await run == "done"
+
+
+def test_a_result_can_be_had_without_an_event_loop() -> None:
+    agent = Agent()
+    run = agent.two_turns().start("hi")
+    assert run.result(timeout=10) == "done"
+    assert run.result() == "done"
+    assert_folds(run)
+
+
+def test_waiting_for_a_result_can_time_out_and_the_run_goes_on() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a"), "done").start("hi")
+    with pytest.raises(TimeoutError, match="it goes on"):
+        run.result(timeout=0.05)
+    assert run.stop_reason is None
+    run.approve("a")
+    assert run.result(timeout=10) == "done"
+
+
+def test_a_result_tells_why_there_is_none() -> None:
+    run = Agent().loop([ConnectionError("cut")]).start("hi")
+    with pytest.raises(RunFailed, match="cut"):
+        run.result(timeout=10)
+    cancelled = Agent().loop("done").start("hi")
+    cancelled.cancel("no")
+    with pytest.raises(RunCancelled, match="no"):
+        cancelled.result(timeout=10)
+
+
+async def test_a_result_would_block_the_loop_that_drives_the_run() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    run.play()
+    await agent.holding.wait()
+    with pytest.raises(UsageError, match="await the run"):
+        run.result()
+    agent.release.set()
+    assert await run == "done"
+
+
+def test_playing_without_an_event_loop_goes_on_in_the_background() -> None:
+    run = Agent().two_turns().start("hi")
+    ended = threading.Event()
+    run.watch(lambda event: event.terminal and ended.set())
+    run.play()
+    assert ended.wait(10)
+    assert run.output == "done"
+
+
+def test_an_event_loop_that_ends_takes_the_run_it_plays_along_quietly() -> None:
+    agent = Agent()
+
+    async def leave() -> Any:
+        run = agent.loop(asks("hold"), "done").start("hi")
+        run.play()
+        await agent.holding.wait()
+        return run
+
+    run = asyncio.run(leave())
+    assert agent.closed == ["hold"]
+    assert not run.driven
+    (item,) = run.pending or _after_a_step(run)
+    assert item.unknown
+    run.answer("hold", "it happened")
+    assert run.result(timeout=10) == "done"
+
+
+def _after_a_step(run: Any) -> Any:
+    asyncio.run(run.step())
+    return run.pending
+
+
+async def test_playing_twice_is_playing_once() -> None:
+    run = Agent().two_turns().start("hi")
+    run.play()
+    run.play()
+    assert await run == "done"
+    assert len(run.loop.llm.requests) == 2
+
+
+async def test_a_watcher_that_fails_is_logged_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    run = Agent().two_turns().start("hi")
+
+    def fail(event: Any) -> None:
+        raise LookupError("watcher down")
+
+    stop = run.watch(fail)
+    assert await run == "done"
+    assert "watcher down" in caplog.text
+    stop()
+
+
+async def test_what_a_watcher_does_is_told_after_what_it_was_told() -> None:
+    run = Agent().loop("one", "two").start("hi")
+    told: list[Any] = []
+    run.watch(lambda event: event.type == "model_start" and run.steer("S") if len(told) < 5 else None)
+    run.watch(told.append)
+    await run
+    assert facts(told) == run.events
+
+
+async def test_a_run_says_where_it_stands() -> None:
+    run = Agent().loop([*text("hi"), {"type": "usage", "input_tokens": 3, "output_tokens": 2}]).start("hi")
+    assert run.phase == "idle"
+    assert (run.output, run.stop_reason, run.messages, run.usage) == (None, None, [], {})
+    await run
+    assert (run.output, run.stop_reason, run.phase) == ("hi", "completed", "done")
+    assert run.usage == {"input_tokens": 3, "output_tokens": 2}
+    assert run.messages == [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hi"}]
+    assert "completed" in repr(run)

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agentnb import LimitReached, RunFailed, UsageError
+from agentnb.testing import text
+from tests.run.agents import Agent, sends
+from tests.worlds import asks, assert_folds, assert_one_terminal_event_last, collect, provider_faults, types, until
+
+WHOLE = [
+    *("run_start", "message", "model_start", "model_end", "call_start", "call_start", "call_end", "call_end"),
+    *("model_start", "model_end", "run_end"),
+]
+
+
+async def test_nothing_has_happened_before_a_run_is_driven() -> None:
+    agent = Agent()
+    run = agent.two_turns().start("hi")
+    await asyncio.sleep(0)
+    assert run.events == []
+    assert run.stop_reason is None
+    assert not run.driven
+
+
+async def test_stepping_by_event_gives_each_event_once() -> None:
+    run = Agent().two_turns().start("hi")
+    steps = []
+    while step := await run.step():
+        steps.append(step)
+    assert all(len(step) == 1 for step in steps)
+    assert types(event for step in steps for event in step) == WHOLE
+    assert await run.step() == []
+    assert await run == "done"
+
+
+@pytest.mark.parametrize(
+    ("unit", "ends"),
+    [
+        ("call", ["call_end", "call_end", "run_end"]),
+        ("turn", ["call_end", "model_end", "run_end"]),
+        ("phase", ["message", "model_start", "call_start", "model_start", "run_end"]),
+    ],
+)
+async def test_a_step_ends_with_its_unit(unit: Any, ends: list[str]) -> None:
+    run = Agent().two_turns().start("hi")
+    steps = []
+    while step := await run.step(unit):
+        steps.append(step)
+    assert [step[-1].type for step in steps] == ends
+    assert types(event for step in steps for event in step) == WHOLE
+    assert [event.seq for step in steps for event in step] == list(range(len(WHOLE)))
+
+
+async def test_a_step_starts_nothing_beyond_its_end() -> None:
+    agent = Agent()
+    run = agent.two_turns().start("hi")
+    while types(run.events)[-1:] != ["model_end"]:
+        await run.step()
+    await asyncio.sleep(0)
+    assert agent.ran == []
+    assert len(run.loop.llm.requests) == 1
+
+
+async def test_a_unit_it_does_not_know_is_refused_and_nothing_happens() -> None:
+    run = Agent().two_turns().start("hi")
+    with pytest.raises(UsageError, match="event, call, turn, phase"):
+        await run.step("second")  # type: ignore[arg-type]
+    assert run.events == []
+
+
+async def test_one_step_at_a_time() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    step = asyncio.create_task(run.step("turn"))
+    await agent.holding.wait()
+    with pytest.raises(UsageError, match="under way"):
+        await run.step()
+    agent.release.set()
+    assert (await step)[-1].type == "call_end"
+
+
+async def test_what_is_in_flight_goes_on_between_steps() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    while types(run.events)[-1:] != ["call_start"]:
+        await run.step()
+    await agent.holding.wait()
+    agent.release.set()
+    assert types(await run.step()) == ["call_end"]
+    assert agent.ran == ["hold"]
+
+
+async def test_a_run_can_be_stepped_and_then_played_to_its_end() -> None:
+    run = Agent().two_turns().start("hi")
+    await run.step("turn")
+    assert await run == "done"
+    assert types(run.events) == WHOLE
+
+
+async def test_stepping_stops_where_only_a_person_can_move_on() -> None:
+    run = Agent().loop(sends("a"), "done").start("hi")
+    events = await run.step("turn")
+    assert types(events)[-1] == "approval_request"
+    assert [waiting.id for waiting in run.pending] == ["a"]
+    assert await run.step("turn") == []
+    run.approve("a")
+    assert types(await run.step("turn")) == ["approval_decision", "call_start", "call_end"]
+
+
+async def test_pausing_finishes_what_runs_and_starts_nothing_new() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    run.play()
+    await agent.holding.wait()
+    assert run.pause("a look")
+    assert not run.pause()
+    agent.release.set()
+    await until(lambda: run.state.paused)
+    assert types(run.events)[-2:] == ["call_end", "run_paused"]
+    assert run.events[-1].reason == "a look"
+    assert len(run.loop.llm.requests) == 1
+    assert run.resume()
+    assert not run.resume()
+    assert await run == "done"
+    assert types(run.events)[-4:] == ["run_resumed", "model_start", "model_end", "run_end"]
+
+
+async def test_pausing_what_nobody_drives_or_what_is_over_changes_nothing() -> None:
+    run = Agent().loop("done").start("hi")
+    assert run.pause() is False
+    assert run.resume() is False
+    assert run.events == []
+    await run
+    before = run.events
+    assert run.pause() is False
+    assert run.resume() is False
+    assert run.cancel() is False
+    run.play()
+    assert run.events == before
+
+
+async def test_a_pause_that_has_not_come_yet_can_be_taken_back() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    run.play()
+    await agent.holding.wait()
+    assert run.pause()
+    assert run.resume()
+    agent.release.set()
+    assert await run == "done"
+    assert "run_paused" not in types(run.events)
+
+
+@pytest.mark.parametrize("position", range(len(WHOLE) - 1))
+async def test_pausing_at_any_event_and_going_on_gives_the_same_run(position: int) -> None:
+    run = Agent().two_turns().start("hi")
+    run.watch(lambda event: event.seq == position and run.pause())
+    run.play()
+    await until(lambda: run.state.paused or run.state.over)
+    assert run.state.paused or position == len(WHOLE) - 2
+    run.resume()
+    assert await run == "done"
+    assert [kind for kind in types(run.events) if kind not in ("run_paused", "run_resumed")] == WHOLE
+    assert_folds(run)
+
+
+@pytest.mark.parametrize(
+    ("breakpoint", "at"),
+    [
+        ("model_end", ["model_end", "model_end"]),
+        ("echo", ["call_start"]),
+        ("acting", ["call_start"]),
+        (lambda event, state: event.type == "model_start" and state.turn == 2, ["model_start"]),
+        ("call_end", ["call_end"]),
+    ],
+)
+async def test_a_run_pauses_at_its_breakpoints(breakpoint: Any, at: list[str]) -> None:
+    run = Agent().loop(asks("a"), "done").start("hi", breakpoints=[breakpoint])
+    run.play()
+    for expected in at:
+        await until(lambda: run.state.paused)
+        pause = run.events[-1]
+        assert f"breakpoint at {expected}" in pause.reason
+        run.resume()
+    assert await run == "done"
+
+
+async def test_a_breakpoint_at_the_model_stops_before_it_is_asked() -> None:
+    run = Agent().loop("done").start("hi", breakpoints=["model_start"])
+    run.play()
+    await until(lambda: run.state.paused)
+    assert run.loop.llm.requests == []
+    run.resume()
+    await run
+    assert len(run.loop.llm.requests) == 1
+
+
+async def test_a_breakpoint_that_fails_ends_the_run_loudly() -> None:
+    run = Agent().loop("done").start("hi", breakpoints=[lambda event, state: event.no_such_field])
+    seen: list[Any] = []
+    run.watch(seen.append)
+    with pytest.raises(RunFailed, match="AttributeError"):
+        await collect(run)
+    assert_one_terminal_event_last(seen)
+    assert seen == run.events
+
+
+def test_what_is_no_breakpoint_is_refused() -> None:
+    with pytest.raises(UsageError, match="breakpoint"):
+        Agent().loop("done").start("hi", breakpoints=[7])
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "calls"),
+    [
+        ({"turns": 1}, 1, 2),
+        ({"turns": 0}, 0, 0),
+        ({"calls": 1}, 1, 1),
+        ({"calls": 0}, 1, 0),
+        ({"tokens": 10}, 1, 0),
+        ({"cost": 0.5}, 1, 0),
+        ({"turns": 9, "calls": 1}, 1, 1),
+    ],
+)
+@pytest.mark.parametrize("tool_execution", ["parallel", "sequential"])
+async def test_a_limit_ends_the_run(limits: dict[str, float], requests: int, calls: int, tool_execution: Any) -> None:
+    agent = Agent()
+    turn = [*asks("a", "b"), {"type": "usage", "input_tokens": 6, "output_tokens": 4, "cost": 0.5}]
+    run = agent.loop(turn, "done", tool_execution=tool_execution).start("hi", limits=limits)
+    with pytest.raises(LimitReached, match=next(name for name in reversed(limits))):
+        await run
+    assert run.stop_reason == "limit"
+    assert len(run.loop.llm.requests) == requests
+    assert types(run.events).count("call_start") == calls
+    assert provider_faults(run.messages) == []
+    assert_one_terminal_event_last(run.events)
+    assert_folds(run)
+    with pytest.raises(LimitReached):
+        await run
+
+
+async def test_a_limit_of_seconds_ends_what_is_in_flight() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold")).start("hi", limits={"seconds": 0.05})
+    with pytest.raises(LimitReached, match="seconds"):
+        async with asyncio.timeout(5):
+            await run
+    assert agent.closed == ["hold"]
+    assert run.messages[-1].is_error
+
+
+@pytest.mark.parametrize("wrong", [{"hours": 1}, {"turns": -1}, {"turns": True}, {"turns": "3"}])
+def test_a_limit_it_does_not_know_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="limits"):
+        Agent().loop("done").start("hi", limits=wrong)
+
+
+async def test_steering_is_a_fact_when_the_method_returns() -> None:
+    run = Agent().loop("one", "two").start("hi")
+    run.steer("S")
+    run.follow_up("F")
+    assert types(run.events) == ["run_start", "queued", "queued"]
+    await run
+    assert [m.content for m in run.messages] == ["hi", "S", "one", "F", "two"]
+    with pytest.raises(UsageError, match="over"):
+        run.steer("late")
+
+
+async def test_a_failed_model_leaves_the_run_paused_and_a_step_asks_again() -> None:
+    run = Agent().loop([*text("par tial"), ConnectionError("cut")], "done").start("hi")
+    with pytest.raises(RunFailed, match="cut") as failed:
+        await run
+    assert isinstance(failed.value.__cause__, ConnectionError)
+    assert run.stop_reason is None
+    assert run.events[-1].type == "model_error"
+    assert run.events[-1].partial == "par tial"
+    with pytest.raises(RunFailed, match="cut"):
+        await run
+    assert len(run.loop.llm.requests) == 1
+    steps = await run.step("turn")
+    assert types(steps)[-1] == "model_end"
+    assert await run == "done"
+    assert [event.attempt for event in run.events if event.type == "model_start"] == [1, 2]
+
+
+async def test_a_failed_model_is_asked_again_by_resume_and_a_new_consumer_goes_on() -> None:
+    run = Agent().loop([ConnectionError("cut")], [ConnectionError("again")], "done").start("hi")
+    for words in ("cut", "again"):
+        with pytest.raises(RunFailed, match=words):
+            await collect(run)
+        assert run.resume()
+    events = await collect(run)
+    assert events[-1].type == "run_end"
+    assert run.output == "done"
+
+
+async def test_a_step_reports_a_failed_model_as_an_event() -> None:
+    run = Agent().loop([ConnectionError("cut")], "done").start("hi")
+    assert types(await run.step("turn"))[-1] == "model_error"
+    assert types(await run.step("turn"))[-1] == "model_end"

@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentnb
+from agentnb import SessionLoop, Snapshot, restore
+from agentnb.core.errors import RecordingCorrupt, RecordingMismatch, StorageError, VersionMismatch
+from agentnb.testing import ScriptedLLM
+from tests.core.test_loop import Ladder
+from tests.run.agents import Agent, sends
+from tests.worlds import (
+    asks,
+    assert_folds,
+    assert_one_terminal_event_last,
+    finished_calls,
+    payload,
+    provider_faults,
+    types,
+    until,
+)
+
+
+async def a_run() -> Any:
+    run = Agent().two_turns(system_prompt="be é \U0001f600").start("hi \u2028 \x00")
+    await run
+    return run
+
+
+def goes_on(run: Any) -> Any:
+    return restore(Snapshot.from_json(run.snapshot().to_json()), run.loop)
+
+
+async def test_a_snapshot_is_a_position_in_a_journal() -> None:
+    run = Agent().two_turns().start("hi")
+    await run.step("turn")
+    snapshot = run.snapshot("here")
+    assert snapshot.position == len(run.events)
+    assert snapshot.run_id == run.id
+    assert snapshot.name == "here"
+    assert snapshot.state == run.state
+    await run
+    assert snapshot.position < len(run.events)
+
+
+async def test_a_snapshot_comes_back_from_json_and_from_a_file(tmp_path: Path) -> None:
+    snapshot = (await a_run()).snapshot("the name")
+    assert Snapshot.from_json(snapshot.to_json()) == snapshot
+    path = snapshot.save(tmp_path / "run.json")
+    loaded = Snapshot.load(path)
+    assert loaded == snapshot
+    assert loaded.state == snapshot.state
+    assert loaded.name == "the name"
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+async def test_a_snapshot_is_json_with_one_event_a_line() -> None:
+    run = await a_run()
+    text = run.snapshot().to_json()
+    data = json.loads(text)
+    assert data["agentnb"] == "snapshot"
+    assert len(data["events"]) == len(run.events)
+    assert sum(line.startswith('{"chain"') for line in text.splitlines()) <= len(run.events)
+
+
+async def test_a_file_with_any_byte_changed_is_refused(tmp_path: Path) -> None:
+    run = Agent().loop("ok").start("hi")
+    await run
+    path = run.snapshot().save(tmp_path / "run.json")
+    whole = path.read_bytes()
+    accepted = []
+    for position in range(len(whole)):
+        for other in {whole[position] ^ 1, whole[position] ^ 0x80, ord(" "), ord("\r"), ord("9")} - {whole[position]}:
+            path.write_bytes(whole[:position] + bytes([other]) + whole[position + 1 :])
+            try:
+                Snapshot.load(path)
+            except StorageError:
+                continue
+            accepted.append((position, other))
+    assert accepted == []
+
+
+@pytest.mark.parametrize(
+    "change", ["cut", "add", "twice", "swap lines", "drop line", "empty", "other json", "crlf", "bom"]
+)
+async def test_a_file_changed_in_other_ways_is_refused(change: str, tmp_path: Path) -> None:
+    path = (await a_run()).snapshot().save(tmp_path / "run.json")
+    whole = path.read_bytes()
+    lines = whole.split(b"\n")
+    path.write_bytes(
+        {
+            "cut": whole[: len(whole) // 2],
+            "add": whole + b" ",
+            "twice": whole * 2,
+            "swap lines": b"\n".join([*lines[:2], lines[3], lines[2], *lines[4:]]),
+            "drop line": b"\n".join([*lines[:3], *lines[4:]]),
+            "empty": b"",
+            "other json": b'{"version": 1, "events": []}',
+            "crlf": whole.replace(b"\n", b"\r\n"),
+            "bom": b"\xef\xbb\xbf" + whole,
+        }[change]
+    )
+    with pytest.raises(RecordingCorrupt, match=r"run\.json"):
+        Snapshot.load(path)
+
+
+async def test_a_changed_event_is_named() -> None:
+    text = (await a_run()).snapshot().to_json()
+    with pytest.raises(RecordingCorrupt, match=r"line 10 \(event 8\)"):
+        Snapshot.from_json(text.replace('"turn":2', '"turn":3'))
+
+
+async def test_a_snapshot_of_a_newer_version_is_refused() -> None:
+    text = (await a_run()).snapshot().to_json()
+    with pytest.raises(VersionMismatch, match="version 2"):
+        Snapshot.from_json(text.replace('"version":1', '"version":2'))
+
+
+async def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Snapshot.load(tmp_path / "none.json")
+
+
+async def test_a_snapshot_cannot_be_restored_into_another_loop() -> None:
+    with pytest.raises(RecordingMismatch, match=r"SessionLoop.*Ladder"):
+        restore((await a_run()).snapshot(), Ladder())
+
+
+async def test_a_loop_configured_differently_is_warned_about() -> None:
+    snapshot = (await a_run()).snapshot()
+    with pytest.warns(UserWarning, match="max_turns"):
+        restore(snapshot, Agent().loop(max_turns=3, system_prompt="be é \U0001f600"))
+
+
+@pytest.mark.parametrize("position", range(1, 12))
+async def test_a_run_restored_at_any_event_ends_as_it_would_have(position: int) -> None:
+    whole = Agent().two_turns().start("hi")
+    await whole
+    agent = Agent()
+    run = agent.loop(asks("a", "b"), "done").start("hi")
+    for _ in range(position):
+        await run.step()
+    run.loop.llm.requests.clear()
+    turns = run.loop.llm.turns[[e.type for e in run.events].count("model_end") :]
+    run.loop.llm = ScriptedLLM(turns)
+    again = goes_on(run)
+    assert again.state == run.state
+    while not again.state.over:
+        await again.step("turn")
+        for item in again.pending:
+            assert item.unknown
+            again.answer(item.id, f"R:{item.id}")
+    assert again.output == "done"
+    assert [m.plain for m in again.messages] == [m.plain for m in whole.messages]
+    assert sorted(finished_calls(again.events)) == ["a", "b"]
+    assert_one_terminal_event_last(again.events)
+    assert_folds(again)
+    run.cancel()
+    await run.step()
+
+
+async def test_restoring_between_effects_gives_the_same_remaining_events() -> None:
+    whole = Agent().two_turns().start("hi")
+    await whole
+    in_flight = {"model_start", "call_start"}
+    for position, event in enumerate(whole.events, start=1):
+        prefix = Snapshot.of(whole.events[:position])
+        if event.type in in_flight or prefix.state.model == "asked" or event.terminal:
+            continue
+        if any(call.status == "running" for call in prefix.state.open.values()):
+            continue
+        turns = whole.loop.llm.turns[types(prefix.events).count("model_end") :]
+        again = restore(Snapshot.from_json(prefix.to_json()), Agent().loop(*turns))
+        await again
+        assert [payload(e) for e in again.events] == [payload(e) for e in whole.events]
+
+
+async def half_way(agent: Agent, turn: Any) -> Any:
+    """A run whose call `hold` has been started and has not ended, as another process would find it."""
+    run = agent.loop(turn, "done").start("hi")
+    run.play()
+    await agent.holding.wait()
+    text = run.snapshot().to_json()
+    run.cancel()
+    agent.release.set()
+    await until(lambda: not run.driven)
+    return restore(Snapshot.from_json(text), Agent().loop("done"))
+
+
+async def test_a_call_whose_outcome_is_unknown_is_asked_about() -> None:
+    run = await half_way(Agent(), asks("hold"))
+    assert "call_end" not in types(run.events)
+    await run.step("turn")
+    (item,) = run.pending
+    assert (item.id, item.name, item.arguments, item.unknown) == ("hold", "echo", {"value": "hold"}, True)
+    assert "nobody knows how it ended" in item.reason
+    run.answer("hold", "it happened")
+    assert await run == "done"
+    assert run.messages[2].content == "it happened"
+
+
+async def test_an_unknown_call_can_be_run_again_or_failed() -> None:
+    again = await half_way(Agent(), asks("hold"))
+    await again.step("turn")
+    again.edit("hold", {"value": "again"})
+    assert await again == "done"
+    assert again.messages[2].content == "R:again"
+    assert [e.attempt for e in again.events if e.type == "call_start"] == [1, 2]
+    failed = await half_way(Agent(), asks("hold"))
+    await failed.step("turn")
+    failed.reject("hold", "gone")
+    assert await failed == "done"
+    assert failed.messages[2].is_error
+    assert provider_faults(failed.messages) == []
+
+
+async def test_an_idempotent_call_runs_again_and_nobody_is_asked() -> None:
+    agent = Agent()
+    run = await half_way(agent, asks("hold", tool="look"))
+    other: Any = run.loop
+    restored = Agent()
+    restored.release.set()
+    other.tools = restored.tools
+    run = restore(run.snapshot(), other)
+    assert await run == "done"
+    assert restored.ran == ["hold"]
+    assert "approval_request" not in types(run.events)
+
+
+async def test_calls_that_have_ended_do_not_run_again() -> None:
+    agent = Agent()
+    run = agent.loop(asks("b", "hold"), "done").start("hi")
+    run.play()
+    await agent.holding.wait()
+    await until(lambda: "b" in finished_calls(run.events))
+    text = run.snapshot().to_json()
+    run.cancel()
+    await until(lambda: not run.driven)
+    restored = Agent()
+    again = restore(Snapshot.from_json(text), restored.loop("done"))
+    await again.step("turn")
+    assert [item.id for item in again.pending] == ["hold"]
+    again.answer("hold", "known")
+    await again
+    assert restored.ran == []
+    assert [m.content for m in again.messages if m.role == "tool"] == ["R:b", "known"]
+
+
+async def test_a_run_that_waits_for_a_person_waits_again() -> None:
+    run = Agent().loop(sends("a", "b")).start("hi")
+    await run.step("turn")
+    while len(run.pending) < 2:
+        await run.step()
+    run.approve("a")
+    restored = Agent()
+    again = restore(Snapshot.from_json(run.snapshot().to_json()), restored.loop("done"))
+    assert [(item.id, item.arguments, item.unknown) for item in again.pending] == [("b", {"value": "b"}, False)]
+    again.edit("b", {"value": "edited"})
+    assert await again == "done"
+    assert sorted(restored.ran) == ["a>all", "edited>all"]
+
+
+async def test_a_model_that_was_being_asked_is_asked_again() -> None:
+    run = Agent().loop("never").start("hi")
+    while types(run.events)[-1:] != ["model_start"]:
+        await run.step()
+    again = restore(run.snapshot(), Agent().loop("done"))
+    assert await again == "done"
+    assert [(e.turn, e.attempt) for e in again.events if e.type == "model_start"] == [(1, 1), (1, 2)]
+
+
+async def test_a_cancelled_run_goes_on_from_before_it_was_cancelled() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a")).start("hi")
+    await run.step("turn")
+    run.cancel()
+    assert run.stop_reason == "cancelled"
+    restored = Agent()
+    again = restore(run.snapshot(), restored.loop("done"))
+    assert again.stop_reason is None
+    assert [item.id for item in again.pending] == ["a"]
+    again.approve("a")
+    assert await again == "done"
+
+
+async def test_a_finished_run_is_restored_as_finished() -> None:
+    run = await a_run()
+    again = goes_on(run)
+    assert await again == "done"
+    assert again.events == run.events
+    assert await again.step() == []
+
+
+async def test_restoring_takes_a_run_a_snapshot_or_a_path(tmp_path: Path) -> None:
+    run = await a_run()
+    path = run.snapshot().save(tmp_path / "run.json")
+    for source in (run, run.snapshot(), path, str(path)):
+        assert restore(source, run.loop).events == run.events
+
+
+async def test_what_is_queued_survives() -> None:
+    run = Agent().loop("one").start("hi")
+    run.steer("S")
+    run.follow_up("F")
+    again = restore(Snapshot.from_json(run.snapshot().to_json()), Agent().loop("one", "two"))
+    await again
+    assert [m.content for m in again.messages] == ["hi", "S", "one", "F", "two"]
+
+
+FRESH = """
+import asyncio, sys, warnings
+from agentnb import SessionLoop, restore, tool
+from agentnb.testing import ScriptedLLM
+
+@tool
+async def echo(value: str) -> str:
+    return f"R:{value}"
+
+run = restore(sys.argv[1], SessionLoop(ScriptedLLM(["done"]), [echo]))
+
+async def go_on():
+    return await run
+
+print(asyncio.run(go_on()))
+print([m.content for m in run.messages])
+"""
+
+
+async def test_a_fresh_process_goes_on(tmp_path: Path) -> None:
+    run = Agent().two_turns().start("hi")
+    while types(run.events)[-1:] != ["model_end"]:
+        await run.step()
+    path = run.snapshot().save(tmp_path / "run.json")
+    fresh = await asyncio.create_subprocess_exec(sys.executable, "-c", FRESH, str(path), stdout=subprocess.PIPE)
+    said, _ = await asyncio.wait_for(fresh.communicate(), 60)
+    assert said.decode().splitlines() == ["done", "['hi', '', 'R:a', 'R:b', 'done']"]
+
+
+async def test_nothing_in_a_snapshot_is_evaluated(tmp_path: Path) -> None:
+    hostile = "__import__('os').system('touch owned')"
+    run = SessionLoop(ScriptedLLM(["ok"])).start({"role": "user", "content": hostile, "py/object": "os.system"})
+    await run
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = restore(Snapshot.load(run.snapshot().save(tmp_path / "s.json")), SessionLoop(ScriptedLLM([])))
+    assert again.messages[0]["content"] == hostile
+    assert agentnb.__version__

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentnb import RunFailed, Store, restore
+from agentnb.core.errors import RecordingCorrupt, StorageError, StoreConflict, VersionMismatch
+from tests.run.agents import Agent, sends
+from tests.worlds import asks, assert_one_terminal_event_last, types
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    store = Store(path)
+    yield store
+    store.close()
+
+
+async def test_a_stored_run_is_what_happened(store: Store, path: Path) -> None:
+    run = Agent().two_turns().start("hi", name="first", store=store)
+    await run
+    other = Store(path)
+    assert list(other.load("first").events) == run.events
+    assert list(other.load(run.id).events) == run.events
+    assert other.load("first").state == run.state
+    other.close()
+
+
+async def test_an_event_is_on_disk_when_a_call_starts(store: Store, path: Path) -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi", store=store)
+    run.play()
+    await agent.holding.wait()
+    other = Store(path)
+    assert types(other.load(run.id).events)[-1] == "call_start"
+    agent.release.set()
+    await run
+    other.close()
+
+
+async def test_a_decision_is_on_disk_when_it_was_made(store: Store, path: Path) -> None:
+    run = Agent().loop(sends("a"), "done").start("hi", store=store)
+    await run.step("turn")
+    await asyncio.to_thread(run.reject, "a")
+    other = Store(path)
+    assert types(other.load(run.id).events)[-2:] == ["approval_decision", "call_end"]
+    other.close()
+    assert await run == "done"
+
+
+async def test_the_runs_of_a_store_are_listed_newest_first(store: Store) -> None:
+    assert store.runs() == []
+    finished = Agent().loop("ok").start("hi", name="one", store=store)
+    await finished
+    waiting = Agent().loop(sends("a")).start("hi", store=store)
+    await waiting.step("turn")
+    second, first = store.runs()
+    assert (first.id, first.name, first.loop, first.stop_reason) == (finished.id, "one", "SessionLoop", "completed")
+    assert (second.id, second.name, second.stop_reason) == (waiting.id, None, None)
+    assert (first.events, second.events) == (len(finished.events), len(waiting.events))
+    assert first.created <= second.created
+
+
+async def test_the_newest_run_of_a_name_counts(store: Store) -> None:
+    for words in ("old", "new"):
+        await Agent().loop(words).start("hi", name="same", store=store)
+    assert store.load("same").state.output == "new"
+    assert len(store.runs()) == 2
+
+
+async def test_a_named_snapshot_stays_where_it_was_taken(store: Store) -> None:
+    run = Agent().two_turns().start("hi", name="run", store=store)
+    await run.step("turn")
+    taken = run.snapshot("half way")
+    await run
+    assert store.load("half way").events == taken.events
+    assert store.load("run").position == len(run.events)
+    again = restore(store.load("half way"), Agent().loop("other end"), store=store)
+    assert await again == "other end"
+    assert again.id != run.id  # the store has more of that run: this is another one
+    assert store.load(run.id).state.output == "done"
+    assert store.load(again.id).state.output == "other end"
+
+
+def test_a_name_that_is_not_there_says_what_is(store: Store) -> None:
+    with pytest.raises(StorageError, match="no run or snapshot 'x'; it has nothing"):
+        store.load("x")
+
+
+async def test_a_restored_run_goes_on_under_its_own_id(store: Store, path: Path) -> None:
+    run = Agent().loop(sends("a")).start("hi", name="x", store=store)
+    await run.step("turn")
+    other = Store(path)
+    again = restore(other.load("x"), Agent().loop("done"), store=other)
+    again.approve("a")
+    assert await again == "done"
+    assert again.id == run.id
+    assert other.load("x").state.output == "done"
+    assert len(other.runs()) == 1
+    other.close()
+
+
+async def test_a_run_can_begin_to_be_stored_where_it_is_restored(store: Store) -> None:
+    run = Agent().two_turns().start("hi")
+    await run.step("turn")
+    again = restore(run.snapshot(), Agent().loop("done"), store=store, name="late")
+    await again
+    assert list(store.load("late").events) == again.events
+
+
+async def test_two_that_go_on_with_one_run_do_not_mix(store: Store, path: Path) -> None:
+    run = Agent().loop(sends("a")).start("hi", name="x", store=store)
+    await run.step("turn")
+    other = Store(path)
+    one = restore(store.load("x"), Agent().loop("from one"), store=store)
+    two = restore(other.load("x"), Agent().loop(asks("b", "c"), "from two"), store=other)
+    one.approve("a")
+    assert await one == "from one"
+    two.reject("a")
+    with pytest.raises(RunFailed, match="another process") as failed:
+        await two
+    assert isinstance(failed.value.__cause__, StoreConflict)
+    assert_one_terminal_event_last(two.events)
+    assert list(store.load("x").events) == one.events
+    other.close()
+
+
+async def test_the_loser_of_two_writes_nothing_more(store: Store, path: Path) -> None:
+    """The winner is behind: what the loser would write next is at positions the winner has not reached."""
+    run = Agent().loop(sends("a")).start("hi", name="x", store=store)
+    await run.step("turn")
+    other = Store(path)
+    one = restore(store.load("x"), Agent().loop("from one"), store=store)
+    two = restore(other.load("x"), Agent().loop(asks("b", "c", "d"), "from two"), store=other)
+    one.answer("a", "winner")
+    two.answer("a", "loser")
+    with pytest.raises(RunFailed):
+        await two
+    assert await one == "from one"
+    assert list(store.load("x").events) == one.events
+    other.close()
+
+
+def test_a_store_is_used_by_several_threads(store: Store) -> None:
+    def drive(number: int) -> None:
+        asyncio.run(_await(Agent().two_turns().start("hi", name=f"run {number}", store=store)))
+
+    threads = [threading.Thread(target=drive, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(store.runs()) == 8
+    assert {info.stop_reason for info in store.runs()} == {"completed"}
+
+
+async def _await(run: Any) -> Any:
+    return await run
+
+
+async def test_two_stores_on_one_file_write_beside_each_other(store: Store, path: Path) -> None:
+    other = Store(path)
+    runs = [Agent().two_turns().start("hi", store=s) for s in (store, other) * 4]
+    await asyncio.gather(*map(_await, runs))
+    assert len(other.runs()) == 8
+    for run in runs:
+        assert list(store.load(run.id).events) == run.events
+    other.close()
+
+
+async def test_a_damaged_event_is_named(store: Store, path: Path) -> None:
+    run = Agent().two_turns().start("hi", name="x", store=store)
+    await run
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE events SET body = ? WHERE key % 4294967296 = 3", (b'{"type":"model_end"',))
+    raw.close()
+    with pytest.raises(RecordingCorrupt, match="event 3 of the run is damaged"):
+        store.load("x")
+
+
+async def test_a_missing_event_is_named(store: Store, path: Path) -> None:
+    run = Agent().two_turns().start("hi", name="x", store=store)
+    await run
+    with sqlite3.connect(path) as raw:
+        raw.execute("DELETE FROM events WHERE key % 4294967296 = 3")
+    raw.close()
+    with pytest.raises(RecordingCorrupt, match="event 3 of the run is missing"):
+        store.load("x")
+
+
+async def test_one_damaged_run_does_not_hide_the_others(store: Store, path: Path) -> None:
+    for name in ("good", "bad"):
+        await Agent().loop("ok").start("hi", name=name, store=store)
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE events SET body = x'00' WHERE key = (SELECT max(key) FROM events)")
+    raw.close()
+    assert [info.name for info in store.runs()] == ["bad", "good"]
+    assert store.load("good").state.output == "ok"
+
+
+def test_a_file_that_is_no_store_is_refused(path: Path) -> None:
+    path.write_bytes(b"not a database, but long enough to be looked at" * 40)
+    with pytest.raises(StorageError, match=r"runs\.db"):
+        Store(path).runs()
+
+
+def test_a_store_of_a_newer_version_is_refused(path: Path) -> None:
+    with sqlite3.connect(path) as raw:
+        raw.execute("PRAGMA user_version = 99")
+    raw.close()
+    with pytest.raises(VersionMismatch, match="version 99"):
+        Store(path)
+
+
+def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="nowhere"):
+        Store(tmp_path / "nowhere" / "runs.db")
+
+
+async def test_a_store_that_fails_ends_the_run_loudly(store: Store) -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi", store=store)
+    run.play()
+    await agent.holding.wait()
+    store.close()
+    agent.release.set()
+    with pytest.raises(RunFailed, match="could not be written"):
+        async with asyncio.timeout(5):
+            await run

@@ -1,0 +1,76 @@
+"""The Binder: what repo2docker makes of `binder/`, and the same steps taken here, without Docker.
+
+Where there is a folder `binder/`, repo2docker reads nothing at the repository's root, `pyproject.toml` included: a
+Python or a package that is not named in it is not there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+LEFT_BEHIND = shutil.ignore_patterns(
+    ".*", "tests", "__pycache__", "*.db*", "*.agentnb.json", "reports", "build", "dist"
+)
+MINUTES = 60
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a copy of what a Binder is built from."""
+    return Path(shutil.copytree(ROOT, tmp_path_factory.mktemp("binder") / "src", ignore=LEFT_BEHIND))
+
+
+@pytest.fixture(scope="module")
+def dockerfile(repository: Path) -> str:
+    """Give what repo2docker would build."""
+    command = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(repository)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * MINUTES, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_python_is_the_one_that_is_tested(dockerfile: str) -> None:
+    assert "Building conda environment for python=3.11" in dockerfile
+    assert (ROOT / "binder" / "runtime.txt").read_text().strip() == "python-3.11"
+
+
+def test_the_repository_is_there_before_it_is_installed(dockerfile: str) -> None:
+    install = dockerfile.index('-r "binder/requirements.txt"')
+    assert re.search(r"^COPY --chown=\S+ src/ \$\{REPO_DIR\}", dockerfile[:install], flags=re.MULTILINE)
+
+
+def test_the_model_is_installed_last(dockerfile: str) -> None:
+    assert "chmod +x binder/postBuild" in dockerfile
+    assert "RUN ./binder/postBuild" in dockerfile
+    assert dockerfile.index("RUN ./binder/postBuild") > dockerfile.index('-r "binder/requirements.txt"')
+
+
+@pytest.mark.slow
+def test_what_is_installed_runs_the_notebook_and_has_the_model(repository: Path, tmp_path: Path) -> None:
+    """The steps of the Dockerfile above, in an environment that knows nothing of this one."""
+    venv = tmp_path / "venv"
+    clean = {"PATH": f"{venv / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    clean |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_", "HTTP"))}
+
+    def run(*command: str, folder: Path = repository) -> str:
+        done = subprocess.run(
+            command, cwd=folder, env=clean, capture_output=True, text=True, timeout=5 * MINUTES, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    run(sys.executable, "-m", "venv", str(venv))
+    run("python", "-m", "pip", "install", "-q", "--no-cache-dir", "-r", "binder/requirements.txt")
+    run("./binder/postBuild")
+    run("jupyter", "execute", "01_first_loop.ipynb", folder=repository / "notebooks")
+    assert (repository / "notebooks" / "reports" / "nile.md").exists()
+    assert "SmolLM2" in run("python", "-c", "from agentnb.llms import Local; print(Local().model)")

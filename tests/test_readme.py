@@ -1,0 +1,88 @@
+"""The README says what is so: its example runs as it stands, its commands and paths exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = ["README.md", ".github/CONTRIBUTING.md", ".github/CHANGELOG.md", "notebooks/data/README.md"]
+
+
+def blocks(language: str) -> list[str]:
+    """Give the code blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+
+
+def commands() -> list[list[str]]:
+    """Give the commands of the README, each as its words."""
+    return [shlex.split(part) for block in blocks("bash") for line in block.splitlines() for part in line.split("&&")]
+
+
+@pytest.mark.kernel
+def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
+    (example,) = blocks("python")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(example)])
+    NotebookClient(
+        notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    (output,) = notebook.cells[0].outputs
+    assert output.text == "Done.\n"
+
+
+def test_the_example_has_ten_lines_of_code() -> None:
+    (example,) = blocks("python")
+    assert len([line for line in example.splitlines() if line.strip()]) == 10
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_what_the_commands_name_exists(command: list[str]) -> None:
+    named = [word for word in command if "/" in word and not word.startswith(".venv/")]
+    assert all((ROOT / word).exists() for word in named)
+    extras = re.findall(r"\.\[(.*?)\]", " ".join(command))
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert all(extra in known for names in extras for extra in names.split(","))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_path_a_page_links_to_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+def test_every_path_in_the_readme_exists() -> None:
+    named = re.findall(r"`([\w.]+/[\w./]*)`", README)
+    assert len(named) > 10
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_it_names_every_variable_that_a_key_is_read_from() -> None:
+    assert {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"} <= set(re.findall(r"`(\w+_API_KEY)`", README))
+
+
+@pytest.mark.parametrize("script", [".ci/run", ".ci/test", ".ci/system", "binder/postBuild"])
+def test_the_scripts_can_be_run_and_stop_at_the_first_error(script: str) -> None:
+    assert os.access(ROOT / script, os.X_OK)
+    text = (ROOT / script).read_text()
+    assert text.startswith("#!")
+    assert re.search(r"^set -e", text, flags=re.MULTILINE)
+
+
+def test_builds_run_the_command_that_the_readme_names() -> None:
+    assert ["bash", ".ci/test"] in commands()
+    assert "bash .ci/test" in (ROOT / ".ci/run").read_text()
+    assert "bash .ci/run" in (ROOT / ".github/workflows/ci.yml").read_text()
+
+
+def test_the_picture_is_small_enough_to_load() -> None:
+    (picture,) = re.findall(r"!\[.+?\]\((.+?)\)", README)
+    assert (ROOT / picture).stat().st_size < 300_000

@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import asyncio
+import enum
+import functools
+from typing import Annotated, Any, Literal
+
+import pytest
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel, Field
+
+from agentnb import UsageError, tool
+from agentnb.core.errors import InvalidArguments
+from agentnb.core.tools import Tool, specification
+from agentnb.tools import FunctionTool, as_tools
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Place(BaseModel):
+    city: str
+    zip: int | None = None
+
+
+def describe(city: str, days: int = 3, unit: Literal["C", "F"] = "C") -> str:
+    """Tell the weather.
+
+    Looks it up in the almanac.
+
+    Args:
+        city: Where.
+        days: How far ahead.
+    """
+    return f"{city} {days} {unit}"
+
+
+async def run(made: FunctionTool, **arguments: Any) -> Any:
+    return await made.bind(arguments)(lambda data: None)
+
+
+def test_the_schema_is_the_signature_and_the_words_are_the_docstring() -> None:
+    made = tool(describe)
+    assert made.name == "describe"
+    assert made.description == "Tell the weather.\n\nLooks it up in the almanac."
+    assert made.parameters == {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "Where."},
+            "days": {"type": "integer", "description": "How far ahead.", "default": 3},
+            "unit": {"type": "string", "enum": ["C", "F"], "default": "C"},
+        },
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    assert specification(made) == {
+        "name": "describe",
+        "description": made.description,
+        "parameters": made.parameters,
+    }
+
+
+@pytest.mark.parametrize(
+    "docstring",
+    [
+        "Do.\n\nArgs:\n    value: The value.\n",
+        "Do.\n\nParameters\n----------\nvalue : str\n    The value.\n",
+        "Do.\n\n:param value: The value.\n",
+    ],
+    ids=["google", "numpy", "rest"],
+)
+def test_the_docstring_may_have_any_of_three_styles(docstring: str) -> None:
+    def do(value: str) -> None: ...
+
+    do.__doc__ = docstring
+    made = tool(do)
+    assert made.description == "Do."
+    assert made.parameters["properties"]["value"]["description"] == "The value."
+
+
+def test_a_tool_still_is_its_function() -> None:
+    made = tool(describe)
+    assert made("Rome", unit="F") == "Rome 3 F"
+    assert made.__name__ == "describe"
+    assert isinstance(made, Tool)
+    assert "describe" in repr(made)
+
+
+def test_what_is_declared_is_kept() -> None:
+    made = tool(approve=True, idempotent=True, timeout=2.5, needs=["network", "write"], sequential=True)(describe)
+    assert (made.approve, made.idempotent, made.timeout, made.needs, made.sequential) == (
+        True,
+        True,
+        2.5,
+        ("network", "write"),
+        True,
+    )
+    plain = tool(describe)
+    assert (plain.approve, plain.idempotent, plain.timeout, plain.needs, plain.sequential) == (
+        False,
+        False,
+        None,
+        (),
+        False,
+    )
+    named = tool(name="weather", description="Other words.", needs="network")(describe)
+    assert (named.name, named.description, named.needs) == ("weather", "Other words.", ("network",))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "at_fault"),
+    [
+        ({}, "city"),
+        ({"city": 7}, "city"),
+        ({"city": "Rome", "days": "many"}, "days"),
+        ({"city": "Rome", "unit": "K"}, "unit"),
+        ({"city": "Rome", "town": "x"}, "town"),
+    ],
+)
+def test_an_argument_that_does_not_fit_is_named(arguments: dict[str, Any], at_fault: str) -> None:
+    with pytest.raises(InvalidArguments, match=f"Invalid arguments for describe: {at_fault}"):
+        tool(describe).bind(arguments)
+
+
+def test_every_fault_is_named_at_once_and_long_values_are_cut() -> None:
+    with pytest.raises(InvalidArguments) as error:
+        tool(describe).bind({"days": "x" * 5000})
+    assert "city" in str(error.value)
+    assert "days" in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+async def test_arguments_are_made_what_the_signature_says() -> None:
+    @tool
+    async def take(place: Place, colour: Colour, many: list[int], at: Annotated[float, Field(gt=0)] = 1.0) -> Any:
+        return place, colour, many, at
+
+    got = await run(take, place={"city": "Rome"}, colour="red", many=["1", 2])
+    assert got == (Place(city="Rome"), Colour.RED, [1, 2], 1.0)
+    Draft202012Validator.check_schema(take.parameters)
+    with pytest.raises(InvalidArguments, match="at"):
+        take.bind({"place": {"city": "R"}, "colour": "red", "many": [], "at": -1})
+    with pytest.raises(InvalidArguments, match=r"place\.city"):
+        take.bind({"place": {}, "colour": "red", "many": []})
+
+
+async def test_a_default_is_the_functions_own() -> None:
+    marker = object()
+
+    @tool
+    async def take(value: Any = marker) -> Any:
+        return value is marker
+
+    assert await run(take) is True
+
+
+async def test_a_parameter_may_have_any_name() -> None:
+    @tool
+    async def take(model_config: str, schema: int, copy: bool, _private: str = "p") -> Any:
+        return model_config, schema, copy, _private
+
+    assert await run(take, model_config="a", schema=1, copy=True, _private="b") == ("a", 1, True, "b")
+
+
+async def test_a_progress_callback_is_not_the_models() -> None:
+    @tool
+    async def work(value: str, progress: Any) -> str:
+        progress(value)
+        return value
+
+    said: list[Any] = []
+    assert "progress" not in work.parameters["properties"]
+    assert await work.bind({"value": "v"})(said.append) == "v"
+    assert said == ["v"]
+    with pytest.raises(InvalidArguments, match="progress"):
+        work.bind({"value": "v", "progress": 1})
+
+
+async def test_keyword_arguments_take_whatever_comes() -> None:
+    @tool
+    async def take(**values: Any) -> Any:
+        return values
+
+    assert await run(take, a=1, b=[2]) == {"a": 1, "b": [2]}
+
+
+def test_parameters_a_model_cannot_name_are_refused() -> None:
+    def positional(value: int, /) -> None: ...
+
+    def starred(*values: int) -> None: ...
+
+    for function in (positional, starred):
+        with pytest.raises(UsageError, match="by name"):
+            tool(function)
+
+
+def test_an_annotation_that_is_no_schema_is_refused() -> None:
+    class Odd:
+        pass
+
+    def take(value: Any) -> None: ...
+
+    take.__annotations__["value"] = Odd
+    with pytest.raises(UsageError, match="JSON schema"):
+        tool(take)
+    take.__annotations__["value"] = "NoSuchType"
+    with pytest.raises(UsageError, match="cannot be resolved"):
+        tool(take)
+
+
+async def test_a_sync_function_runs_in_a_thread_and_sees_the_context() -> None:
+    import contextvars
+    import threading
+
+    variable = contextvars.ContextVar("variable", default="unset")
+
+    @tool
+    def look() -> Any:
+        return variable.get(), threading.current_thread() is threading.main_thread()
+
+    variable.set("set")
+    assert await run(look) == ("set", False)
+
+
+async def test_a_sync_function_may_give_something_to_await() -> None:
+    async def later() -> str:
+        await asyncio.sleep(0)
+        return "later"
+
+    @tool
+    def start() -> Any:
+        return later()
+
+    assert await run(start) == "later"
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    async def note(self, words: str) -> str:
+        """Write it down."""
+        self.notes.append(words)
+        return words
+
+
+async def test_methods_and_partials_are_tools_too() -> None:
+    desk = Desk()
+    tools = as_tools([desk.note, functools.partial(describe, unit="F")])
+    assert list(tools) == ["note", "describe"]
+    assert list(tools["note"].parameters["properties"]) == ["words"]
+    assert await tools["note"].bind({"words": "w"})(lambda data: None) == "w"
+    assert desk.notes == ["w"]
+    assert await tools["describe"].bind({"city": "Rome"})(lambda data: None) == "Rome 3 F"
+
+
+def test_a_mapping_names_its_tools() -> None:
+    tools = as_tools({"weather": describe})
+    assert list(tools) == ["weather"]
+
+
+@pytest.mark.parametrize("wrong", [7, "describe", {"a": 1}])
+def test_what_is_no_tool_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="no tool"):
+        as_tools([wrong])
+
+
+def test_a_function_without_a_name_needs_one() -> None:
+    with pytest.raises(UsageError, match="name"):
+        as_tools([lambda value: value])
+    assert list(as_tools({"identity": lambda value: value})) == ["identity"]
+
+
+def test_the_last_tool_of_a_name_counts() -> None:
+    first, second = tool(describe), tool(name="describe")(Desk().note)
+    assert as_tools([first, second]) == {"describe": second}
