@@ -15,6 +15,8 @@ Deltas are not facts. Streaming text, partial tool calls, a tool's progress and 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
@@ -275,14 +277,21 @@ AnyEvent = Annotated[
     | RunEnd,
     Field(discriminator="type"),
 ]
-_event: TypeAdapter[Event] = TypeAdapter(AnyEvent)
+
+
+@cache
+def _any_event() -> TypeAdapter[Event]:
+    return TypeAdapter(AnyEvent)  # made when the first recording is read: it would be a tenth of the import
+
+
 
 EVENT_TYPES: tuple[str, ...] = tuple(
     cls.model_fields["type"].default for cls in Event.__subclasses__() if "type" in cls.model_fields
 )
 
 
-class Delta(Record):
+@dataclass(slots=True)  # not frozen, which would double what it costs: there is one of these for every token
+class Delta:
     """Something on its way: shown to whoever is watching, then gone.
 
     `text_delta` and `reasoning_delta` have `content`; `tool_call_delta` has `index, id, name, arguments` (a fragment of
@@ -293,9 +302,9 @@ class Delta(Record):
     terminal: ClassVar[bool] = False
 
     type: str
+    content: str = ""
     run_id: str = ""
     path: str = ""
-    content: str = ""
     index: int = 0
     id: str | None = None
     name: str | None = None
@@ -306,14 +315,16 @@ class Delta(Record):
 
 def plain_event(event: Event | Delta) -> dict[str, Any]:
     """The event as plain JSON data, without the fields at their default."""
-    fields = event.__pydantic_serializer__.to_python(event, mode="json", exclude_defaults=True)
-    return {"type": event.type, **fields}
+    if isinstance(event, Delta):
+        return {f.name: value for f in fields(event) if (value := getattr(event, f.name)) != f.default}
+    given = event.__pydantic_serializer__.to_python(event, mode="json", exclude_defaults=True)
+    return {"type": event.type, **given}
 
 
 def encode_event(event: Event, *, without: set[str] | None = None) -> bytes:
     """The event as one line of JSON (UTF-8), without the fields at their default."""
-    fields = event.__pydantic_serializer__.to_json(event, exclude_defaults=True, exclude=without)
-    return b'{"type":"%s"%s' % (event.type.encode(), b"," + fields[1:] if len(fields) > 2 else b"}")
+    given = event.__pydantic_serializer__.to_json(event, exclude_defaults=True, exclude=without)
+    return b'{"type":"%s"%s' % (event.type.encode(), b"," + given[1:] if len(given) > 2 else b"}")
 
 
 _KEY = {"run_id", "seq"}
@@ -326,7 +337,7 @@ def encode_body(event: Event) -> bytes:
 
 def decode_event(line: bytes | str) -> Event:
     """The event in one line of JSON; raises pydantic's ValidationError where it is none."""
-    return _event.validate_json(line)
+    return _any_event().validate_json(line)
 
 
 def decode_body(line: bytes | str, run_id: str, seq: int) -> Event:

@@ -27,7 +27,7 @@ _set_private = BaseModel.__dict__["__pydantic_private__"].__set__
 class Record(BaseModel):
     """A frozen value, equal by content, JSON in and out."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants", defer_build=True)
 
     _template: ClassVar[dict[str, Any]]
     _factories: ClassVar[tuple[tuple[str, Callable[[], Any]], ...]]

@@ -47,7 +47,7 @@ class Reply:
             content = chunk["content"]
             self._text.append(content)
             self._time(milliseconds, len(content))
-            return Delta.make(type="text_delta", content=content if content.isascii() else mended(content))
+            return Delta(type="text_delta", content=content if content.isascii() else mended(content))
         if kind == "reasoning_delta":
             return self._reason(chunk)
         if kind == "tool_call_delta":
@@ -60,7 +60,7 @@ class Reply:
         elif kind == "stop":
             self._stop_reason = chunk.get("reason")
         elif kind == "retry":
-            return Delta.make(type="retry_delta", data={k: v for k, v in chunk.items() if k != "type"})
+            return Delta(type="retry_delta", data={k: v for k, v in chunk.items() if k != "type"})
         else:
             raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
         return None
@@ -85,7 +85,7 @@ class Reply:
         self._reasoning[-1]["text"] += content
         if chunk.get("signature"):
             self._reasoning[-1]["signature"] = chunk["signature"]
-        return Delta.make(type="reasoning_delta", content=mended(content))
+        return Delta(type="reasoning_delta", content=mended(content))
 
     def _fragment(self, chunk: Mapping[str, Any]) -> Delta:
         index = chunk.get("index") or 0
@@ -94,7 +94,7 @@ class Reply:
         call["name"] = chunk.get("name") or call["name"]
         arguments = chunk.get("arguments") or ""
         call["arguments"] += arguments
-        return Delta.make(
+        return Delta(
             type="tool_call_delta", index=index, id=chunk.get("id"), name=chunk.get("name"), arguments=arguments
         )
 

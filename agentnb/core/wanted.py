@@ -30,7 +30,7 @@ def wanted(state: State) -> list[Effect]:
     it, so that each call is decided with the results of the earlier ones known.
     """
     wants: list[Effect] = []
-    if state.over or state.cancelled is not None or state.failure is not None:
+    if state.stop_reason is not None or state.cancelled is not None or state.failure is not None:
         return wants
     if state.model == "asked":
         wants.append(MODEL)

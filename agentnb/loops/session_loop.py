@@ -156,7 +156,7 @@ class SessionLoop(Loop):
     def wanted(self, state: State) -> Sequence[Effect]:
         """Calls that are to be passed over are not wanted; one that runs already is."""
         wants = wanted(state)
-        if self._why_pass_over(state) is None:
+        if not wants or self._why_pass_over(state) is None:
             return wants
         kept = {call.id for call in state.open.values() if call.hidden or call.status == "running"}
         return [effect for effect in wants if effect is MODEL or effect.id in kept]

@@ -104,6 +104,6 @@ class Asking:
         return tool is not None and tool.sequential
 
     def _tell(self, delta: Delta) -> None:
-        if self._journal.watched:
-            delta.__dict__["run_id"] = self._journal.run_id
+        if self._journal.watchers:
+            delta.run_id = self._journal.run_id
             self._journal.tell(delta)

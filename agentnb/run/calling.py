@@ -178,7 +178,7 @@ class Calling:
         """Show progress; after the call has its result there is nothing left to show (SEMANTICS 3g.11)."""
         if self._journal.state.open.get(call.id) is call:
             self._journal.tell(
-                Delta.make(type="call_delta", run_id=self._journal.run_id, call_id=call.id, data=portable(data))
+                Delta(type="call_delta", run_id=self._journal.run_id, call_id=call.id, data=portable(data))
             )
             self.shown()
 

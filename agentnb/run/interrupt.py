@@ -33,27 +33,28 @@ class Interruptible:
         """Break off what is being awaited, if anything is."""
         if self._waiting:
             self._interrupted = True
+            cancel = getattr(self._suspended_on, "cancel", None)
             # As in a task: what is suspended on nothing, or on something that is done, is broken off when it goes on.
-            self._must_break = self._suspended_on is None or not self._suspended_on.cancel()
+            self._must_break = cancel is None or not cancel()
 
     @types.coroutine
     def wait(self, awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
         """Await `awaitable`. Raises Interrupted where `interrupt` broke it off."""
-        self._interrupted, self._must_break, self._waiting = False, False, True
+        self._interrupted = False
         steps: Any = awaitable.__await__()
         value: tuple[BaseException, ...] = ()
         resume = steps.__next__
         try:
             while True:
                 suspended_on = resume(*value)
-                self._suspended_on = suspended_on if hasattr(suspended_on, "cancel") else None
+                self._suspended_on, self._waiting, self._must_break = suspended_on, True, False
                 resume, value = steps.__next__, ()
                 try:
                     yield suspended_on
                 except BaseException as error:  # what the event loop throws in is the effect's to handle
                     resume, value = steps.throw, (error,)
+                self._suspended_on, self._waiting = None, False
                 if self._must_break:
-                    self._must_break = False
                     resume, value = steps.throw, (asyncio.CancelledError(),)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
@@ -61,5 +62,3 @@ class Interruptible:
             if self._interrupted:
                 raise Interrupted from error
             raise
-        finally:
-            self._suspended_on, self._waiting = None, False

@@ -64,7 +64,9 @@ class Journal:
         self.state = State()
         self.lock = threading.RLock()
         self.recorder: Recorder | None = None
-        self._watchers: tuple[Watcher, ...] = ()
+        self.watchers: tuple[Watcher, ...] = ()
+        """Whoever is told of what happens."""
+        self._telling = False
         self._untold: deque[Event | Delta] = deque()
 
     def append(self, event: Event, *, about: CallState | None = None) -> bool:
@@ -91,7 +93,7 @@ class Journal:
             try:
                 self.observe(event)
             finally:  # it is a fact, even where a breakpoint of the user's fails on it
-                if self._watchers:
+                if self.watchers:
                     self.tell(event)
         return True
 
@@ -113,36 +115,32 @@ class Journal:
         A watcher may itself make something a fact; the others are told of that when they have been told of this.
         """
         with self.lock:
-            self._untold.append(news)
-            if len(self._untold) > 1:
+            if self._telling:
+                self._untold.append(news)
                 return
+            self._telling = True
             try:
+                self._tell_each(news)
                 while self._untold:
-                    self._tell_each(self._untold[0])
-                    self._untold.popleft()
+                    self._tell_each(self._untold.popleft())
             finally:
-                self._untold.clear()
+                self._telling = False
 
     def _tell_each(self, news: Event | Delta) -> None:
-        for watcher in self._watchers:
+        for watcher in self.watchers:
             try:
                 watcher(news)
             except Exception:
                 logger.exception("A watcher of run %s failed on %s", self.run_id, news.type)
 
-    @property
-    def watched(self) -> bool:
-        """Whether anybody is to be told of anything."""
-        return bool(self._watchers)
-
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Tell `watcher` of everything from now on, in order, from the thread it happens in; gives what ends it."""
         with self.lock:
-            self._watchers = (*self._watchers, watcher)
+            self.watchers = (*self.watchers, watcher)
 
         def stop() -> None:
             with self.lock:
-                self._watchers = tuple(w for w in self._watchers if w is not watcher)
+                self.watchers = tuple(w for w in self.watchers if w is not watcher)
 
         return stop
 
