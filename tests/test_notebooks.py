@@ -129,7 +129,9 @@ def test_another_river_gives_another_answer(tmp_path: Path) -> None:
 def test_the_notebook_runs_to_its_end_with_a_model_in_this_process(tmp_path: Path) -> None:
     """Whatever so small a model does, no cell fails."""
     assert Local().model
-    notebook = execute(copied(tmp_path), model="from agentnb.llms import Local\n\nllm = Local(max_tokens=200, temperature=0)")
+    notebook = execute(
+        copied(tmp_path), model="from agentnb.llms import Local\n\nllm = Local(max_tokens=200, temperature=0)"
+    )
     assert "SessionLoop" in printed(notebook, "%runs")
 
 

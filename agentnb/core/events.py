@@ -284,7 +284,6 @@ def _any_event() -> TypeAdapter[Event]:
     return TypeAdapter(AnyEvent)  # made when the first recording is read: it would be a tenth of the import
 
 
-
 EVENT_TYPES: tuple[str, ...] = tuple(
     cls.model_fields["type"].default for cls in Event.__subclasses__() if "type" in cls.model_fields
 )

@@ -33,6 +33,9 @@ class Design(ABC):
     phases: ClassVar[Mapping[str, Sequence[str]]] = {"running": ["done"], "done": []}
     opened_by: ClassVar[Mapping[str, str]] = {"run_end": "done"}
 
+    checks_in_order: ClassVar[bool] = False
+    """Whether hooks and policies see the calls of a turn one after the other, and none runs before all are seen."""
+
     limits_that_raise: ClassVar[frozenset[str]] = frozenset()
     """Stop reasons for which awaiting the run raises LimitReached instead of giving the output."""
 

@@ -69,6 +69,7 @@ class SessionLoop(Loop):
         "acting": ["thinking", "listening", "done"],
         "done": [],
     }
+    checks_in_order = True  # SEMANTICS 3c.4
     opened_by: ClassVar[Mapping[str, str]] = {
         "message": "listening",
         "model_start": "thinking",

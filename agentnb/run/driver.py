@@ -104,6 +104,12 @@ class Driver:
         except RuntimeError:
             return False
 
+    @property
+    def home(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that has calls in flight, where the caller is not in it: the run has to be driven there."""
+        loop = self._loop if self._tasks else None
+        return loop if loop is not None and loop.is_running() and not self.is_here() else None
+
     def nudge(self) -> None:
         """Let the pump look again at what may be done. Safe from every thread."""
         self.call_threadsafe(self._wake)
@@ -223,6 +229,8 @@ class Driver:
         """
         state = self._state
         for effect in wants:
+            if effect in self._tasks and self._holds_back(effect):
+                return None
             if effect in self._tasks or effect.kind == "question":
                 continue
             if state.over or state.cancelled is not None or not self._gate.is_open(state):
@@ -232,9 +240,16 @@ class Driver:
                     return MODEL
             elif (call := state.open.get(effect.id)) is not None:
                 self._start_call(call)
+                if effect in self._tasks and self._holds_back(effect):
+                    return None
             if self._news and pace == "pull":
                 return None
         return self._launch(alone=pace == "drain" and len(wants) == 1) if self._intents else None
+
+    def _holds_back(self, effect: Effect) -> bool:
+        """Whether the calls behind this one wait until it is checked."""
+        call = self._state.open.get(effect.id) if self._design.checks_in_order else None
+        return call is not None and call.status == "proposed"
 
     def _start_model(self, pace: Pace) -> bool:
         """Ask the model; gives whether the pump is to do it."""

@@ -357,6 +357,8 @@ class Run(Decisions):
     async def _look_on(self) -> AsyncIterator[Event | Delta]:
         watching = Watching(self._journal)
         self._released.append(watching.wake)
+        if self._owner is None and not self._settled():  # calls of this run are in flight in another event loop
+            self._play_on_host()
         try:
             while True:
                 while watching.queue:
@@ -372,6 +374,8 @@ class Run(Decisions):
     async def _step(self, unit: Unit) -> list[Event]:
         if unit not in UNITS:
             raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
+        if self._owner is None and (home := self._driver.home) is not None:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._step(unit), home))
         with self._journal.lock:
             if self._gate.permit is not None:
                 raise UsageError("A step is under way already.")
@@ -416,7 +420,7 @@ class Run(Decisions):
 
     def _claim(self, owner: Owner) -> bool:
         with self._journal.lock:
-            if self._owner is not None:
+            if self._owner is not None or (owner != "play" and self._driver.home is not None):
                 return False
             self._owner = owner
             self._gate.running = owner != "step"
@@ -482,8 +486,10 @@ class Run(Decisions):
             self._task = here.create_task(self._play())
 
     def _play_on_host(self) -> None:
+        """Drive in the background: where calls of this run are in flight already, or else on agentnb's own thread."""
+        home = self._driver.home or hosting.host.loop
         if self._claim("play"):
-            self._task = hosting.host.submit(self._play())
+            self._task = asyncio.run_coroutine_threadsafe(self._play(), home)
 
     async def _play(self) -> None:
         try:

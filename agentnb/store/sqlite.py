@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ BUSY_SECONDS = 10.0
 
 PAGE_BYTES = 8192
 """Events with a result are a kilobyte or two: on SQLite's own 4096 a fifth of every page would stay empty."""
+
+ROWS_AT_ONCE = 256
+"""Events written by one statement; SQLite takes some hundreds of values at the least."""
 
 _SPAN = 1 << 32
 """A run's events have the keys number * _SPAN + seq: one integer key, no second index to write."""
@@ -159,16 +163,15 @@ class Store:
         )
 
     def append(self, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Commit events. Raises StoreConflict where another process has written one of them first."""
+        """Commit events. Raises StoreConflict where another process has written one of them first.
+
+        One statement for the usual handful: it is a transaction of its own, at two thirds of the cost of three.
+        """
         with self._lock:
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    self._connection.executemany("INSERT INTO events VALUES (?, ?)", rows)
-                except BaseException:
-                    self._connection.execute("ROLLBACK")
-                    raise
-                self._connection.execute("COMMIT")
+                for start in range(0, len(rows), ROWS_AT_ONCE):
+                    some = rows[start : start + ROWS_AT_ONCE]
+                    self._connection.execute(_insert(len(some)), [value for row in some for value in row])
             except sqlite3.IntegrityError as error:
                 raise StoreConflict(
                     f"Event {rows[0][0] % _SPAN} of this run is in {self.path} already: another process goes on"
@@ -248,6 +251,11 @@ class RunRecorder:
     def name_snapshot(self, name: str, position: int) -> None:
         """Keep a name for a position of this run."""
         self._store.name_snapshot(name, self._number, position)
+
+
+@cache
+def _insert(rows: int) -> str:
+    return f"INSERT INTO events VALUES {', '.join(['(?, ?)'] * rows)}"
 
 
 def _keys(number: int) -> tuple[int, int]:

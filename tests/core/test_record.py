@@ -12,14 +12,13 @@ from agentnb.core import events as e
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.record import Record
 from agentnb.loops.session_stream import SessionEvent
-from tests.core.samples import EVENTS, errors, event_of, messages, tool_calls, words
+from tests.core.samples import EVENTS, errors, event_of, messages, tool_calls
 
 RECORDS: dict[type[Record], st.SearchStrategy[Any]] = {
     **{kind: event_of(kind) for kind in EVENTS},
     Message: messages,
     ToolCall: tool_calls,
     e.ErrorInfo: errors,
-    e.Delta: st.builds(e.Delta, type=words, content=words, data=words),
     SessionEvent: st.builds(SessionEvent, type=st.just("turn_end"), tool_results=st.lists(messages, max_size=2)),
 }
 every_record = pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)

@@ -885,3 +885,22 @@ async def test_a_session_passes_through_its_phases() -> None:
     await run
     phases = [event.phase for event in run.events if event.phase is not None]
     assert phases == ["idle", "listening", "thinking", "acting", "thinking", "done"]
+
+
+async def test_calls_start_in_source_order_however_long_their_hooks_take() -> None:
+    second_hook_may_end = asyncio.Event()
+
+    async def before(context: Any) -> None:
+        if context.tool_call.id == "t1":
+            await asyncio.sleep(0.02)
+            second_hook_may_end.set()
+        else:
+            await second_hook_may_end.wait()
+
+    @tool
+    async def echo(value: str = "") -> str:
+        return value
+
+    loop = SessionLoop(ScriptedLLM([asks("t1", "t2"), "done"]), [echo], before_tool_call=before)
+    said = notation(await collect(loop.run("hi")))
+    assert [word for word in said if word.startswith("XS")] == ["XS(t1)", "XS(t2)"]

@@ -478,3 +478,17 @@ async def test_a_run_says_where_it_stands() -> None:
     assert run.usage == {"input_tokens": 3, "output_tokens": 2}
     assert run.messages == [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hi"}]
     assert "completed" in repr(run)
+
+
+async def test_a_call_in_flight_is_not_run_twice_where_another_thread_drives_on() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    while types(run.events)[-1:] != ["call_start"]:
+        await run.step()
+    await agent.holding.wait()
+    waiting = asyncio.create_task(asyncio.to_thread(run.result, 10))
+    await until(lambda: run.driven)
+    assert run.pending == []  # nobody has to be asked: the call is still running here
+    agent.release.set()
+    assert await waiting == "done"
+    assert agent.ran == ["hold"]

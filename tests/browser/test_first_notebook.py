@@ -1,0 +1,83 @@
+"""The first notebook, gone through as a person does who decides with the buttons."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+
+if TYPE_CHECKING:
+    from tests.browser.conftest import Notebooks
+    from tests.browser.notebook import Notebook
+    from tests.browser.server import JupyterServer
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+FIRST = "01_first_loop.ipynb"
+
+
+class FirstNotebook:
+    """The notebook in JupyterLab; its cells are found by what is in them."""
+
+    def __init__(self, notebooks: Notebooks, server: JupyterServer, kernel: str) -> None:
+        folder = server.root / uuid.uuid4().hex[:8]
+        left_behind = shutil.ignore_patterns("*.db*", "*.agentnb.json", "reports", "__pycache__", ".*")
+        shutil.copytree(NOTEBOOKS, folder, ignore=left_behind)
+        saved = nbformat.read(folder / FIRST, 4)
+        saved.metadata.kernelspec = {"name": kernel, "display_name": kernel, "language": "python"}
+        nbformat.write(saved, folder / FIRST)
+        self.sources = [cell.source for cell in saved.cells if cell.cell_type == "code"]
+        self.reports = folder / "reports"
+        self.page: Notebook = notebooks.open_file(folder / FIRST)
+
+    def number(self, source: str) -> int:
+        """Give the number of the first cell that contains this source."""
+        return next(number for number, text in enumerate(self.sources) if source in text)
+
+    def run_before(self, source: str, start: int = 0) -> int:
+        """Run the cells before that cell, and give its number."""
+        end = self.number(source)
+        for number in range(start, end):
+            self.page.run(number, timeout=60)
+        return end
+
+
+@pytest.fixture
+def first(notebooks: Notebooks, server: JupyterServer, kernel_name: str) -> FirstNotebook:
+    return FirstNotebook(notebooks, server, kernel_name)
+
+
+def test_a_report_that_is_approved_by_button_is_written(first: FirstNotebook) -> None:
+    decide = first.run_before("for waiting in run.pending")
+    assert not first.reports.exists()
+    first.page.click("Approve")
+    first.page.run_cell(first.number("print(await run)"))
+    first.page.wait_output(first.number("print(await run)"), "The report is written.")
+    assert "The level changed in 1899" in (first.reports / "nile.md").read_text(encoding="utf-8")
+    assert first.page.run(decide) == ""  # nothing is left to decide
+
+
+def test_a_cell_that_waits_for_the_answer_takes_a_rejection_by_button(first: FirstNotebook) -> None:
+    first.run_before("for waiting in run.pending")
+    answer = first.number("print(await run)")
+    first.page.run_cell(answer)
+    assert first.page.is_running(answer)
+    first.page.fill("Reason", "Not on a Sunday.")
+    first.page.click("Reject")
+    first.page.wait_output(answer, "There is no report: Rejected: Not on a Sunday.")
+    assert not first.reports.exists()
+
+
+def test_all_cells_at_once_leave_panels_that_need_no_kernel(first: FirstNotebook) -> None:
+    last = len(first.sources) - 1
+    first.page.run_all()
+    first.page.wait_cell(last, timeout=120)
+    for source in ("run = loop.start", "again = agentnb.restore"):
+        first.page.wait_output(first.number(source), "What was said")  # only the frozen panel has this heading
+    first.page.save()
+    text = first.page.path.read_text(encoding="utf-8")
+    assert "application/vnd.jupyter.widget-view+json" not in text
+    assert len(text) < 500_000
