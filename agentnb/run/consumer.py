@@ -10,8 +10,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from concurrent.futures import Future
+from contextlib import aclosing
 
+from agentnb.core.errors import RunFailed
 from agentnb.core.events import Delta, Event
+from agentnb.run import host as hosting
+from agentnb.run.driving import Driving
 from agentnb.run.journal import Journal
 
 
@@ -38,11 +44,11 @@ class Watching:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    async def wait(self) -> None:
-        """Until there is something in the queue, or `wake` is called."""
+    async def wait(self, run: Driving) -> None:
+        """Until there is something in the queue, or the run is settled."""
         self._news = self._loop.create_future()
         try:
-            if not self.queue:  # looked at after the future is in place, so that nothing is missed
+            if not self.queue and not run.settled:  # looked at with the future in place, so that nothing is missed
                 await self._news
         finally:
             self._news = None
@@ -51,3 +57,85 @@ class Watching:
         """End a wait. Safe from every thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
+
+
+def consume(run: Driving) -> AsyncGenerator[Event | Delta, None]:
+    """What has happened so far, then live, to the end; drives the run where nobody does."""
+    if not hosting.environment.hosted or run.driver.is_here():
+        return _pull(run)
+    return _pull_from_host(run)
+
+
+async def _pull(run: Driving) -> AsyncGenerator[Event | Delta, None]:
+    if run.settled or not run.claim("pull"):
+        async for item in _look_on(run):
+            yield item
+        return
+    news: deque[Event | Delta] = deque()
+    with run.journal.lock:
+        news.extend(run.journal.events)
+        stop = run.journal.watch(news.append)
+    try:
+        run.go_on_if_paused()
+        while news:
+            yield news.popleft()
+        async with aclosing(run.driver.pump("pull")) as pump:
+            async for _ in pump:
+                while news:
+                    yield news.popleft()
+        while news:
+            yield news.popleft()
+    except RunFailed:
+        while news:
+            yield news.popleft()
+        raise
+    except (GeneratorExit, asyncio.CancelledError):
+        run.cancel("its consumer was closed")
+        await run.driver.close()
+        raise
+    finally:
+        stop()
+        run.release()
+
+
+async def _look_on(run: Driving) -> AsyncIterator[Event | Delta]:
+    watching = Watching(run.journal)
+    stop = run.watch_releases(watching.wake)
+    if run.owner is None and not run.settled:  # calls of this run are in flight in another event loop
+        run.play_on_host()
+    try:
+        while True:
+            while watching.queue:
+                yield watching.queue.popleft()
+            if run.settled and not watching.queue:
+                break
+            await watching.wait(run)
+    finally:
+        stop()
+        watching.stop()
+    if run.state.failure is not None or run.state.stop_reason == "error":
+        run.outcome()
+
+
+async def _pull_from_host(run: Driving) -> AsyncGenerator[Event | Delta, None]:
+    """Pull in agentnb's own thread, item by item; where the caller waits, clicks get in."""
+    remote = _pull(run)
+    step: Future[Event | Delta | None] | None = None
+    try:
+        while True:
+            step = hosting.host.submit(_next(remote))
+            await hosting.environment.wait_async(step)
+            item = step.result()
+            if item is None:
+                return
+            yield item
+    finally:
+        if step is not None and not step.done():
+            step.cancel()
+            run.cancel("its consumer was interrupted")
+        await hosting.environment.wait_async(hosting.host.submit(remote.aclose()))
+
+
+async def _next(news: AsyncIterator[Event | Delta]) -> Event | Delta | None:
+    """`anext` as a coroutine, which is what another thread's event loop takes; None at the end."""
+    return await anext(news, None)

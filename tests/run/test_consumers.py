@@ -492,3 +492,17 @@ async def test_a_call_in_flight_is_not_run_twice_where_another_thread_drives_on(
     agent.release.set()
     assert await waiting == "done"
     assert agent.ran == ["hold"]
+
+
+async def test_a_consumer_that_came_during_a_step_ends_with_the_last_one() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    stepping = asyncio.create_task(run.step("turn"))
+    await agent.holding.wait()
+    watching = asyncio.create_task(collect(run))
+    await asyncio.sleep(0)  # the consumer has begun
+    agent.release.set()
+    await stepping
+    while await run.step():
+        pass
+    assert facts(await watching) == run.events

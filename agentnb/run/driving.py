@@ -1,0 +1,263 @@
+"""Who drives a run: one at a time, and whoever comes second watches.
+
+A run is driven by a consumer that pulls its events, by a caller that awaits it, by a step, or in the background. Each
+claims it, pumps, and releases it; those who wait for it to be released look again then. Where calls of the run are in
+flight in another event loop, it is driven there: a call must not be taken for lost while it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+from agentnb.core.errors import LimitReached, RunCancelled, RunFailed, UsageError
+from agentnb.core.events import CancelRequested, RunResumed
+from agentnb.core.loop import Design
+from agentnb.core.state import State
+from agentnb.run import host as hosting
+from agentnb.run.driver import Driver
+from agentnb.run.gate import Gate
+from agentnb.run.journal import Journal
+from agentnb.run.portable import portable
+
+Owner = Literal["pull", "await", "play", "step"]
+
+
+class Driving:
+    """Drives one run on behalf of whoever asks; its methods are safe from every thread."""
+
+    def __init__(self, design: Design, journal: Journal, gate: Gate, driver: Driver) -> None:
+        self.journal = journal
+        self.gate = gate
+        self.driver = driver
+        self.owner: Owner | None = None
+        self.reported = len(journal.events)
+        """Where the next step's events begin: behind the last step's, or where whoever else drove has left off."""
+        self._design = design
+        self._playing = False
+        self._waiting: tuple[Callable[[], None], ...] = ()
+        self._task: object = None  # keeps a background task alive: asyncio itself holds only a weak reference
+
+    @property
+    def state(self) -> State:
+        """Where the run stands."""
+        return self.journal.state
+
+    @property
+    def settled(self) -> bool:
+        """Whether driving on would change nothing: the run is over, or its model failed and nobody resumed it."""
+        return (self.state.over and self.owner is None) or self.state.failure is not None
+
+    # -- claiming --------------------------------------------------------------------------------------------------
+
+    def claim(self, owner: Owner) -> bool:
+        """Drive from now on; False where somebody does, or where only another event loop can."""
+        with self.journal.lock:
+            if self.owner is not None or (owner != "play" and self.driver.home is not None):
+                return False
+            self.owner = owner
+            self.gate.running = owner != "step"
+            return True
+
+    def release(self) -> None:
+        """Leave the run to the next."""
+        with self.journal.lock:
+            if self.owner != "step":
+                self.reported = len(self.journal.events)
+            self.owner = None
+            self.gate.running = False
+            if self._playing and not self.settled:
+                self._play_here()
+            waiting = self._waiting
+        for wake in waiting:
+            wake()
+
+    def watch_releases(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` whenever whoever drives has let go; gives a function that ends it."""
+        with self.journal.lock:
+            self._waiting = (*self._waiting, wake)
+
+        def stop() -> None:
+            with self.journal.lock:
+                self._waiting = tuple(other for other in self._waiting if other is not wake)
+
+        return stop
+
+    def _released(self) -> concurrent.futures.Future[None]:
+        """Done once whoever drives has let go, or at once where the run is settled."""
+        released: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def wake() -> None:
+            stop()
+            if not released.done():
+                released.set_result(None)
+
+        with self.journal.lock:
+            stop = self.watch_releases(wake)
+            if self.settled and self.owner is None:
+                wake()
+        return released
+
+    # -- to the end ------------------------------------------------------------------------------------------------
+
+    async def to_the_end(self) -> Any:
+        """Drive, or wait for who does, until the run is settled; gives its output."""
+        while not self.settled:
+            if not hosting.environment.hosted and self.claim("await"):
+                await self._drain()
+            else:
+                await self._wait_for_the_others()
+        return self.outcome()
+
+    async def _drain(self) -> None:
+        try:
+            self.go_on_if_paused()
+            async for _ in self.driver.pump("drain"):
+                pass
+        except asyncio.CancelledError:
+            self.cancel("whoever awaited it was cancelled")
+            await self.driver.close()
+            raise
+        except RunFailed:
+            pass  # `outcome` raises it
+        finally:
+            self.release()
+
+    async def _wait_for_the_others(self) -> None:
+        released = self._released()
+        if self.owner is None:
+            self.play_on_host()
+        try:
+            await hosting.environment.wait_async(released)
+        except asyncio.CancelledError:
+            if hosting.environment.hosted:  # Stop in the cell that waits
+                self.cancel("interrupted")
+            raise
+
+    def result(self, timeout: float | None) -> Any:
+        """Block until the run is settled; gives its output. Raises TimeoutError after `timeout` seconds."""
+        until = time.monotonic() + timeout if timeout is not None else None
+        while not self.settled:
+            released = self._released()
+            if self.owner is None:
+                self.play_on_host()
+            if self.driver.is_here():
+                raise UsageError("result() would block the event loop that drives this run; await the run instead.")
+            try:
+                hosting.environment.wait(released, max(0.0, until - time.monotonic()) if until is not None else None)
+            except TimeoutError:
+                raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.") from None
+            except KeyboardInterrupt:
+                self.cancel("interrupted")
+                raise
+        return self.outcome()
+
+    def outcome(self) -> Any:
+        """The output of a run that is settled. Raises RunFailed, RunCancelled or LimitReached where it has none."""
+        state = self.state
+        if state.failure is not None:
+            raise self.driver.failed()
+        if state.stop_reason == "cancelled":
+            raise RunCancelled(state.cancelled or "cancelled")
+        if state.stop_reason == "limit" or (state.stop_reason in self._design.limits_that_raise):
+            raise LimitReached(state.error.message if state.error is not None else str(state.stop_reason))
+        if state.stop_reason == "error":
+            said = f"{state.error.type}: {state.error.message}" if state.error is not None else "The loop failed."
+            raise RunFailed(said) from self.driver.crash
+        if (crash := self.driver.crash) is not None:  # it came to an end, and that could not be recorded
+            raise RunFailed(f"{type(crash).__name__}: {crash}") from crash
+        return state.output
+
+    # -- in the background -----------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """Go on in the background, also after a pause or a failure of the model."""
+        with self.journal.lock:
+            if self.state.over:
+                return
+            self._playing = True
+            self._go_on()
+            if self.owner is None:
+                self._play_here()
+
+    def _play_here(self) -> None:
+        try:
+            here = None if hosting.environment.hosted else asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is None:
+            self.play_on_host()
+        elif self.claim("play"):
+            self._task = here.create_task(self._play())
+
+    def play_on_host(self) -> None:
+        """Drive in the background: where calls of this run are in flight already, or else on agentnb's own thread."""
+        home = self.driver.home or hosting.host.loop
+        if self.claim("play"):
+            self._task = asyncio.run_coroutine_threadsafe(self._play(), home)
+
+    async def _play(self) -> None:
+        try:
+            self.go_on_if_paused()
+            async for _ in self.driver.pump("drain"):
+                pass
+        except RunFailed:
+            pass  # a fact by now, and raised to whoever awaits the run
+        except asyncio.CancelledError:  # the event loop ends; the run stands where it is
+            self._playing = False
+            raise
+        finally:
+            if self.state.over or self.state.failure is not None:
+                self._playing = False
+            self.release()
+
+    # -- pausing, going on, ending ---------------------------------------------------------------------------------
+
+    def pause(self, reason: str) -> bool:
+        """Start nothing new; gives whether there was something to pause."""
+        with self.journal.lock:
+            if self.state.over or self.state.paused or self.gate.pausing is not None or not self.gate.running:
+                return False
+            self.gate.pausing = reason
+            self.driver.nudge()
+            return True
+
+    def resume(self) -> bool:
+        """Undo a pause or a failure of the model; gives whether there was one."""
+        with self.journal.lock:
+            if not self._go_on():
+                return False
+            if self._playing and self.owner is None:
+                self._play_here()
+            return True
+
+    def _go_on(self) -> bool:
+        if self.state.over:
+            return False
+        if self.gate.pausing is not None and not self.state.paused:
+            self.gate.pausing = None
+            self.driver.nudge()
+            return True
+        if self.state.paused or self.state.failure is not None:
+            self.journal.append(RunResumed.make())
+            return True
+        return False
+
+    def go_on_if_paused(self) -> None:
+        """Whoever starts driving a paused run wants it to go on; one whose model failed waits to be told."""
+        with self.journal.lock:
+            if self.state.paused:
+                self.journal.append(RunResumed.make())
+
+    def cancel(self, reason: str) -> bool:
+        """End the run; gives whether it was not over yet."""
+        with self.journal.lock:
+            if self.state.over or self.state.cancelled is not None:
+                return False
+            self.driver.begin()
+            self.journal.append(CancelRequested.make(reason=portable(reason)))
+            self.driver.finish("cancelled", reason)
+            return True

@@ -1,0 +1,62 @@
+"""Stepping: a permit to go on up to the end of the next event, call, turn or phase."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agentnb.core.errors import RunFailed, UsageError
+from agentnb.core.events import Event, RunResumed
+from agentnb.run.driving import Driving
+from agentnb.run.gate import UNITS, Permit, Unit
+
+
+async def step(run: Driving, unit: Unit) -> list[Event]:
+    """Go on to the end of the next `unit`; gives the events since the last step. Raises UsageError on another unit."""
+    if unit not in UNITS:
+        raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
+    if run.owner is None and (home := run.driver.home) is not None:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step(run, unit), home))
+    gate = run.gate
+    with run.journal.lock:
+        if gate.permit is not None:
+            raise UsageError("A step is under way already.")
+        if run.state.failure is not None:
+            run.journal.append(RunResumed.make())
+        if (done := _take(run, unit)) or run.state.over:
+            return done
+        gate.steps = True
+        permit = gate.permit = Permit(unit)
+        mine = run.claim("step")
+        if not mine and not run.state.paused:  # it is playing: let it go on to the boundary, and no further
+            gate.pausing = gate.pausing or "step"
+    if mine:
+        await _drive(run)
+    else:
+        run.driver.nudge()
+        await asyncio.wrap_future(permit.done)
+    return _take(run, unit, whatever=True)
+
+
+async def _drive(run: Driving) -> None:
+    try:
+        async for _ in run.driver.pump("step"):
+            pass
+    except RunFailed:
+        if run.state.failure is None:  # the model's failure is an event of this step; ours is raised
+            raise
+    finally:
+        run.gate.permit = None
+        run.release()
+
+
+def _take(run: Driving, unit: Unit, *, whatever: bool = False) -> list[Event]:
+    """The events since the last step, up to the end of the next unit; all of them for `whatever`."""
+    with run.journal.lock:
+        events = run.journal.events[run.reported :]
+        end = run.gate.boundary(unit, events)
+        if end is None:
+            if not whatever:
+                return []
+            end = len(events)
+        run.reported += end
+        return events[:end]
