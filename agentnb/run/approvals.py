@@ -16,7 +16,8 @@ from agentnb.core.events import ApprovalDecision, CallEnd
 from agentnb.core.state import CallState
 from agentnb.core.tools import Tool
 from agentnb.run.calling import Calling
-from agentnb.run.driver import Driver
+from agentnb.run.endings import expire
+from agentnb.run.endings import reject as refuse
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
@@ -42,9 +43,8 @@ class Pending:
 class Decisions:
     """The part of a run that people decide with; every method is safe from every thread."""
 
-    def __init__(self, journal: Journal, driver: Driver, calling: Calling, tools: dict[str, Tool]) -> None:
+    def __init__(self, journal: Journal, calling: Calling, tools: dict[str, Tool]) -> None:
         self._journal = journal
-        self._driver = driver
         self._calling = calling
         self._tools = tools
 
@@ -65,7 +65,7 @@ class Decisions:
     def reject(self, id: str, reason: str = "") -> None:
         """Do not let the call run; the model is told why. Raises UnknownCall, or AlreadyDecided."""
         with self._journal.lock:
-            self._driver.reject(self._waiting(id), reason, by="human")
+            refuse(self._journal, self._waiting(id), reason, by="human")
 
     def edit(self, id: str, arguments: dict[str, Any]) -> None:
         """Let the call run with other arguments. Raises InvalidArguments, UnknownCall, or AlreadyDecided."""
@@ -107,7 +107,7 @@ class Decisions:
             deadline = call.approval.deadline if call.approval is not None else None
             if deadline is None or time.time() < deadline:
                 return call
-            self._driver.reject(call, "no answer by the deadline", by="deadline")
+            expire(self._journal)
         decided = call.decision
         how = f"{decided.decision} by {decided.by}" if decided is not None else call.status
         raise AlreadyDecided(f"The call {id!r} is decided already: {how}.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,8 +25,6 @@ from agentnb.core.tools import Invocation, Tool
 from agentnb.run.journal import Journal
 from agentnb.run.policy import NO_POLICY, Policy, ProposedCall, Verdict
 from agentnb.run.portable import error_info, portable, text_of_error
-
-ABORTED = "Operation aborted"
 
 current_call: ContextVar[tuple[str, str] | None] = ContextVar("agentnb_current_call", default=None)
 """The run and the call on whose behalf this code runs: a tool that cancels its own run is not cut off by that."""
@@ -210,14 +208,3 @@ def _why(tool: Tool) -> str:
 
 async def _maybe(value: Any | Awaitable[Any]) -> Any:
     return await value if inspect.isawaitable(value) else value
-
-
-def rejection(reason: str) -> str:
-    """A person's or a policy's no, as the model is told it."""
-    return f"Rejected: {reason}" if reason else "Rejected by the user."
-
-
-def replaced_fields(hook_result: Mapping[str, Any]) -> dict[str, Any]:
-    """What an after-hook returned, as fields of the result it replaces."""
-    names = {"content": "result", "result": "result", "details": "details", "is_error": "is_error"}
-    return {names[name]: value for name, value in hook_result.items() if name in names and value is not None}

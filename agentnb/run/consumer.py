@@ -61,7 +61,7 @@ class Watching:
 
 def consume(run: Driving) -> AsyncGenerator[Event | Delta, None]:
     """What has happened so far, then live, to the end; drives the run where nobody does."""
-    if not hosting.environment.hosted or run.driver.is_here():
+    if not hosting.environment.hosted or run.driver.news.is_here():
         return _pull(run)
     return _pull_from_host(run)
 

@@ -16,23 +16,20 @@ again only where its tool is idempotent, and otherwise the person is asked (DESI
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal
 
-from agentnb.core.errors import LimitReached, RunFailed, StorageError
+from agentnb.core.errors import RunFailed
 from agentnb.core.events import (
     ApprovalDecision,
     ApprovalRequest,
-    CallEnd,
     CallStart,
     ErrorInfo,
     Event,
     ModelStart,
-    RunEnd,
     RunPaused,
     StopReason,
 )
@@ -40,12 +37,14 @@ from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.asking import Asking
-from agentnb.run.calling import ABORTED, Calling, Refusal, current_call, rejection
+from agentnb.run.calling import Calling, Refusal
+from agentnb.run.endings import ABORTED, end_run, expire, next_deadline, reject
 from agentnb.run.gate import Gate
 from agentnb.run.interrupt import Interrupted, Interruptible
 from agentnb.run.journal import Journal
+from agentnb.run.news import News
 from agentnb.run.policy import Verdict
-from agentnb.run.portable import error_info, portable
+from agentnb.run.portable import error_info
 
 Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
@@ -81,14 +80,11 @@ class Driver:
         self._performing = Interruptible()
         self._performed: Effect | None = None
         self._first = first
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: int | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._news = False
-        self._flush_scheduled = False
         self.crash: BaseException | None = None
+        """What went wrong with the loop, the driver or the store, where something did."""
+        self.news = News(journal, self._note_crash)
         journal.observe = self._observe
-        calling.shown = self.nudge
+        calling.shown = self.news.nudge
 
     def begin(self) -> None:
         """Make the run's first fact one, where it is not yet. Safe from every thread."""
@@ -97,30 +93,29 @@ class Driver:
                 first, self._first = self._first, None
                 self._journal.append(first)
 
-    def is_here(self) -> bool:
-        """Whether the caller is in the event loop that pumps."""
-        try:
-            return self._loop is not None and asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            return False
-
     @property
     def home(self) -> asyncio.AbstractEventLoop | None:
         """The event loop that has calls in flight, where the caller is not in it: the run has to be driven there."""
-        loop = self._loop if self._tasks else None
-        return loop if loop is not None and loop.is_running() and not self.is_here() else None
+        loop = self.news.loop if self._tasks else None
+        return loop if loop is not None and loop.is_running() and not self.news.is_here() else None
 
-    def nudge(self) -> None:
-        """Let the pump look again at what may be done. Safe from every thread."""
-        self.call_threadsafe(self._wake)
+    def _observe(self, event: Event) -> None:
+        try:
+            self._gate.observe(event, self._state)
+        finally:
+            self.news.has_come()
+
+    def _note_crash(self, error: BaseException) -> None:
+        self.crash = error
 
     async def pump(self, pace: Pace) -> AsyncGenerator[None, None]:  # noqa: C901 - one loop, read from top to bottom
         """Move the run on until it is over, or until a step's permit is used up and nobody else drives.
 
         Raises RunFailed when the model failed, and when the loop or the driver did.
         """
-        self._move_in()
-        timer, breath = self._limit_seconds(), time.monotonic() + BREATH
+        if self.news.move_in():  # what ran in another event loop has gone with it; `_recover` sees to its calls
+            self._tasks.clear()
+        timer, breath = self._start_clock(), time.monotonic() + BREATH
         try:
             while not self._state.over:
                 effect = await self._next(pace)
@@ -143,22 +138,17 @@ class Driver:
         except RunFailed:
             raise
         except Exception as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
-            self._fail(error)
+            self.crash = error
+            end_run(self._journal, "error", ABORTED, error_info(error))
             raise RunFailed(f"{type(error).__name__}: {error}") from error
         finally:
             if timer is not None:
                 timer.cancel()
-            self._flush()
-
-    def _move_in(self) -> None:
-        here = asyncio.get_running_loop()
-        if self._loop is not here:  # what ran in another event loop has gone with it; `_recover` sees to its calls
-            self._tasks.clear()
-        self._loop, self._thread = here, threading.get_ident()
+            self.news.flush()
 
     async def _next(self, pace: Pace) -> Effect | None:
         """Do the next thing; gives the effect that the pump is to perform itself, HALT where there is nothing to do."""
-        self._news = False
+        self.news.fresh = False
         state, gate = self._state, self._gate
         if self._first is not None:
             self.begin()
@@ -168,7 +158,7 @@ class Driver:
             wants = self._design.wanted(state)
             self._cancel_unwanted(wants)
             effect = self._start(wants, pace)
-            if effect is None and not self._news:
+            if effect is None and not self.news.fresh:
                 await self._go_on(wants)
             return effect
         elif not self._settle_pause():
@@ -184,9 +174,9 @@ class Driver:
         elif not wants and not self._tasks:
             self._advance()
         elif not self._tasks and self._gate.permit is not None and all(e.kind == "question" for e in wants):
-            self._expire()
-            if not self._news:
-                self._release_permit()  # only a person can move the run on
+            expire(self._journal)
+            if not self.news.fresh:
+                self._gate.release_permit()  # only a person can move the run on
         else:
             await self._wait()
 
@@ -214,7 +204,7 @@ class Driver:
             if fact.type == "model_start":
                 why = self._gate.limit_reached(self._state, starting="model")
                 if why is not None:
-                    self.finish("limit", why, LimitReached(why))
+                    self.finish("limit", why)
                     return
                 self._asked_by_us = True
             self._journal.append(fact)
@@ -242,7 +232,7 @@ class Driver:
                 self._start_call(call)
                 if effect in self._tasks and self._holds_back(effect):
                     return None
-            if self._news and pace == "pull":
+            if self.news.fresh and pace == "pull":
                 return None
         return self._launch(alone=pace == "drain" and len(wants) == 1) if self._intents else None
 
@@ -292,7 +282,7 @@ class Driver:
         elif verdict.by is None:
             self._intend(call)
         elif verdict.decision == "reject":
-            self.reject(call, verdict.reason, by=verdict.by)
+            reject(self._journal, call, verdict.reason, by=verdict.by)
         else:
             decision = ApprovalDecision.make(
                 call_id=call.id,
@@ -317,7 +307,7 @@ class Driver:
     def _intend(self, call: CallState) -> None:
         why = self._gate.limit_reached(self._state, starting="call")
         if why is not None:
-            self.finish("limit", why, LimitReached(why))
+            self.finish("limit", why)
             return
         self._intents[call.id] = None
         intent = CallStart.make(call_id=call.id, name=call.name, arguments=call.arguments, attempt=call.attempt + 1)
@@ -353,8 +343,8 @@ class Driver:
     # -- tasks -----------------------------------------------------------------------------------------------------
 
     def _spawn(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
-        assert self._loop is not None
-        self._tasks[effect] = self._loop.create_task(self._carry(effect, work))
+        assert self.news.loop is not None
+        self._tasks[effect] = self.news.loop.create_task(self._carry(effect, work))
 
     async def _carry(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
         """Do the work of one effect, and take it off the list before the pump looks again."""
@@ -364,7 +354,7 @@ class Driver:
             self.crash = error
         finally:
             self._tasks.pop(effect, None)
-            self._wake()
+            self.news.wake()
 
     def _cancel_unwanted(self, wants: Sequence[Effect]) -> None:
         if self.crash is not None:
@@ -389,78 +379,14 @@ class Driver:
                 if task.done():  # one that was cancelled before it began took nothing off the list
                     del self._tasks[effect]
 
-    # -- waiting ---------------------------------------------------------------------------------------------------
+    # -- pausing and ending ----------------------------------------------------------------------------------------
 
     async def _wait(self) -> None:
         """Until there is news, or a deadline has passed."""
-        deadline = min((d for d in map(_deadline, self._state.open.values()) if d is not None), default=None)
-        assert self._loop is not None
-        self._waiter = self._loop.create_future()
-        timer = None
+        deadline = next_deadline(self._state)
+        await self.news.wait(deadline)
         if deadline is not None:
-            timer = self._loop.call_later(max(0.0, deadline - time.time()), self._wake)
-        try:
-            if not self._news:  # looked at after the future is in place, so that other threads' news is not missed
-                await self._waiter
-        finally:
-            self._waiter = None
-            if timer is not None:
-                timer.cancel()
-        if deadline is not None and time.time() >= deadline:
-            self._expire()
-
-    def _expire(self) -> None:
-        """No answer by the deadline means no."""
-        with self._journal.lock:
-            for call in list(self._state.open.values()):
-                due = _deadline(call)
-                if due is not None and due <= time.time():
-                    self.reject(call, "no answer by the deadline", by="deadline")
-
-    def reject(self, call: CallState, reason: str, *, by: str) -> None:
-        """Decide a call that waits with no. Safe from every thread."""
-        reason = portable(reason)
-        with self._journal.lock:
-            decision = ApprovalDecision.make(call_id=call.id, decision="reject", by=by, reason=reason)
-            self._journal.append(decision, about=call)
-            self._journal.append(rejected(call, reason), about=call)
-
-    def _observe(self, event: Event) -> None:
-        self._gate.observe(event, self._state)
-        self._news = True
-        if self._waiter is None and self._journal.recorder is None:
-            return  # nobody waits, and nothing is to be written
-        loop = self._loop
-        if loop is None or not loop.is_running():
-            self._flush()
-        elif threading.get_ident() != self._thread:
-            self._flush()
-            self.call_threadsafe(self._wake)
-        else:
-            self._wake()
-            if self._journal.recorder is not None and not self._flush_scheduled:
-                self._flush_scheduled = True
-                loop.call_soon(self._flush)  # after the pump, which may append more that belongs to the same write
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        try:
-            self._journal.flush()
-        except StorageError as error:  # whoever made the fact is not to blame; the pump ends the run with it
-            self.crash = error
-            self.nudge()
-
-    def _wake(self) -> None:
-        self._news = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def call_threadsafe(self, function: Callable[[], None]) -> None:
-        """Call it in the event loop that pumps, where there is one. Safe from every thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function)
-
-    # -- pausing and ending ----------------------------------------------------------------------------------------
+            expire(self._journal)
 
     def _settle_pause(self) -> bool:
         """Make a pause a fact once nothing is in flight; gives whether it did."""
@@ -472,39 +398,16 @@ class Driver:
             self._journal.append(RunPaused.make(reason=reason))
         return True
 
-    def _release_permit(self) -> None:
-        if self._gate.permit is not None:
-            self._gate.permit.release()
-            self._gate.permit = None
-
-    def finish(self, reason: StopReason, why: str, error: BaseException | None = None) -> None:
-        """End the run: every call that is open gets its result, then the run its end. Safe from every thread.
-
-        A tool that ends its own run is left to return: its call gets the result it gives, and the end comes after it.
-        """
-        with self._journal.lock:
-            here = current_call.get()
-            for call in list(self._state.open.values()):
-                if here != (self._journal.run_id, call.id):
-                    self._journal.append(aborted(call, why if reason == "limit" else ABORTED))
-            if not self._state.open:
-                self._journal.append(RunEnd.make(reason=reason, error=_brief(error)))
-        self.call_threadsafe(self._interrupt)
+    def finish(self, reason: StopReason, why: str) -> None:
+        """End the run, and break off what is in flight. Safe from every thread."""
+        error = ErrorInfo.make(type="LimitReached", message=why) if reason == "limit" else None
+        end_run(self._journal, reason, why if reason == "limit" else ABORTED, error)
+        self.news.call(self._interrupt)
 
     def _interrupt(self) -> None:
         if self._performed is None or not self._may_return(self._performed):
             self._performing.interrupt()
-        self._wake()
-
-    def _fail(self, error: Exception) -> None:
-        """The loop or the driver failed: say so as the run's last fact, as far as that is still possible."""
-        self.crash = error
-        with self._journal.lock:
-            if self._state.over:
-                return
-            for call in list(self._state.open.values()):
-                self._journal.append(aborted(call, ABORTED))
-            self._journal.append(RunEnd.make(reason="error", error=error_info(error)))
+        self.news.wake()
 
     def failed(self) -> RunFailed:
         """The model's failure, as the error to raise; its cause is the exception itself where that is at hand."""
@@ -514,35 +417,14 @@ class Driver:
         error.__cause__ = self._asking.error
         return error
 
-    def _limit_seconds(self) -> asyncio.TimerHandle | None:
+    def _start_clock(self) -> asyncio.TimerHandle | None:
+        """Let the limit on seconds end the run while it waits."""
         seconds = self._gate.limits.get("seconds")
         if seconds is None:
             return None
         left = seconds - (time.time() - self._state.started if self._state.started is not None else 0)
-        return asyncio.get_running_loop().call_later(max(0.0, left), self._out_of_time, seconds)
-
-    def _out_of_time(self, seconds: float) -> None:
-        if not self._state.over:
-            why = f"The limit of {seconds:g} seconds is reached."
-            self.finish("limit", why, LimitReached(why))
+        why = f"The limit of {seconds:g} seconds is reached."
+        return asyncio.get_running_loop().call_later(max(0.0, left), self.finish, "limit", why)
 
 
 _END = object()
-
-
-def _deadline(call: CallState) -> float | None:
-    return call.approval.deadline if call.status == "asking" and call.approval is not None else None
-
-
-def _brief(error: BaseException | None) -> ErrorInfo | None:
-    return ErrorInfo.make(type=type(error).__name__, message=str(error)) if error is not None else None
-
-
-def aborted(call: CallState, why: str) -> CallEnd:
-    """The result of a call that the end of the run overtook."""
-    return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="aborted")
-
-
-def rejected(call: CallState, reason: str) -> CallEnd:
-    """The result of a call that was decided with no."""
-    return CallEnd.make(call_id=call.id, name=call.name, result=rejection(reason), is_error=True, outcome="rejected")

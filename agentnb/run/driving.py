@@ -144,7 +144,7 @@ class Driving:
             released = self._released()
             if self.owner is None:
                 self.play_on_host()
-            if self.driver.is_here():
+            if self.driver.news.is_here():
                 raise UsageError("result() would block the event loop that drives this run; await the run instead.")
             try:
                 hosting.environment.wait(released, max(0.0, until - time.monotonic()) if until is not None else None)
@@ -222,7 +222,7 @@ class Driving:
             if self.state.over or self.state.paused or self.gate.pausing is not None or not self.gate.running:
                 return False
             self.gate.pausing = reason
-            self.driver.nudge()
+            self.driver.news.nudge()
             return True
 
     def resume(self) -> bool:
@@ -239,7 +239,7 @@ class Driving:
             return False
         if self.gate.pausing is not None and not self.state.paused:
             self.gate.pausing = None
-            self.driver.nudge()
+            self.driver.news.nudge()
             return True
         if self.state.paused or self.state.failure is not None:
             self.journal.append(RunResumed.make())

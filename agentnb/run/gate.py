@@ -53,6 +53,12 @@ class Gate:
         """Whether the run has ever been stepped; until then nobody asks where its turns ended."""
         self._turn_ends: set[int] = set()
 
+    def release_permit(self) -> None:
+        """The step is over, whether or not its end has come."""
+        if self.permit is not None:
+            self.permit.release()
+            self.permit = None
+
     def is_open(self, state: State) -> bool:
         """Whether something new may start now."""
         if self.permit is not None or state.cancelled is not None:  # a cancelled run starts nothing, and is to end

@@ -64,7 +64,7 @@ class Run(Decisions):
         asking = Asking(loop, self._journal, tools)
         begin = loop.begin(portable_input(input), history) if not recording else None
         self._driver = Driver(loop, self._journal, self._gate, asking, calling, begin)
-        Decisions.__init__(self, self._journal, self._driver, calling, tools)
+        super().__init__(self._journal, calling, tools)
         self._driving = Driving(loop, self._journal, self._gate, self._driver)
         _remember(self)
 

@@ -32,7 +32,7 @@ async def step(run: Driving, unit: Unit) -> list[Event]:
     if mine:
         await _drive(run)
     else:
-        run.driver.nudge()
+        run.driver.news.nudge()
         await asyncio.wrap_future(permit.done)
     return _take(run, unit, whatever=True)
 

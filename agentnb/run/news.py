@@ -1,0 +1,98 @@
+"""News: how the pump sleeps, and how anything that becomes a fact wakes it, from whichever thread.
+
+The pump says `fresh = False`, looks at where the run stands, and waits where there is nothing to do. A fact sets
+`fresh`; in the pump's own thread that is almost all it does, because the pump is then at work and will look again.
+Facts are written to disk at the event loop's next turn, all that belong together at once, and at once where they come
+from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+from agentnb.core.errors import StorageError
+from agentnb.run.journal import Journal
+
+
+class News:
+    """The bell of one run's pump."""
+
+    def __init__(self, journal: Journal, failed: Callable[[Exception], None]) -> None:
+        self.fresh = False
+        """Whether anything has happened since the pump last looked."""
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop the pump runs in, or ran in last."""
+        self._journal = journal
+        self._failed = failed
+        self._thread: int | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._flush_scheduled = False
+
+    def move_in(self) -> bool:
+        """The pump runs in this event loop from now on; gives whether that is another one than before."""
+        here = asyncio.get_running_loop()
+        moved, self.loop, self._thread = self.loop is not here, here, threading.get_ident()
+        return moved
+
+    def is_here(self) -> bool:
+        """Whether the caller is in the pump's event loop."""
+        try:
+            return self.loop is not None and asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            return False
+
+    def has_come(self) -> None:
+        """Something became a fact. Safe from every thread."""
+        self.fresh = True
+        if self._waiter is None and self._journal.recorder is None:
+            return  # nobody waits, and nothing is to be written
+        if self.loop is None or not self.loop.is_running():
+            self.flush()
+        elif threading.get_ident() != self._thread:
+            self.flush()
+            self.nudge()
+        else:
+            self.wake()
+            if self._journal.recorder is not None and not self._flush_scheduled:
+                self._flush_scheduled = True
+                self.loop.call_soon(self.flush)  # after the pump, which may append more that belongs to the same write
+
+    async def wait(self, until: float | None) -> None:
+        """Until something happens, or the time has come (epoch seconds)."""
+        assert self.loop is not None
+        self._waiter = self.loop.create_future()
+        timer = None if until is None else self.loop.call_later(max(0.0, until - time.time()), self.wake)
+        try:
+            if not self.fresh:  # looked at after the future is in place, so that other threads' news is not missed
+                await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def wake(self) -> None:
+        """Let the pump look again. In its event loop only."""
+        self.fresh = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def nudge(self) -> None:
+        """Let the pump look again. Safe from every thread."""
+        self.call(self.wake)
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call it in the pump's event loop, where there is one. Safe from every thread."""
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(function)
+
+    def flush(self) -> None:
+        """Write what has become fact to disk; a store that fails ends the run."""
+        self._flush_scheduled = False
+        try:
+            self._journal.flush()
+        except StorageError as error:  # whoever made the fact is not to blame; the pump ends the run with it
+            self._failed(error)
+            self.nudge()
