@@ -130,7 +130,7 @@ def evolve(state: State, event: e.Event) -> None:
     handler = _HANDLERS.get(event.type)
     if handler is None:
         raise AgentnbError(f"No such event: {event.type!r} (seq {event.seq}).")
-    if state.over:
+    if state.stop_reason is not None:
         raise AgentnbError(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
     handler(state, event)
     if event.phase is not None:

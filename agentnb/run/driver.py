@@ -101,7 +101,8 @@ class Driver:
 
     def _observe(self, event: Event) -> None:
         try:
-            self._gate.observe(event, self._state)
+            if self._gate.steps or self._gate.breakpoints:
+                self._gate.observe(event, self._state)
         finally:
             self.news.has_come()
 
@@ -155,9 +156,11 @@ class Driver:
         elif state.failure is not None:
             raise self.failed()
         elif gate.is_open(state):
-            wants = self._design.wanted(state)
-            self._cancel_unwanted(wants)
-            effect = self._start(wants, pace)
+            idle = not state.open and state.model == "idle"
+            wants = () if idle else self._design.wanted(state)
+            if self._tasks or self.crash is not None:
+                self._cancel_unwanted(wants)
+            effect = self._start(wants, pace) if wants else None
             if effect is None and not self.news.fresh:
                 await self._go_on(wants)
             return effect

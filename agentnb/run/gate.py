@@ -67,13 +67,11 @@ class Gate:
 
     def observe(self, event: Event, state: State) -> None:
         """Let an event use up the permit, or hit a breakpoint."""
-        if self.steps:
-            if _ends_turn(event, state):
-                self._turn_ends.add(event.seq)
-            if self.permit is not None and self._ends(self.permit.unit, event):
-                self.permit.release()
-                self.permit = None
-        if self.breakpoints and event.type not in ("run_paused", "run_resumed", "run_end"):
+        if _ends_turn(event, state):
+            self._turn_ends.add(event.seq)
+        if self.permit is not None and self._ends(self.permit.unit, event):
+            self.release_permit()
+        if event.type not in ("run_paused", "run_resumed", "run_end"):
             for hit in self.breakpoints:
                 if hit(event, state):
                     self.pausing = f"breakpoint at {event.type} (seq {event.seq})"

@@ -80,12 +80,11 @@ def test_a_typed_text_arrives_whole_in_the_message_and_in_the_trait(notebook: No
     assert notebook.run(SCRATCH).strip() == text
 
 
-def test_stop_ends_the_wait_within_a_second_and_the_kernel_stays_usable(notebook: Notebook, waiting: int) -> None:
+def test_stop_ends_the_wait_and_the_kernel_stays_usable(notebook: Notebook, waiting: int) -> None:
+    """How soon is measured where no page stands between: tests/notebook."""
     start(notebook, waiting)
-    stopped = time.monotonic()
     notebook.stop()
-    notebook.wait_cell(waiting)
-    assert time.monotonic() - stopped < 1
+    notebook.wait_cell(waiting, timeout=5)
     error = "KeyboardInterrupt" if waiting == 1 else "CancelledError"
     notebook.wait_output(waiting, error)
     start(notebook, waiting)

@@ -245,7 +245,7 @@ payloads = [
     "<a href='javascript:window.pwned=1'>x</a>",
     "A" * 10_000_000,
 ]
-@agentnb.tool(name="<img src=x onerror=window.pwned=1>")
+@agentnb.tool
 def hostile(n: int) -> str:
     return payloads[n]
 @agentnb.tool(approve=True)
@@ -253,7 +253,7 @@ def ask(text: str, other: str = "<script>window.pwned=1</script>") -> bytes:
     "<script>window.pwned=1</script>"
     return b"\\xff\\xfe<script>window.pwned=1</script>"
 turns = [
-    [{"type": "text_delta", "content": text}, call(hostile.name, {"n": n}, id=f"<b>{n}")]
+    [{"type": "text_delta", "content": text}, call("hostile", {"n": n}, id=f"<b>{n}"), call(text[:99], {text[:99]: n})]
     for n, text in enumerate(payloads)
 ]
 turns.append([call("ask", {"text": p}, id=f"a{n}") for n, p in enumerate(payloads)])

@@ -136,3 +136,14 @@ def test_a_snapshot_taken_in_mid_call_asks_about_that_call_in_another_kernel(tmp
         assert second.run("print([(c.id, c.unknown) for c in run.pending], ran)").strip() == "[('slow', True)] []"
         second.run("run.answer('slow', 'it rested')")
         assert second.run("print(await run, ran)").strip() == "done []"
+
+
+def test_nothing_is_patched_until_nested_event_loops_are_asked_for() -> None:
+    with LiveKernel("ipykernel7") as own:
+        own.run(SETUP)
+        own.run("run = session('done').start('go'); await run")
+        assert own.run("import sys; print('nest_asyncio' in sys.modules)").strip() == "False"
+        own.run("from agentnb.notebook import allow_nested_asyncio; allow_nested_asyncio()")
+        assert own.run("async def three(): return 3\nprint(asyncio.run(three()))").strip() == "3"
+        own.run("run = session('done').start('go')")
+        assert own.run("print(await run)").strip() == "done"

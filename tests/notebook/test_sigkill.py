@@ -1,0 +1,103 @@
+"""Kernels killed with SIGKILL in the middle of a run of fifty calls, and the run finished in the next kernel."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.notebook.live_kernel import LiveKernel
+
+CALLS, KILLS = 50, 100
+SETUP = """
+import asyncio, os, random
+import agentnb
+
+class Model:
+    "Asks for ten turns of five calls, and knows by the history where it is: a kernel that starts anew finds it so."
+    async def stream(self, messages, **options):
+        turn = sum(message["role"] == "assistant" for message in messages)
+        if turn == 10:
+            yield {"type": "text_delta", "content": "done"}
+        for n in range(turn * 5, turn * 5 + 5) if turn < 10 else ():
+            yield {"type": "tool_call", "id": f"c{n}", "name": "effect", "arguments": {"n": n}}
+
+@agentnb.tool
+async def effect(n: int) -> str:
+    await asyncio.sleep(random.random() / 200)
+    os.write(effects, f"{n}\\n".encode())
+    await asyncio.sleep(random.random() / 200)
+    return f"did {n}"
+
+def open_effects(path):
+    global effects
+    effects = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+loop = agentnb.SessionLoop(Model(), [effect])
+"""
+START = """
+open_effects({effects!r})
+store = agentnb.Store({store!r})
+run = loop.start("go", name={name!r}, store=store)
+run.play()
+"""
+FINISH = """
+open_effects({effects!r})
+store = agentnb.Store({store!r})
+before = store.load({name!r})
+finished = {{event.call_id for event in before.events if event.type == "call_end"}}
+run = agentnb.restore(before, loop, store=store)
+asked = []
+while await run.step("turn"):
+    for call in run.pending:
+        assert call.unknown
+        asked.append(call.id)
+        happened = str(call.arguments["n"]) in open({effects!r}).read().split()
+        run.answer(call.id, "it happened") if happened else run.approve(call.id)
+again = {{e.call_id for e in run.events[len(before.events):] if e.type == "call_start"}}
+assert not finished & again, finished & again
+assert not finished & set(asked)
+print(run.output, len(run.messages), len(asked))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_no_call_is_repeated_and_none_is_lost_when_a_kernel_is_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed, asked = None, 0
+    for number in range(KILLS + 1):
+        with LiveKernel("ipykernel7") as kernel:
+            kernel.run(SETUP)
+            if killed is not None:
+                asked += finish(kernel, killed)
+            if number < KILLS:
+                killed = start_and_kill(kernel, tmp_path / f"{number}.db", after=number * CALLS // KILLS)
+    with capsys.disabled():
+        print(f"\n{KILLS} kernels killed; {asked} calls whose outcome nobody knew, each of them asked about")
+    assert asked > 0
+
+
+def start_and_kill(kernel: LiveKernel, store: Path, after: int) -> dict[str, str]:
+    """Start a run, and kill its kernel once so many effects have happened; gives what the next kernel has to know."""
+    names = {"effects": str(store.with_suffix(".txt")), "store": str(store), "name": f"run {after}"}
+    pid = int(kernel.run(f"{START.format(**names)}\nprint(os.getpid())"))
+    deadline = time.monotonic() + 20
+    while len(Path(names["effects"]).read_text().split()) < after:
+        assert time.monotonic() < deadline
+    os.kill(pid, signal.SIGKILL)
+    return names
+
+
+def finish(kernel: LiveKernel, names: dict[str, str]) -> int:
+    """Finish the run in another kernel; gives how many calls it asked about."""
+    output, messages, asked = kernel.run(FINISH.format(**names)).split()
+    assert (output, int(messages)) == ("done", 1 + 10 + CALLS + 1)
+    effects = Counter(Path(names["effects"]).read_text().split())
+    assert effects == {str(n): 1 for n in range(CALLS)}
+    return int(asked)
