@@ -179,7 +179,10 @@ atexit.register(_servers.stop_all)
 
 
 def _start(settings: _Settings) -> Any:
-    engine = import_module(ENGINE)
+    try:
+        engine = import_module(ENGINE)
+    except ImportError as error:  # it is installed, so what it lacks is the system's
+        raise UsageError(f"{ENGINE} cannot be loaded: {error}. On Debian: apt-get install -y libgomp1") from error
     parameters = engine.CommonParams()
     parameters.model.path = settings.model_path
     parameters.n_ctx = settings.context_size

@@ -20,6 +20,7 @@ from agentnb.run import Run, Snapshot, latest_run, restore
 from agentnb.run import host as hosting
 from agentnb.run.gate import UNITS
 from agentnb.store import Store
+from agentnb.widgets import SNAPSHOTS
 
 NAMES = ("step", "pause", "resume", "snapshot", "restore", "runs")
 SUFFIX = ".agentnb.json"
@@ -56,7 +57,10 @@ class RunMagics(Magics):
 
     @line_magic
     def restore(self, line: str) -> Run | None:
-        """`%restore NAME [LOOP]`: a run that goes on from there, as `run`; LOOP is the variable with its loop."""
+        """`%restore NAME [LOOP]`: a run that goes on from there, as `run`; LOOP is the variable with its loop.
+
+        Where a store of this notebook has the run, it goes on there.
+        """
         return _say_what_went_wrong(lambda: self._restore(line.split()))
 
     @line_magic
@@ -101,7 +105,8 @@ class RunMagics(Magics):
             )
         snapshot = self._find(words[0])
         loop = self._loop(snapshot, words[1] if len(words) == 2 else None)
-        run = restore(snapshot, loop)
+        kept_in = next((store for store in self._stores().values() if store.position(snapshot.run_id)), None)
+        run = restore(snapshot, loop, store=kept_in)
         self._variables()["run"] = run
         return run
 
@@ -113,8 +118,14 @@ class RunMagics(Magics):
                 return store.load(name)
             except AgentnbError:
                 continue
+        if name in SNAPSHOTS:
+            taken: Snapshot = SNAPSHOTS[name]
+            return taken
         stores = ", ".join(self._stores()) or "none in this notebook"
-        raise UsageError(f"There is no snapshot {name!r}: no file {name + SUFFIX} here, and not in a store ({stores}).")
+        raise UsageError(
+            f"There is no snapshot {name!r}: no file {name + SUFFIX} here, none taken in a panel,"
+            f" and none in a store ({stores})."
+        )
 
     def _loop(self, snapshot: Snapshot, variable: str | None) -> Loop:
         loops = {name: value for name, value in self._variables().items() if isinstance(value, Loop)}

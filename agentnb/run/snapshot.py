@@ -67,6 +67,9 @@ class Snapshot:
             self._state.append(fold(self.events))
         return self._state[0]
 
+    def __repr__(self) -> str:
+        return f"<Snapshot {self.name or self.run_id} of {self.start.name}: {self.position} events>"
+
     def to_json(self) -> str:
         """The snapshot as JSON text."""
         return _write(self)

@@ -36,6 +36,7 @@ def panel(run: Any) -> Panel:
 
 def present(run: Any) -> None:
     """Display the run's panel under the current cell. One that is over is displayed frozen; `run.panel()` is live."""
+    from IPython.core.getipython import get_ipython
     from IPython.display import display
 
     if run.state.over:
@@ -61,6 +62,17 @@ def present(run: Any) -> None:
         timer.start()
 
     live.when_over(freeze_soon)
+    # nbclient takes an update of an output only from the cell that runs: the timer's would be lost there.
+    shell = get_ipython()
+    if shell is not None:
+
+        def freeze_after_cell(*_: object) -> None:
+            if run.state.over:
+                shell.events.unregister("post_run_cell", freeze_after_cell)
+                handle.update(_frozen(run), raw=True)
+                live.close()
+
+        shell.events.register("post_run_cell", freeze_after_cell)
 
 
 def _frozen(run: Any) -> dict[str, str]:

@@ -147,3 +147,14 @@ def test_nothing_is_patched_until_nested_event_loops_are_asked_for() -> None:
         assert own.run("async def three(): return 3\nprint(asyncio.run(three()))").strip() == "3"
         own.run("run = session('done').start('go')")
         assert own.run("print(await run)").strip() == "done"
+
+
+def test_a_restored_run_goes_on_in_the_store_that_has_it(cells: LiveKernel, tmp_path: Path) -> None:
+    cells.run(f"%cd -q {tmp_path}\n%load_ext agentnb\nstore = agentnb.Store('runs.db')\nloop = session('one')")
+    cells.run("run = loop.start('go', store=store, name='kept')\n_ = await run.step('event')\n%snapshot begun")
+    cells.run("run = None\nloop = session('one')\n_ = get_ipython().run_line_magic('restore', 'begun')")
+    cells.run("await run")
+    assert (
+        cells.run("print([(info.events, info.stop_reason) for info in store.runs()])").strip() == "[(5, 'completed')]"
+    )
+    assert "completed" in cells.run("%runs")
