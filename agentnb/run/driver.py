@@ -18,9 +18,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from agentnb.core.errors import RunFailed
 from agentnb.core.events import (
@@ -124,10 +124,12 @@ class Driver:
                     break
                 if effect is MODEL and pace == "pull":
                     async with aclosing(self._asking.ask()) as answer:
-                        while await self._here(anext(answer, _END)) is not _END:
-                            yield
+                        with suppress(Interrupted):
+                            while await self._performing.wait(anext(answer, _END)) is not _END:
+                                yield
                 elif effect is not None:
-                    await self._here(self._drain() if effect is MODEL else self._perform(effect))
+                    with suppress(Interrupted):  # whoever broke it off has seen to its result
+                        await self._performing.wait(self._drain() if effect is MODEL else self._perform(effect))
                 if pace == "pull":
                     yield
                 if time.monotonic() > breath:  # a model and tools that never wait must not keep everybody else waiting
@@ -182,13 +184,6 @@ class Driver:
                 self._gate.release_permit()  # only a person can move the run on
         else:
             await self._wait()
-
-    async def _here(self, work: Awaitable[Any]) -> Any:
-        """Do the work of an effect that is alone in flight in the pump's own task; _END where it was broken off."""
-        try:
-            return await self._performing.wait(work)
-        except Interrupted:  # whoever broke it off has seen to its result
-            return _END
 
     async def _perform(self, effect: Effect) -> None:
         call = self._state.open.get(effect.id)
