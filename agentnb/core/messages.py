@@ -102,6 +102,16 @@ class Message(_Readable):
     stop_reason: str | None = None
     error_message: str | None = None
 
+    @classmethod
+    def say(cls, role: str, content: Content, **fields: Any) -> Message:
+        """A message from trusted fields, none of them at its default; `plain` comes with it."""
+        message = cls.make(role=role, content=content, **fields)
+        plain = {"role": role, "content": content}
+        for name, value in fields.items():
+            plain[name] = value if type(value) in _SCALARS else to_plain(value)
+        message.__dict__["_plain"] = plain
+        return message
+
     @property
     def plain(self) -> dict[str, Any]:
         """The message as plain dicts and lists, without the fields it does not have; made once, not to be changed."""

@@ -69,13 +69,14 @@ class Reply:
         """The finished answer."""
         for index in sorted(self._fragments):
             self._add(self._fragments[index])
-        fields: dict[str, Any] = {"role": "assistant", "content": self.text}
+        fields: dict[str, Any] = {}
         if self._calls:
             fields["tool_calls"] = self._calls
         if self._reasoning:
             fields["reasoning"] = mended_inside(self._reasoning)
         stop = self._stop_reason or ("tool_calls" if self._calls else "stop")
-        return ModelEnd.make(message=Message.make(**fields), stop_reason=stop, usage=self._usage, timing=self._timing)
+        message = Message.say("assistant", self.text, **fields)
+        return ModelEnd.make(message=message, stop_reason=stop, usage=self._usage, timing=self._timing)
 
     def _reason(self, chunk: Mapping[str, Any]) -> Delta:
         content = chunk.get("content") or ""

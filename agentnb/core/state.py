@@ -285,12 +285,12 @@ def _say_results(state: State) -> None:
 
 def result_message(call: CallState, end: e.CallEnd) -> Message:
     """The message that tells the model how a call came out."""
-    fields: dict[str, Any] = {"role": "tool", "content": render(end.result), "tool_call_id": call.id, "name": call.name}
+    fields: dict[str, Any] = {"tool_call_id": call.id, "name": call.name}
     if end.is_error:
         fields["is_error"] = True
     if end.details is not None:
         fields["details"] = end.details
-    return Message.make(**fields)
+    return Message.say("tool", render(end.result), **fields)
 
 
 def _run_paused(state: State, event: e.RunPaused) -> None:

@@ -121,7 +121,7 @@ class SessionLoop(Loop):
 
     def advance(self, state: State) -> Event:
         """What comes next (SEMANTICS 3c)."""
-        if passed_over := self._passed_over(state):
+        if state.unsaid and (passed_over := self._passed_over(state)):
             return passed_over
         if state.queues["input"]:
             return _take(state, "input")
@@ -179,7 +179,7 @@ class SessionLoop(Loop):
     def _passed_over(self, state: State) -> CallEnd | None:
         """The next call of the turn that gets words instead of running, or instead of its result."""
         why = self._why_pass_over(state)
-        if why is None or not state.unsaid:
+        if why is None:
             return None
         for call in state.calls.values():
             replaced = self.steering_mode == "discard" and call.end is not None and call.end.outcome != "skipped"
@@ -193,8 +193,10 @@ class SessionLoop(Loop):
     def _has_results_to_answer(self, state: State) -> bool:
         if state.reply is None or not state.reply.message.tool_calls:
             return False
-        ends = [call.end for call in state.calls.values() if not call.hidden and call.end is not None]
-        return not all(end.terminate for end in ends)
+        for call in state.calls.values():  # noqa: SIM110 - a generator would be a microsecond more in every turn
+            if not call.hidden and call.end is not None and not call.end.terminate:
+                return True
+        return False
 
     def _end(self, state: State, reason: Any) -> RunEnd:
         answer = state.reply.message if state.reply is not None else None

@@ -30,7 +30,7 @@ class Asking:
     def __init__(self, design: Design, journal: Journal, tools: dict[str, Tool]) -> None:
         self._design = design
         self._journal = journal
-        self._tools = tools
+        self._sequential = {name for name, tool in tools.items() if tool.sequential}
         self._specifications = [specification(tool) for tool in tools.values()]
         self._history = PlainHistory(design.system_prompt)
         self.error: BaseException | None = None
@@ -84,7 +84,7 @@ class Asking:
     def _end(self, reply: Reply) -> None:
         end = reply.end()
         fields = self._design.after_reply(end)
-        if any(self._is_sequential(call.name) for call in end.message.tool_calls):
+        if self._sequential and not self._sequential.isdisjoint(call.name for call in end.message.tool_calls):
             fields = {**fields, "sequential": True}
         end.__dict__.update(fields)  # still unstamped, nobody else has seen it
         self._post(end)
@@ -98,10 +98,6 @@ class Asking:
         with self._journal.lock:
             if self._is_wanted():
                 self._journal.append(fact)
-
-    def _is_sequential(self, name: str) -> bool:
-        tool = self._tools.get(name)
-        return tool is not None and tool.sequential
 
     def _tell(self, delta: Delta) -> None:
         if self._journal.watchers:

@@ -200,8 +200,8 @@ class Driver:
                 return
             fact = self._design.advance(self._state)
             if fact.type == "model_start":
-                why = self._gate.limit_reached(self._state, starting="model")
-                if why is not None:
+                limits = self._gate.limits
+                if limits and (why := self._gate.limit_reached(self._state, starting="model")) is not None:
                     self.finish("limit", why)
                     return
                 self._asked_by_us = True
@@ -303,8 +303,8 @@ class Driver:
         self._journal.append(request, about=call)
 
     def _intend(self, call: CallState) -> None:
-        why = self._gate.limit_reached(self._state, starting="call")
-        if why is not None:
+        limits = self._gate.limits
+        if limits and (why := self._gate.limit_reached(self._state, starting="call")) is not None:
             self.finish("limit", why)
             return
         self._intents[call.id] = None

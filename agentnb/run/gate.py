@@ -91,8 +91,6 @@ class Gate:
 
     def limit_reached(self, state: State, *, starting: Literal["model", "call"]) -> str | None:
         """Why nothing more may start, where a limit says so."""
-        if not self.limits:
-            return None
         tokens = state.usage.get("input_tokens", 0) + state.usage.get("output_tokens", 0)
         used: dict[str, float] = {
             "turns": state.turn if starting == "model" else -1,
