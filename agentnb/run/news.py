@@ -35,6 +35,8 @@ class News:
         """The pump runs in this event loop from now on; gives whether that is another one than before."""
         here = asyncio.get_running_loop()
         moved, self.loop, self._thread = self.loop is not here, here, threading.get_ident()
+        if moved:
+            self._flush_scheduled = False  # what was scheduled in another event loop may have gone with it
         return moved
 
     def is_here(self) -> bool:

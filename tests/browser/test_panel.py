@@ -332,3 +332,14 @@ def test_twenty_thousand_events_reach_an_open_panel(notebook: Notebook, capsys: 
             f" widest frame gap {seen['gap']:.0f} ms, last event shown after {time.monotonic() - ended:.2f} s"
         )
     assert seen["longest"] < 1000
+
+
+def test_a_panel_whose_kernel_has_died_says_so(notebooks: Notebooks) -> None:
+    notebook = notebooks.open(cells=[SETUP, *SHAPES["returned"], RESULT])
+    notebook.run(0, timeout=60)
+    begin(notebook, "returned")
+    notebook.kill_kernel()
+    notebook.await_new_kernel()
+    notebook.wait_output(SHOW, "The kernel is gone", timeout=60)
+    notebook.wait_output(SHOW, "approval_request")
+    assert notebook.do(lambda page: page.get_by_role("button", name="Approve", exact=True).is_disabled())
