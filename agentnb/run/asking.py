@@ -19,6 +19,8 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.tools import Tool, specification
+from agentnb.llms.adapt import as_model
+from agentnb.llms.protocol import Model
 from agentnb.run.history import PlainHistory
 from agentnb.run.journal import Journal
 from agentnb.run.portable import error_info
@@ -33,6 +35,7 @@ class Asking:
         self._sequential = {name for name, tool in tools.items() if tool.sequential}
         self._specifications = [specification(tool) for tool in tools.values()]
         self._history = PlainHistory(design.system_prompt)
+        self._model: Model | None = None
         self.error: BaseException | None = None
         """The exception behind the last failure, for whoever raises RunFailed from it."""
 
@@ -78,7 +81,9 @@ class Asking:
             messages = [*self._history.prefix, *map(to_plain, messages)]
         if self._specifications:
             options = {"tools": self._specifications, **options}
-        stream = design.llm.stream(messages, **options)
+        if self._model is None:
+            self._model = as_model(design.llm)
+        stream: Any = self._model.stream(messages, **options)
         return stream if hasattr(stream, "__aiter__") else await stream
 
     def _end(self, reply: Reply) -> None:

@@ -1,0 +1,56 @@
+"""Models that answer all at once, as models that stream.
+
+The loop designs were published with interfaces of their own: `generate_with_tools(messages, tools)`, or
+`complete(messages)`. What these give (text, a mapping, or an object with `content` and `tool_calls`) becomes the chunks
+of one answer; text and calls of the same answer are both kept (SEMANTICS 5g.6). Either may be async.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from agentnb.core.errors import UsageError
+from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
+
+
+def as_model(llm: Any) -> Model:
+    """The model itself where it streams, or one that asks it. Raises UsageError where it is no model."""
+    if callable(getattr(llm, "stream", None)):
+        model: Model = llm
+        return model
+    for name in ("generate_with_tools", "complete"):
+        if callable(ask := getattr(llm, name, None)):
+            return _AllAtOnce(ask)
+    raise UsageError(
+        f"{type(llm).__name__} is no model: it has no stream(messages, *, tools, schema, **options),"
+        " and neither generate_with_tools nor complete."
+    )
+
+
+class _AllAtOnce:
+    def __init__(self, ask: Any) -> None:
+        self._ask = ask
+        self._takes_tools = len(inspect.signature(ask).parameters) > 1
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpecification] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[Chunk, None]:
+        """The answer, in one piece."""
+        asked = self._ask(list(messages), list(tools or ())) if self._takes_tools else self._ask(list(messages))
+        answer = await asked if inspect.isawaitable(asked) else asked
+        content = answer if isinstance(answer, str) else _field(answer, "content")
+        if content:
+            yield {"type": "text_delta", "content": content}
+        if calls := None if isinstance(answer, str) else _field(answer, "tool_calls"):
+            yield {"type": "tool_calls", "tool_calls": calls}
+
+
+def _field(answer: Any, name: str) -> Any:
+    return answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentnb import RunFailed, SessionLoop, tool
+from agentnb.llms.adapt import as_model
+
+
+@tool
+async def double(n: int) -> int:
+    return 2 * n
+
+
+class WithTools:
+    """An interface that gives mappings, with text beside a call."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[Any], list[Any]]] = []
+
+    async def generate_with_tools(self, messages: list[Any], tools: list[Any]) -> dict[str, Any]:
+        self.asked.append((messages, tools))
+        if len(self.asked) == 1:
+            return {"content": "I look.", "tool_calls": [{"id": "d", "name": "double", "arguments": {"n": 21}}]}
+        return {"content": messages[-1]["content"], "tool_calls": []}
+
+
+async def test_a_model_that_answers_all_at_once_has_its_text_and_its_calls_kept() -> None:
+    llm = WithTools()
+    run = SessionLoop(llm, [double]).start("go")
+    assert await run == "42"
+    assert run.messages[1].content == "I look."
+    assert [each["name"] for each in llm.asked[0][1]] == ["double"]
+
+
+class Completing:
+    def complete(self, messages: list[Any]) -> SimpleNamespace:
+        return SimpleNamespace(content=f"{len(messages)} heard")
+
+
+async def test_a_model_that_only_completes_is_asked_without_tools() -> None:
+    assert await SessionLoop(Completing(), [double]).start("go") == "1 heard"
+
+
+async def test_what_is_no_model_is_said_to_be_none() -> None:
+    with pytest.raises(RunFailed, match="list is no model: it has no stream"):
+        await SessionLoop([]).start("go")
+
+
+def test_a_model_that_streams_is_taken_as_it_is() -> None:
+    model = SimpleNamespace(stream=lambda messages, **options: None)
+    assert as_model(model) is model
