@@ -17,8 +17,7 @@ the order the model made the calls, before the next message (3g.1).
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from agentnb.core.errors import UsageError
@@ -34,10 +33,12 @@ from agentnb.core.events import (
     RunStart,
 )
 from agentnb.core.messages import Message, ToolCall, text_of, to_message, to_messages
-from agentnb.core.state import CallState, State
+from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import Loop
-from agentnb.loops.session_stream import EventStream, MessageQueue, SessionEvent, ToolCallContext
+from agentnb.loops.message_queue import MessageQueue
+from agentnb.loops.session_hooks import ToolCallContext, after_call, before_call, preparation
+from agentnb.loops.session_stream import EventStream, SessionEvent
 
 __all__ = ["EventStream", "MessageQueue", "SessionEvent", "SessionLoop", "ToolCallContext"]
 
@@ -109,11 +110,11 @@ class SessionLoop(Loop):
         self._stream: EventStream | None = None
         self._messages = to_messages(list(messages))
         if before_tool_call is not None:
-            self.before_call = _before(before_tool_call)
+            self.before_call = before_call(before_tool_call)
         if after_tool_call is not None:
-            self.after_call = _after(after_tool_call)
+            self.after_call = after_call(after_tool_call)
         if transform_context is not None or convert_to_llm is not None:
-            self.prepare = _preparation(transform_context, convert_to_llm)
+            self.prepare = preparation(transform_context, convert_to_llm)
         if should_stop_after_turn is not None:
             self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(list(state.messages))}
 
@@ -286,36 +287,3 @@ def _take(state: State, queue: Any) -> MessageAdded:
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise UsageError(f"{name} must be one of {', '.join(allowed)}, not {value!r}.")
-
-
-async def _said(value: Any | Awaitable[Any]) -> Any:
-    return await value if inspect.isawaitable(value) else value
-
-
-def _before(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, State], Any]:
-    async def before(call: CallState, state: State) -> str | None:
-        said = await _said(hook(ToolCallContext.of(call, state)))
-        return (said.get("reason") or "Tool execution was blocked") if said and said.get("block") else None
-
-    return before
-
-
-def _after(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, CallEnd, State], Any]:
-    names: Mapping[str, str] = {"content": "result", "details": "details", "is_error": "is_error"}
-
-    async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
-        said = await _said(hook(ToolCallContext.of(call, state, end))) or {}
-        return {names[name]: value for name, value in said.items() if name in names and value is not None}
-
-    return after
-
-
-def _preparation(transform: Any, convert: Any) -> Callable[[Sequence[Message]], Any]:
-    async def prepare(messages: Sequence[Message]) -> Sequence[Any]:
-        made: Sequence[Any] = list(messages)
-        for step in (transform, convert):
-            if step is not None:
-                made = await _said(step(made))
-        return made
-
-    return prepare

@@ -1,4 +1,4 @@
-"""SessionLoop's own vocabulary: the message queue, and the stream of its ten kinds of events (SEMANTICS 3b).
+"""SessionLoop's own vocabulary: the stream of its ten kinds of events (SEMANTICS 3b).
 
 The events are a projection of the run's: `Projection` folds the same facts and says them in the design's words, so that
 the stream of a live run and of a recording are the same. Every start has its end, and `agent_end` is always the last.
@@ -6,16 +6,13 @@ the stream of a live run and of a recording are the same. Every start has its en
 
 from __future__ import annotations
 
-import copy
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentnb.core.errors import RunFailed
-from agentnb.core.events import CallEnd, CallStart, Delta, Event, ModelFailed, Queue, RunEnd
-from agentnb.core.messages import Message, ToolCall, to_message
+from agentnb.core.events import CallEnd, CallStart, Delta, Event, ModelFailed, RunEnd
+from agentnb.core.messages import Message
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State, evolve, result_message
 
@@ -50,98 +47,6 @@ class SessionEvent(Record):
     result: Any = None
     partial_result: Any = None
     is_error: bool | None = None
-
-
-@dataclass(frozen=True)
-class ToolCallContext:
-    """What a hook around a call is told: the call, its arguments, the messages; after it also its result."""
-
-    tool_call: ToolCall
-    args: dict[str, Any]
-    messages: list[Message]
-    result: Any = None
-    is_error: bool = False
-
-    @classmethod
-    def of(cls, call: CallState, state: State, end: CallEnd | None = None) -> ToolCallContext:
-        """The context of a call as it stands."""
-        arguments = copy.deepcopy(call.arguments)  # a hook's to do with as it likes
-        made = ToolCall(id=call.id, name=call.name, arguments=arguments)
-        if end is None:
-            return cls(made, arguments, list(state.messages))
-        return cls(made, arguments, list(state.messages), end.result, end.is_error)
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-
-class MessageQueue:
-    """What the user says while a session runs: steering, and follow-ups. Safe to fill from any thread, at any time.
-
-    While a run is open the queue is the run's (each message is a fact as soon as it is added); what nobody has heard
-    when it ends stays here for the next one.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._kept: dict[Queue, list[Message]] = {"steering": [], "follow_up": []}
-        self._run: Run | None = None
-
-    def add_steering(self, message: Any) -> None:
-        """Redirect the run."""
-        self._add("steering", message)
-
-    def add_followup(self, message: Any) -> None:
-        """Say something for when the run would stop."""
-        self._add("follow_up", message)
-
-    def dequeue_steering(self) -> list[Message]:
-        """Take back all the steering nobody has heard."""
-        return self._dequeue("steering")
-
-    def dequeue_followup(self) -> list[Message]:
-        """Take back all the follow-ups nobody has heard."""
-        return self._dequeue("follow_up")
-
-    def waiting(self) -> dict[Queue, list[Message]]:
-        """What nobody has heard yet."""
-        with self._lock:
-            if self._run is not None:
-                queues = self._run.state.queues
-                self._kept = {queue: list(queues[queue]) for queue in self._kept}
-                if self._run.state.over:  # what is left stays here for the next run
-                    self._run = None
-            return {queue: list(messages) for queue, messages in self._kept.items()}
-
-    def hand_over(self) -> dict[Queue, list[Message]]:
-        """What a run that begins now starts with: nothing where another one is open and has it already."""
-        waiting = self.waiting()
-        return waiting if self._run is None else {}
-
-    def detach(self) -> None:
-        """Keep here what nobody has heard: the run that has it will not go on."""
-        with self._lock:
-            self.waiting()
-            self._run = None
-
-    def attach(self, run: Run) -> None:
-        """Be the queue of this run until it ends."""
-        with self._lock:
-            self._run = run
-
-    def _add(self, queue: Queue, message: Any) -> None:
-        with self._lock:
-            if self._run is None or not self._run.queue_if_open(queue, message):
-                self.waiting()
-                self._kept[queue].append(to_message(message))
-
-    def _dequeue(self, queue: Queue) -> list[Message]:
-        with self._lock:
-            if self._run is not None and (taken := self._run.withdraw(queue)) is not None:
-                return taken
-            taken = self.waiting()[queue]
-            self._kept[queue] = []
-            return taken
 
 
 class EventStream:

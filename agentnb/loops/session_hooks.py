@@ -1,0 +1,74 @@
+"""SessionLoop's hooks, as the core calls them (SEMANTICS 3b, 3c). Each may be sync or async."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentnb.core.events import CallEnd
+from agentnb.core.messages import Message, ToolCall
+from agentnb.core.state import CallState, State
+
+
+@dataclass(frozen=True)
+class ToolCallContext:
+    """What a hook around a call is told: the call, its arguments, the messages; after it also its result."""
+
+    tool_call: ToolCall
+    args: dict[str, Any]
+    messages: list[Message]
+    result: Any = None
+    is_error: bool = False
+
+    @classmethod
+    def of(cls, call: CallState, state: State, end: CallEnd | None = None) -> ToolCallContext:
+        """The context of a call as it stands."""
+        arguments = copy.deepcopy(call.arguments)  # a hook's to do with as it likes
+        made = ToolCall(id=call.id, name=call.name, arguments=arguments)
+        if end is None:
+            return cls(made, arguments, list(state.messages))
+        return cls(made, arguments, list(state.messages), end.result, end.is_error)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
+async def _said(value: Any | Awaitable[Any]) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, State], Any]:
+    """`before_tool_call` as the design's hook: None, or a dict with `block` and `reason`."""
+
+    async def before(call: CallState, state: State) -> str | None:
+        said = await _said(hook(ToolCallContext.of(call, state)))
+        return (said.get("reason") or "Tool execution was blocked") if said and said.get("block") else None
+
+    return before
+
+
+def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, CallEnd, State], Any]:
+    """`after_tool_call` as the design's hook: None, or a dict with `content`, `details`, `is_error`, field by field."""
+    names: Mapping[str, str] = {"content": "result", "details": "details", "is_error": "is_error"}
+
+    async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
+        said = await _said(hook(ToolCallContext.of(call, state, end))) or {}
+        return {names[name]: value for name, value in said.items() if name in names and value is not None}
+
+    return after
+
+
+def preparation(transform: Any, convert: Any) -> Callable[[Sequence[Message]], Any]:
+    """`transform_context`, then `convert_to_llm`, once per request; what they make is not written back."""
+
+    async def prepare(messages: Sequence[Message]) -> Sequence[Any]:
+        made: Sequence[Any] = list(messages)
+        for step in (transform, convert):
+            if step is not None:
+                made = await _said(step(made))
+        return made
+
+    return prepare
