@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from agentnb import RunCancelled, RunFailed, SessionLoop, Snapshot, restore, tool
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event, ModelEnd
-from agentnb.core.state import State, evolve, fold
+from agentnb.core.evolve import evolve, fold
+from agentnb.core.state import State
 from agentnb.testing import ScriptedLLM, call, text
 from tests.worlds import (
     assert_one_terminal_event_last,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.events import CallEnd, CallStart, Delta, Event
-from agentnb.core.state import fold
+from agentnb.core.evolve import fold
 from agentnb.testing import call, text
 
 PROVIDER_ROLES = ("system", "user", "assistant", "tool")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentnb.core.errors import RunFailed
 from agentnb.core.events import CallEnd, CallStart, Delta, Event, ModelFailed, RunEnd
+from agentnb.core.evolve import evolve, result_message
 from agentnb.core.messages import Message
 from agentnb.core.record import Record
-from agentnb.core.state import CallState, State, evolve, result_message
+from agentnb.core.state import CallState, State
 
 if TYPE_CHECKING:
     from agentnb.run import Run

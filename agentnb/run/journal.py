@@ -18,8 +18,9 @@ from typing import Protocol
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Delta, Event, encode_body
+from agentnb.core.evolve import evolve
 from agentnb.core.loop import Design, phase_opened
-from agentnb.core.state import CallState, State, evolve
+from agentnb.core.state import CallState, State
 from agentnb.run.portable import not_serializable
 
 logger = logging.getLogger("agentnb")

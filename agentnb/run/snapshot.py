@@ -20,7 +20,8 @@ from pydantic_core import to_json
 
 from agentnb.core.errors import RecordingCorrupt, VersionMismatch
 from agentnb.core.events import Event, RunStart, decode_event, encode_event
-from agentnb.core.state import State, fold
+from agentnb.core.evolve import fold
+from agentnb.core.state import State
 
 SCHEMA_VERSION = 1
 SCHEMA_SUMMARIES = {1: "events one a line, each with the hash of the chain up to it; state without messages; digest."}

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agentnb.core.events import Delta, Event, RunEnd, RunStart
-from agentnb.core.state import State, evolve
+from agentnb.core.evolve import evolve
+from agentnb.core.state import State
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call
 from agentnb.tools import tool

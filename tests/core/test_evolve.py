@@ -8,8 +8,9 @@ import pytest
 
 from agentnb.core import events as e
 from agentnb.core.errors import AgentnbError
+from agentnb.core.evolve import evolve, fold, render
 from agentnb.core.messages import Message, ToolCall
-from agentnb.core.state import State, evolve, fold, render
+from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
 
 

@@ -1,0 +1,260 @@
+"""evolve: how an event changes where a run stands; nothing else does.
+
+Folding the first n events of a journal gives the state at n, so a snapshot is a position, restoring is a fold and
+replaying is a fold that shows its work (DESIGN 1).
+
+A state is mutated in place. Copying the history at every event would make a run quadratic; whoever wants the state of
+another moment folds a prefix (`fold`).
+
+The rule that keeps a history valid for every provider lives here: the results of a turn's calls enter `messages`
+together, one per call, in the order the model made the calls, as soon as the last of them is known and before anything
+else (`_say_results`). While a turn has calls without results nothing else can enter the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pydantic_core import to_json
+
+from agentnb.core import events as e
+from agentnb.core.errors import AgentnbError
+from agentnb.core.messages import Content, Message, ToolCall, to_messages
+from agentnb.core.state import CallState, State
+
+
+def render(result: Any) -> Content:
+    """A call's result as the content of the message that tells the model: text, blocks, or JSON as text."""
+    if isinstance(result, str):
+        return result
+    if (
+        isinstance(result, list)
+        and result
+        and all(isinstance(b, dict) and isinstance(b.get("type"), str) for b in result)
+    ):
+        return result
+    return to_json(result).decode() if result is not None else ""
+
+
+def fold(events: Iterable[e.Event]) -> State:
+    """The state after these events."""
+    state = State()
+    for event in events:
+        evolve(state, event)
+    return state
+
+
+def evolve(state: State, event: e.Event) -> None:
+    """Let `event` have happened. Raises AgentnbError where it cannot have, and changes nothing then."""
+    handler = _HANDLERS.get(event.type)
+    if handler is None:
+        raise AgentnbError(f"No such event: {event.type!r} (seq {event.seq}).")
+    if state.stop_reason is not None:
+        raise AgentnbError(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
+    handler(state, event)
+    if event.phase is not None:
+        state.phase = event.phase
+    state.position += 1
+
+
+def _run_start(state: State, event: e.RunStart) -> None:
+    if state.started is not None:
+        raise AgentnbError(f"The run has started already (seq {event.seq}).")
+    state.run_id = event.run_id
+    state.loop = event.loop
+    state.name = event.name
+    state.input = event.input
+    state.started = event.time
+    state.messages = list(event.history)
+    state.queues.update({queue: list(messages) for queue, messages in event.queued.items()})
+    state.queues["input"] = to_messages(event.input)
+
+
+def _phase_change(state: State, event: e.PhaseChange) -> None:
+    pass  # every event may open a phase; this one does nothing else
+
+
+def _message(state: State, event: e.MessageAdded) -> None:
+    _close_turn(state, "A message cannot enter the history")
+    if event.origin != "loop":
+        del state.queues[event.origin][:1]
+    state.heard.append(event.origin)
+    state.messages.append(event.message)
+
+
+def _queued(state: State, event: e.Queued) -> None:
+    state.queues[event.queue].append(event.message)
+
+
+def _withdrawn(state: State, event: e.Withdrawn) -> None:
+    del state.queues[event.queue][: event.count]
+
+
+def _state_update(state: State, event: e.StateUpdate) -> None:
+    state.values.update(event.values)
+
+
+def _model_start(state: State, event: e.ModelStart) -> None:
+    _close_turn(state, "The model cannot be asked")
+    state.calls = {}
+    state.turn = event.turn
+    state.attempt = event.attempt
+    state.model = "asked"
+    state.options = event.options
+    state.reply = None
+    state.failure = None
+    state.heard = []
+
+
+def _model_end(state: State, event: e.ModelEnd) -> None:
+    if state.model != "asked":
+        raise AgentnbError(f"The model answers, and nobody has asked it (seq {event.seq}).")
+    state.model = "idle"
+    state.reply = event
+    state.messages.append(event.message)
+    for call in event.message.tool_calls:
+        if call.id not in state.calls:
+            _open(state, call, hidden=False)
+    for name, amount in event.usage.items():
+        state.usage[name] = state.usage.get(name, 0) + amount
+    _settle(state)
+
+
+def _model_error(state: State, event: e.ModelFailed) -> None:
+    state.model = "idle"
+    state.failure = event.error
+
+
+def _call_proposed(state: State, event: e.CallProposed) -> None:
+    if event.call.id in state.open:
+        raise AgentnbError(f"The call {event.call.id!r} is open already (seq {event.seq}).")
+    if state.model == "idle" and not state.open:  # the loop's own earlier calls have been looked at by now
+        state.calls = {call.id: call for call in state.calls.values() if not call.hidden}
+    _open(state, event.call, hidden=event.hidden)
+
+
+def _open(state: State, call: ToolCall, *, hidden: bool) -> None:
+    opened = CallState(call.id, call.name, call.arguments, call.malformed, hidden)
+    state.calls[call.id] = state.open[call.id] = opened
+    state.unsaid = state.unsaid or not hidden
+
+
+def _approval_request(state: State, event: e.ApprovalRequest) -> None:
+    call = _open_call(state, event)
+    call.status = "asking"
+    call.approval = event
+    call.decision = None
+
+
+def _approval_decision(state: State, event: e.ApprovalDecision) -> None:
+    call = _open_call(state, event)
+    call.decision = event
+    call.status = "ready"
+    if event.decision in ("edit", "replace"):
+        call.name = event.name if event.name is not None else call.name
+        call.arguments = event.arguments if event.arguments is not None else call.arguments
+        call.malformed = None
+
+
+def _call_start(state: State, event: e.CallStart) -> None:
+    call = _open_call(state, event)
+    call.status = "running"
+    call.attempt = event.attempt
+    call.arguments = event.arguments
+    state.calls_started += 1
+
+
+def _call_end(state: State, event: e.CallEnd) -> None:
+    call = state.calls.get(event.call_id)
+    if call is None or (call.status == "ended" and (event.outcome != "skipped" or not state.unsaid)):
+        raise AgentnbError(f"The call {event.call_id!r} has no result to wait for (seq {event.seq}).")
+    call.status = "ended"
+    call.end = event
+    state.open.pop(event.call_id, None)
+    _settle(state)
+
+
+def _open_call(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.CallStart) -> CallState:
+    call = state.open.get(event.call_id)
+    if call is None:
+        raise AgentnbError(f"There is no open call {event.call_id!r} ({event.type}, seq {event.seq}).")
+    return call
+
+
+def _settle(state: State) -> None:
+    """Tell the history the results once the turn's last call has its own, unless the loop may still replace them."""
+    if not state.open and state.unsaid and not (state.reply is not None and state.reply.provisional):
+        _say_results(state)
+
+
+def _close_turn(state: State, what: str) -> None:
+    if state.open:
+        raise AgentnbError(f"{what} while calls have no result: {', '.join(state.open)}.")
+    if state.unsaid:
+        _say_results(state)
+
+
+def _say_results(state: State) -> None:
+    """One message per call, in the order the model made the calls."""
+    state.unsaid = False
+    for call in state.calls.values():
+        if not call.hidden and call.end is not None:
+            state.messages.append(result_message(call, call.end))
+
+
+def result_message(call: CallState, end: e.CallEnd) -> Message:
+    """The message that tells the model how a call came out."""
+    fields: dict[str, Any] = {"tool_call_id": call.id, "name": call.name}
+    if end.is_error:
+        fields["is_error"] = True
+    if end.details is not None:
+        fields["details"] = end.details
+    return Message.say("tool", render(end.result), **fields)
+
+
+def _run_paused(state: State, event: e.RunPaused) -> None:
+    state.paused = True
+
+
+def _run_resumed(state: State, event: e.RunResumed) -> None:
+    state.paused = False
+    if state.failure is not None:
+        state.failure = None
+        state.model = "asked"
+
+
+def _cancel(state: State, event: e.CancelRequested) -> None:
+    state.cancelled = event.reason
+    state.model = "idle"
+
+
+def _run_end(state: State, event: e.RunEnd) -> None:
+    _close_turn(state, "A run cannot end")
+    state.stop_reason = event.reason
+    state.output = event.output
+    state.error = event.error
+    state.model = "idle"
+    state.paused = False
+
+
+_HANDLERS: dict[str, Callable[[State, Any], None]] = {
+    "run_start": _run_start,
+    "phase_change": _phase_change,
+    "message": _message,
+    "queued": _queued,
+    "withdrawn": _withdrawn,
+    "state_update": _state_update,
+    "model_start": _model_start,
+    "model_end": _model_end,
+    "model_error": _model_error,
+    "call_proposed": _call_proposed,
+    "approval_request": _approval_request,
+    "approval_decision": _approval_decision,
+    "call_start": _call_start,
+    "call_end": _call_end,
+    "run_paused": _run_paused,
+    "run_resumed": _run_resumed,
+    "cancel": _cancel,
+    "run_end": _run_end,
+}
