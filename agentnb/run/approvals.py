@@ -83,7 +83,9 @@ class Decisions:
             call = self._waiting(id)
             value = portable(result)
             self._decide(call, ApprovalDecision.make(call_id=id, decision="answer", result=value))
-            self._journal.append(CallEnd.make(call_id=id, name=call.name, result=value, outcome="answered"))
+            # A watcher that is told of the decision may have ended the run, and the call with it.
+            end = CallEnd.make(call_id=id, name=call.name, result=value, outcome="answered")
+            self._journal.append(end, about=call)
 
     def _replace(self, call: CallState, decision: str, name: str | None, arguments: dict[str, Any]) -> None:
         tool = self._tools.get(name if name is not None else call.name)

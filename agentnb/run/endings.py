@@ -24,8 +24,8 @@ def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | N
         here = current_call.get()
         for call in list(journal.state.open.values()):
             if here != (journal.run_id, call.id):
-                journal.append(_refused(call, why, "aborted"))
-        if not journal.state.open:
+                journal.append(_refused(call, why, "aborted"), about=call)
+        if not journal.state.open and not journal.state.over:  # a watcher of these facts may have ended it meanwhile
             journal.append(RunEnd.make(reason=reason, error=error))
 
 

@@ -352,3 +352,12 @@ async def test_a_policy_sees_a_copy_of_the_arguments() -> None:
     await run
     assert agent.ran == ["a"]
     assert run.messages[1].tool_calls[0].arguments == {"value": "a"}
+
+
+async def test_a_run_that_a_watcher_ends_on_an_answer_ends_once() -> None:
+    run = Agent().loop(sends("a"), "done").start("hi")
+    await waiting(run)
+    run.watch(lambda news: news.type == "approval_decision" and run.cancel("enough"))
+    run.answer("a", "it happened")
+    assert run.stop_reason == "cancelled"
+    assert [event.outcome for event in run.events if event.type == "call_end"] == ["aborted"]
