@@ -80,7 +80,8 @@ class Event(Record):
 class RunStart(Event):
     """A loop begins: its kind, its name, what decides how it behaves, its input, and what it goes on from.
 
-    `history` are the messages of earlier runs, `queued` what the user had queued before the run began.
+    `history` are the messages of earlier runs, `queued` what the user had queued before the run began. `call`: a nested
+    loop's, the call of the loop above that it performs.
     """
 
     type: Literal["run_start"] = "run_start"
@@ -91,6 +92,7 @@ class RunStart(Event):
     input: Any = None
     history: list[Message] = Field(default_factory=list)
     queued: dict[Queue, list[Message]] = Field(default_factory=dict)
+    call: str = ""
 
 
 class PhaseChange(Event):

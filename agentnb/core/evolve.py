@@ -50,12 +50,50 @@ def evolve(state: State, event: e.Event) -> None:
     handler = _HANDLERS.get(event.type)
     if handler is None:
         raise AgentnbError(f"No such event: {event.type!r} (seq {event.seq}).")
+    if event.path:
+        _evolve_nested(state, event, handler)
+    else:
+        _evolve(state, event, handler)
+    state.position += 1
+
+
+def _evolve(state: State, event: e.Event, handler: Callable[[State, Any], None]) -> None:
     if state.stop_reason is not None:
         raise AgentnbError(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
     handler(state, event)
     if event.phase is not None:
         state.phase = event.phase
-    state.position += 1
+
+
+def _evolve_nested(state: State, event: e.Event, handler: Callable[[State, Any], None]) -> None:
+    """What happens to a nested loop is its own, and adds to what the loops around it have used."""
+    *above, name = event.path.split("/")
+    around = [state]
+    for outer in above:
+        around.append(_child(around[-1], outer, event))
+    parent = around[-1]
+    if event.type == "run_start":
+        parent.children[name] = State()
+    nested = _child(parent, name, event)
+    _evolve(nested, event, handler)
+    nested.position += 1
+    if event.type in _ADDS_UP:
+        for outer in around:
+            _ADDS_UP[event.type](outer, event)
+
+
+def _child(state: State, name: str, event: e.Event) -> State:
+    child = state.children.get(name)
+    if child is None:
+        raise AgentnbError(f"No loop is running at {event.path!r} ({event.type}, seq {event.seq}).")
+    return child
+
+
+def nested(state: State, path: str) -> State:
+    """The state of the loop at `path`; the state itself for `""`. Raises KeyError where there is none."""
+    for name in path.split("/") if path else ():
+        state = state.children[name]
+    return state
 
 
 def _run_start(state: State, event: e.RunStart) -> None:
@@ -65,6 +103,7 @@ def _run_start(state: State, event: e.RunStart) -> None:
     state.loop = event.loop
     state.name = event.name
     state.input = event.input
+    state.call = event.call
     state.started = event.time
     state.messages = list(event.history)
     state.queues.update({queue: list(messages) for queue, messages in event.queued.items()})
@@ -76,7 +115,10 @@ def _phase_change(state: State, event: e.PhaseChange) -> None:
 
 
 def _message(state: State, event: e.MessageAdded) -> None:
-    _close_turn(state, "A message cannot enter the history")
+    if state.open:
+        _refuse_with_open_calls(state, "A message cannot enter the history", visible=True)
+    if state.unsaid:
+        _say_results(state)
     if event.origin != "loop":
         del state.queues[event.origin][:1]
     state.heard.append(event.origin)
@@ -105,6 +147,12 @@ def _model_start(state: State, event: e.ModelStart) -> None:
     state.reply = None
     state.failure = None
     state.heard = []
+    _count_request(state, event)
+
+
+def _count_request(state: State, event: e.ModelStart) -> None:
+    if event.attempt == 1:
+        state.requests += 1
 
 
 def _model_end(state: State, event: e.ModelEnd) -> None:
@@ -116,13 +164,22 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
     for call in event.message.tool_calls:
         if call.id not in state.calls:
             _open(state, call, hidden=False)
+    if event.usage:
+        _add_usage(state, event)
+    _settle(state)
+
+
+def _add_usage(state: State, event: e.ModelEnd) -> None:
     for name, amount in event.usage.items():
         state.usage[name] = state.usage.get(name, 0) + amount
-    _settle(state)
 
 
 def _model_error(state: State, event: e.ModelFailed) -> None:
     state.model = "idle"
+    _note_failure(state, event)
+
+
+def _note_failure(state: State, event: e.ModelFailed) -> None:
     state.failure = event.error
 
 
@@ -162,6 +219,10 @@ def _call_start(state: State, event: e.CallStart) -> None:
     call.status = "running"
     call.attempt = event.attempt
     call.arguments = event.arguments
+    _count_call(state, event)
+
+
+def _count_call(state: State, event: e.CallStart) -> None:
     state.calls_started += 1
 
 
@@ -190,9 +251,16 @@ def _settle(state: State) -> None:
 
 def _close_turn(state: State, what: str) -> None:
     if state.open:
-        raise AgentnbError(f"{what} while calls have no result: {', '.join(state.open)}.")
+        _refuse_with_open_calls(state, what)
     if state.unsaid:
         _say_results(state)
+
+
+def _refuse_with_open_calls(state: State, what: str, *, visible: bool = False) -> None:
+    """Raise where calls have no result; with `visible` only the model's count, of which the history tells."""
+    waiting = [call.id for call in state.open.values() if not (visible and call.hidden)]
+    if waiting:
+        raise AgentnbError(f"{what} while calls have no result: {', '.join(waiting)}.")
 
 
 def _say_results(state: State) -> None:
@@ -219,14 +287,26 @@ def _run_paused(state: State, event: e.RunPaused) -> None:
 
 def _run_resumed(state: State, event: e.RunResumed) -> None:
     state.paused = False
+    _ask_again(state)
+
+
+def _ask_again(state: State) -> None:
+    """Every model that failed is asked again, in this loop or in the nested one that failed."""
     if state.failure is not None:
         state.failure = None
-        state.model = "asked"
+        failed = [child for child in state.children.values() if child.failure is not None]
+        for child in failed:
+            _ask_again(child)
+        if not failed:
+            state.model = "asked"
 
 
 def _cancel(state: State, event: e.CancelRequested) -> None:
     state.cancelled = event.reason
     state.model = "idle"
+    for child in state.children.values():
+        if child.stop_reason is None:
+            _cancel(child, event)
 
 
 def _run_end(state: State, event: e.RunEnd) -> None:
@@ -257,4 +337,11 @@ _HANDLERS: dict[str, Callable[[State, Any], None]] = {
     "run_resumed": _run_resumed,
     "cancel": _cancel,
     "run_end": _run_end,
+}
+
+_ADDS_UP: dict[str, Callable[[State, Any], None]] = {
+    "model_start": _count_request,
+    "model_end": _add_usage,
+    "model_error": _note_failure,
+    "call_start": _count_call,
 }

@@ -23,6 +23,7 @@ from pydantic_core import to_json
 from agentnb.core.errors import IllegalTransition
 from agentnb.core.events import CallEnd, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.messages import Message, to_plain
+from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect, wanted
 
@@ -46,7 +47,11 @@ class Design(ABC):
     """Said to the model before the history, and not part of it."""
 
     activities: Mapping[str, Callable[[dict[str, Any], State], Any]] = {}
-    """The loop's own calls by name: what is asked for by a hidden `CallProposed`. They may be async."""
+    """The loop's own calls by name: what is asked for by a hidden `CallProposed`. They may be async, or async
+    generators."""
+
+    listens: ClassVar[bool] = True
+    """Whether the loop hears what the user says while it runs; where it does not, a loop inside it may."""
 
     prepare: Callable[[Sequence[Message]], Any] | None = None
     """Makes what the model is sent from the history, where the plain history will not do. May be async."""
@@ -76,6 +81,18 @@ class Design(ABC):
     def wanted(self, state: State) -> Sequence[Effect]:
         """What must be in flight; a design that holds calls back overrides this."""
         return wanted(state)
+
+    def loop_for(self, call: CallState) -> Design | None:
+        """The loop that performs this call, where one does: its events are nested in this loop's."""
+        return None
+
+    def fact_of(self, item: Any) -> Event:
+        """The fact that something is which an activity says on its way, where that is an async generator."""
+        raise TypeError(f"{self.kind()} does not know what to make of a {type(item).__name__}.")
+
+    def new_reply(self, turn: int) -> Reply:
+        """What puts the model's answer together."""
+        return Reply(turn)
 
     def outcome(self, value: Any) -> dict[str, Any]:
         """What a tool returned, as fields of its `CallEnd`."""

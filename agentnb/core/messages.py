@@ -32,7 +32,7 @@ class _Readable(Record):
         raise AssertionError(f"{type(self).__name__} does not say what it is as a plain dict")  # pragma: no cover
 
     def __getitem__(self, key: str) -> Any:
-        if key in self._template:
+        if key in type(self).model_fields:
             return self.__dict__[key]
         return (self.__pydantic_extra__ or {})[key]
 

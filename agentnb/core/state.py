@@ -34,8 +34,12 @@ class State:
     `model` is `asked` while an answer is wanted. `calls` are those of the current turn in the order they were made,
     `open` those of them without a result. `queues` hold what the user has said and nobody has heard yet, `heard` where
     the messages since the last request to the model came from. `values` is
-    the loop's own state. `usage` adds up tokens and cost. `unsaid`: the turn has results that are not in `messages`
-    yet. `position` counts the events folded so far.
+    the loop's own state. `unsaid`: the turn has results that are not in `messages` yet. `position` counts the events
+    folded so far.
+
+    `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
+    one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
+    `calls_started` and `usage` (tokens, cost) add up, nested loops included, and so does `failure`.
     """
 
     run_id: str = ""
@@ -54,6 +58,7 @@ class State:
     failure: e.ErrorInfo | None = None
     calls: dict[str, CallState] = field(default_factory=dict)
     open: dict[str, CallState] = field(default_factory=dict)
+    requests: int = 0
     calls_started: int = 0
     queues: dict[e.Queue, list[Message]] = field(default_factory=lambda: {"input": [], "steering": [], "follow_up": []})
     heard: list[e.Origin] = field(default_factory=list)
@@ -65,6 +70,8 @@ class State:
     output: Any = None
     error: e.ErrorInfo | None = None
     unsaid: bool = False
+    call: str = ""
+    children: dict[str, State] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -75,8 +82,9 @@ class State:
         """The state as plain JSON data."""
         plain: dict[str, Any] = {}
         for name in self.__dataclass_fields__:
-            if name not in ("calls", "open"):
+            if name not in ("calls", "open", "children"):
                 plain[name] = _plain(getattr(self, name))
+        plain["children"] = {name: child.dump() for name, child in self.children.items()}
         plain["calls"] = [
             {name: _plain(getattr(call, name)) for name in call.__dataclass_fields__} for call in self.calls.values()
         ]

@@ -18,6 +18,7 @@ class Effect(NamedTuple):
 
     kind: Literal["model", "call", "question"]
     id: str
+    path: str = ""
 
 
 MODEL = Effect("model", "")

@@ -11,6 +11,7 @@ import asyncio
 import copy
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,16 +19,17 @@ from typing import Any
 
 from agentnb.core.errors import InvalidArguments, ToolError
 from agentnb.core.events import CallEnd, Delta
-from agentnb.core.loop import Design
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool
+from agentnb.run.frame import Frame
+from agentnb.run.interrupt import show
 from agentnb.run.journal import Journal
 from agentnb.run.policy import NO_POLICY, Policy, ProposedCall, Verdict
 from agentnb.run.portable import error_info, portable, text_of_error
 
-current_call: ContextVar[tuple[str, str] | None] = ContextVar("agentnb_current_call", default=None)
-"""The run and the call on whose behalf this code runs: a tool that cancels its own run is not cut off by that."""
+current_call: ContextVar[tuple[str, str, str] | None] = ContextVar("agentnb_current_call", default=None)
+"""The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off by that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,15 @@ class Refusal:
 
 
 class Calling:
-    """Checks and performs the calls of one run."""
+    """Checks and performs the calls of one loop of a run."""
 
-    def __init__(self, design: Design, journal: Journal, tools: dict[str, Tool], policy: Policy | None) -> None:
-        self._design = design
+    def __init__(self, frame: Frame, journal: Journal, policy: Policy | None) -> None:
+        self._design = frame.design
+        self._frame = frame
         self._journal = journal
-        self._tools = tools
+        self._tools = frame.tools
         self._policy = policy
-        self._bound: dict[str, Invocation] = {}
+        self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
         self.shown: Callable[[], None] = lambda: None
         """Called after progress was told: a consumer that pulls the run waits for it to move."""
 
@@ -53,10 +56,6 @@ class Calling:
     def checks_at_once(self) -> bool:
         """Whether a check can be made without awaiting anything of the user's."""
         return self._policy is None and self._design.before_call is None
-
-    def tool(self, name: str) -> Tool | None:
-        """The tool of that name."""
-        return self._tools.get(name)
 
     def check(self, call: CallState) -> Verdict | Refusal:
         """Whether the call may run, without the loop's hook and the policy."""
@@ -84,7 +83,7 @@ class Calling:
             return verdict
         if self._design.before_call is not None:
             try:
-                blocked = await _maybe(self._design.before_call(call, self._journal.state))
+                blocked = await _maybe(self._design.before_call(call, self._frame.state))
             except Exception as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
                 return _refuse(call, f"{type(error).__name__}: {error}", "blocked")
             if blocked is not None:
@@ -109,22 +108,25 @@ class Calling:
     def bind(self, call_id: str, tool: Tool, arguments: dict[str, Any]) -> None:
         """Make the call ready to run with these arguments. Raises InvalidArguments."""
         # A copy: what a tool does to a list it was given must not happen to the history.
-        self._bound[call_id] = tool.bind(to_plain(arguments))
+        self._bound[call_id] = (arguments, tool.bind(to_plain(arguments)))
 
-    async def perform(self, call: CallState) -> None:
+    async def perform(self, call: CallState, *, pulled: bool = False) -> None:
         """Run the call, and make what came of it its result, unless it has one by then."""
-        token = current_call.set((self._journal.run_id, call.id))
+        token = current_call.set((self._journal.run_id, self._frame.path, call.id))
         try:
-            end = await self._run(call)
+            end = await self._run(call, pulled)
             if self._design.after_call is not None and not call.hidden:
                 end = await self._after(call, end)
         finally:
             current_call.reset(token)
-        self._journal.append(end, about=call)
+        self._journal.append(end, self._frame, call)
 
-    async def _run(self, call: CallState) -> CallEnd:
+    async def _run(self, call: CallState, pulled: bool) -> CallEnd:
         try:
-            value = await self._invoke(call)
+            if call.hidden:
+                value = await self._act(call, pulled)
+            else:
+                value = await self._invoke(call)
         except _TimedOut as error:
             return _end(call, str(error), "timed_out", error.__cause__)
         except asyncio.CancelledError as error:
@@ -140,22 +142,37 @@ class Calling:
 
     def _is_the_tools_own(self, call: CallState) -> bool:
         """Whether nobody has cancelled the call: then what it raised is its own, as from a task it waited for."""
-        state, task = self._journal.state, asyncio.current_task()
+        state, task = self._frame.state, asyncio.current_task()
         is_wanted = state.cancelled is None and state.open.get(call.id) is call
         return is_wanted and task is not None and not task.cancelling()
 
-    async def _invoke(self, call: CallState) -> Any:
-        if call.hidden:
-            return await _maybe(self._design.activities[call.name](call.arguments, self._journal.state))
+    async def _act(self, call: CallState, pulled: bool) -> Any:
+        """One of the loop's own calls; what it says on its way is a fact at once."""
+        said = self._design.activities[call.name](call.arguments, self._frame.state)
+        if not hasattr(said, "__aiter__"):
+            return await _maybe(said)
+        async with aclosing(said):
+            async for item in said:
+                if not self._journal.append(self._design.fact_of(item), self._frame, call):
+                    break
+                if pulled:
+                    await show()
+        return None
+
+    def _invoke(self, call: CallState) -> Awaitable[Any]:
         tool = self._tools[call.name]
-        invocation = self._bound.pop(call.id, None) or tool.bind(to_plain(call.arguments))
+        arguments, invocation = self._bound.pop(call.id, (None, None))
+        if invocation is None or arguments is not call.arguments:
+            invocation = tool.bind(to_plain(call.arguments))
         progress = partial(self._progress, call)
-        if tool.timeout is None:
-            return await invocation(progress)
+        return invocation(progress) if tool.timeout is None else self._in_time(call, tool, invocation(progress))
+
+    @staticmethod
+    async def _in_time(call: CallState, tool: Tool, running: Awaitable[Any]) -> Any:
         clock = asyncio.timeout(tool.timeout)
         try:
             async with clock:
-                return await invocation(progress)
+                return await running
         except TimeoutError as error:
             if clock.expired():  # otherwise it is the tool's own
                 raise _TimedOut(f"{call.name} took longer than {tool.timeout:g} s.") from error
@@ -165,7 +182,7 @@ class Calling:
         hook = self._design.after_call
         assert hook is not None
         try:
-            changed = await _maybe(hook(call, end, self._journal.state))
+            changed = await _maybe(hook(call, end, self._frame.state))
         except Exception as error:  # an error result, as in SEMANTICS 3e
             return self._raised(call, error)
         if not changed:
@@ -174,10 +191,10 @@ class Calling:
 
     def _progress(self, call: CallState, data: Any) -> None:
         """Show progress; after the call has its result there is nothing left to show (SEMANTICS 3g.11)."""
-        if self._journal.state.open.get(call.id) is call:
-            self._journal.tell(
-                Delta(type="call_delta", run_id=self._journal.run_id, call_id=call.id, data=portable(data))
-            )
+        if self._frame.state.open.get(call.id) is call:
+            said = Delta(type="call_delta", call_id=call.id, data=portable(data))
+            said.run_id, said.path = self._journal.run_id, self._frame.path
+            self._journal.tell(said)
             self.shown()
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from agentnb.core.errors import LimitReached, RunCancelled, RunFailed, UsageError
-from agentnb.core.events import CancelRequested, RunResumed
+from agentnb.core.events import CancelRequested, Event, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.driver import Driver
+from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
@@ -39,7 +40,13 @@ class Driving:
         self._design = design
         self._playing = False
         self._waiting: tuple[Callable[[], None], ...] = ()
+        if gate.breakpoints:
+            journal.observe(self.observe)
         self._task: object = None  # keeps a background task alive: asyncio itself holds only a weak reference
+
+    def observe(self, event: Event, frame: Frame) -> None:
+        """Let the gate see a fact; it need not before the run is stepped, or has a breakpoint."""
+        self.gate.observe(event, frame.state, self.journal.state)
 
     @property
     def state(self) -> State:

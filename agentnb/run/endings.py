@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from agentnb.core.events import ApprovalDecision, CallEnd, ErrorInfo, RunEnd, StopReason
-from agentnb.core.state import CallState, State
+from agentnb.core.state import CallState
 from agentnb.run.calling import current_call
+from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
@@ -14,44 +15,48 @@ ABORTED = "Operation aborted"
 
 
 def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | None = None) -> None:
-    """End the run: every call that is open gets its result, then the run its end.
+    """End the run, the innermost loop first: every call that is open gets its result, then its loop its end.
 
     A tool that ends its own run is left to return: its call gets the result it gives, and the end comes after it.
     """
     with journal.lock:
         if journal.state.over:
             return
-        here = current_call.get()
-        for call in list(journal.state.open.values()):
-            if here != (journal.run_id, call.id):
-                journal.append(_refused(call, why, "aborted"), about=call)
-        if not journal.state.open and not journal.state.over:  # a watcher of these facts may have ended it meanwhile
-            journal.append(RunEnd.make(reason=reason, error=error))
+        kept = {current_call.get()}
+        for frame in reversed(journal.frames):
+            for call in list(frame.state.open.values()):
+                if (journal.run_id, frame.path, call.id) not in kept:
+                    journal.append(_refused(call, why, "aborted"), frame, call)
+            if frame.state.open and frame.above is not None:
+                kept.add((journal.run_id, frame.above.path, frame.call))
+            elif not frame.state.open and not frame.state.over:  # a watcher of these facts may have ended it meanwhile
+                journal.append(RunEnd.make(reason=reason, error=error), frame)
 
 
-def reject(journal: Journal, call: CallState, reason: str, *, by: str) -> None:
+def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str) -> None:
     """Decide a call with no, and tell the model so."""
     reason = portable(reason)
     words = f"Rejected: {reason}" if reason else "Rejected by the user."
     with journal.lock:
         decision = ApprovalDecision.make(call_id=call.id, decision="reject", by=by, reason=reason)
-        journal.append(decision, about=call)
-        journal.append(_refused(call, words, "rejected"), about=call)
+        journal.append(decision, frame, call)
+        journal.append(_refused(call, words, "rejected"), frame, call)
 
 
-def next_deadline(state: State) -> float | None:
+def next_deadline(journal: Journal) -> float | None:
     """When the first of the calls that wait for a person will have waited long enough (epoch seconds)."""
-    deadlines = (_deadline(call) for call in state.open.values())
+    deadlines = (_deadline(call) for frame in journal.frames for call in frame.state.open.values())
     return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 
 def expire(journal: Journal) -> None:
     """No answer by the deadline means no."""
     with journal.lock:
-        for call in list(journal.state.open.values()):
-            deadline = _deadline(call)
-            if deadline is not None and deadline <= time.time():
-                reject(journal, call, "no answer by the deadline", by="deadline")
+        for frame in list(journal.frames):
+            for call in list(frame.state.open.values()):
+                deadline = _deadline(call)
+                if deadline is not None and deadline <= time.time():
+                    reject(journal, frame, call, "no answer by the deadline", by="deadline")
 
 
 def _deadline(call: CallState) -> float | None:

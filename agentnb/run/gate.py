@@ -49,8 +49,6 @@ class Gate:
         self.permit: Permit | None = None
         self.running = False
         """Whether somebody drives the run to its end, and not only step by step."""
-        self.steps = False
-        """Whether the run has ever been stepped; until then nobody asks where its turns ended."""
         self._turn_ends: set[int] = set()
 
     def release_permit(self) -> None:
@@ -65,15 +63,15 @@ class Gate:
             return True
         return self.running and self.pausing is None and not state.paused
 
-    def observe(self, event: Event, state: State) -> None:
-        """Let an event use up the permit, or hit a breakpoint."""
+    def observe(self, event: Event, state: State, run: State) -> None:
+        """Let an event of the loop that stands at `state` use up the permit, or hit a breakpoint."""
         if _ends_turn(event, state):
             self._turn_ends.add(event.seq)
         if self.permit is not None and self._ends(self.permit.unit, event):
             self.release_permit()
         if event.type not in ("run_paused", "run_resumed", "run_end"):
             for hit in self.breakpoints:
-                if hit(event, state):
+                if hit(event, run):
                     self.pausing = f"breakpoint at {event.type} (seq {event.seq})"
 
     def boundary(self, unit: Unit, events: Sequence[Event]) -> int | None:
@@ -90,10 +88,10 @@ class Gate:
         return event.seq in self._turn_ends
 
     def limit_reached(self, state: State, *, starting: Literal["model", "call"]) -> str | None:
-        """Why nothing more may start, where a limit says so."""
+        """Why nothing more may start in a run that stands at `state`, where a limit says so."""
         tokens = state.usage.get("input_tokens", 0) + state.usage.get("output_tokens", 0)
         used: dict[str, float] = {
-            "turns": state.turn if starting == "model" else -1,
+            "turns": state.requests if starting == "model" else -1,
             "calls": state.calls_started if starting == "call" else -1,
             "seconds": time.time() - (state.started or time.time()),
             "tokens": tokens,

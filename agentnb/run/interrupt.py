@@ -1,64 +1,95 @@
-"""Breaking off one await, and nothing else.
+"""Performing one effect inside the driver's own task: in steps, and so that it can be broken off.
 
-The driver performs an effect that is alone in flight inside its own task: making a task for it would cost as much as
-the rest of an iteration. Cancelling that task would cancel the driver, and whoever awaits it. `Interruptible` instead
-cancels the one future that the effect is suspended on, which is what cancelling a task of its own would do: the effect
-sees a CancelledError at its await and runs its `finally`.
+Making a task for an effect that is alone in flight would cost as much as the rest of an iteration. Cancelling the task
+it is performed in would cancel the driver, and whoever awaits it. `Inline` instead cancels the one future that the
+effect is suspended on, which is what cancelling a task of its own would do: the effect sees a CancelledError at its
+await and runs its `finally`.
+
+An effect that has something to show to a consumer who takes things one by one awaits `show()`: that hands control back
+to whoever performs it, who goes on when the consumer asks for more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Awaitable, Generator
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from collections.abc import Coroutine, Generator
+from typing import Any
 
 
 class Interrupted(Exception):
-    """The await was broken off by `Interruptible.interrupt`."""
+    """The effect was broken off by `Inline.interrupt`."""
 
 
-class Interruptible:
-    """Awaits one thing at a time. `interrupt` breaks it off; call it in the event loop that awaits."""
+_SHOW = object()
+
+
+@types.coroutine
+def show() -> Generator[Any, Any, None]:
+    """Let whoever pulls take what there is. Only in an effect that is performed by `Inline`."""
+    yield _SHOW
+
+
+class Inline:
+    """Performs one effect at a time. `interrupt` breaks it off; call it in the event loop that performs."""
 
     def __init__(self) -> None:
+        self._effect: Coroutine[Any, Any, None] | None = None
         self._suspended_on: Any = None
         self._waiting = False
         self._interrupted = False
-        self._must_break = False
+        self._throw: BaseException | None = None
+
+    def begin(self, effect: Coroutine[Any, Any, None]) -> None:
+        """Take up an effect; `go_on` performs it."""
+        self._effect, self._interrupted, self._throw = effect, False, None
 
     def interrupt(self) -> None:
-        """Break off what is being awaited, if anything is."""
-        if self._waiting:
+        """Break off what is being performed, if anything is."""
+        if self._effect is not None:
             self._interrupted = True
             cancel = getattr(self._suspended_on, "cancel", None)
             # As in a task: what is suspended on nothing, or on something that is done, is broken off when it goes on.
-            self._must_break = cancel is None or not cancel()
+            if not self._waiting or cancel is None or not cancel():
+                self._throw = asyncio.CancelledError()
 
     @types.coroutine
-    def wait(self, awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
-        """Await `awaitable`. Raises Interrupted where `interrupt` broke it off."""
-        self._interrupted = False
-        steps: Any = awaitable.__await__()
-        value: tuple[BaseException, ...] = ()
-        resume = steps.__next__
+    def go_on(self) -> Generator[Any, Any, bool]:
+        """Perform it up to where it has something to show; False at its end. Raises Interrupted where it was."""
+        effect = self._effect
+        assert effect is not None
+        error = None
         try:
             while True:
-                suspended_on = resume(*value)
-                self._suspended_on, self._waiting, self._must_break = suspended_on, True, False
-                resume, value = steps.__next__, ()
+                error, self._throw = self._throw or error, None
+                suspended_on = effect.send(None) if error is None else effect.throw(error)
+                if suspended_on is _SHOW:
+                    return True
+                error = None
+                self._suspended_on, self._waiting = suspended_on, True
                 try:
                     yield suspended_on
-                except BaseException as error:  # what the event loop throws in is the effect's to handle
-                    resume, value = steps.throw, (error,)
+                except BaseException as thrown:  # what the event loop throws in is the effect's to handle
+                    error = thrown
                 self._suspended_on, self._waiting = None, False
-                if self._must_break:
-                    resume, value = steps.throw, (asyncio.CancelledError(),)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        except asyncio.CancelledError as error:
+        except StopIteration:
+            self._effect = None
+            return False
+        except asyncio.CancelledError as cancelled:
+            self._effect = None
             if self._interrupted:
-                raise Interrupted from error
+                raise Interrupted from cancelled
             raise
+        except BaseException:
+            self._effect = None
+            raise
+
+    async def close(self) -> None:
+        """Break off an effect that nobody goes on with, once it has run its `finally`."""
+        if self._effect is not None:
+            self._throw = GeneratorExit()
+            try:
+                while await self.go_on():
+                    pass
+            except (GeneratorExit, Interrupted):
+                pass

@@ -21,11 +21,13 @@ from agentnb.core.events import Delta, Event, encode_body
 from agentnb.core.evolve import evolve
 from agentnb.core.loop import Design, phase_opened
 from agentnb.core.state import CallState, State
+from agentnb.run.frame import Frame
 from agentnb.run.portable import not_serializable
 
 logger = logging.getLogger("agentnb")
 
 Watcher = Callable[[Event | Delta], object]
+Observer = Callable[[Event, Frame], object]
 
 
 class Recorder(Protocol):
@@ -52,51 +54,75 @@ class RunStore(Protocol):
 
 
 class Journal:
-    """A run's events, the state they fold to, and whoever is told of new ones.
-
-    `observe` sees each new fact before the watchers do: the run's own gate and driver.
-    """
+    """A run's events, the state they fold to, the loops they are of, and whoever is told of new ones."""
 
     def __init__(self, design: Design, run_id: str) -> None:
-        self.design = design
         self.run_id = run_id
-        self.observe: Callable[[Event], None] = lambda event: None
         self.events: list[Event] = []
         self.state = State()
+        self.root = Frame(design, self.state)
+        self.frames = [self.root]
+        """The loops that are being run; each stands behind the one whose call it performs."""
         self.lock = threading.RLock()
+        self.fresh = False
+        """Whether anything has become a fact since somebody last said False."""
+        self.observers: tuple[Observer, ...] = ()
+        """The run's own gate and driver where they need to know of each fact: told before the watchers."""
         self.recorder: Recorder | None = None
         self.watchers: tuple[Watcher, ...] = ()
         """Whoever is told of what happens."""
         self._telling = False
         self._untold: deque[Event | Delta] = deque()
 
-    def append(self, event: Event, *, about: CallState | None = None) -> bool:
-        """Make `event` a fact. Raises IllegalTransition or NotSerializable, and then nothing has happened.
+    def append(self, event: Event, frame: Frame | None = None, about: CallState | None = None) -> bool:
+        """Make `event` a fact of the loop in `frame`, or of the outermost.
 
         With `about`, the call that the event is about, it becomes a fact only while that call is open: another thread
         may have ended the call or the run in the meantime. Gives whether it has become one.
+
+        Raises IllegalTransition or NotSerializable, and then nothing has happened.
         """
+        if frame is None:
+            frame = self.root
         with self.lock:
-            if about is not None and self.state.open.get(about.id) is not about:
+            state = frame.state
+            if about is not None and state.open.get(about.id) is not about:
                 return False
             stamp = event.__dict__  # nobody else has seen it yet, so it may still be written on
+            kind = stamp["type"]
             if stamp["seq"] != -1:
-                raise UsageError(f"This {event.type} is a fact already (seq {event.seq}); make a new one each time.")
-            stamp["phase"] = phase_opened(self.design, self.state.phase, event)
+                raise UsageError(f"This {kind} is a fact already (seq {event.seq}); make a new one each time.")
+            phase = stamp["phase"] or frame.opened_by.get(kind)
+            moves = kind == "run_start" or (phase is not None and phase != state.phase)
+            stamp["phase"] = phase_opened(frame.design, state.phase, event) if moves else None
             stamp["seq"] = len(self.events)
             stamp["time"] = time.time()
             stamp["run_id"] = self.run_id
+            stamp["path"] = frame.path
             line = self._encode(event) if self.recorder is not None else b""
             evolve(self.state, event)
             self.events.append(event)
             if self.recorder is not None:
-                self.recorder.record(event.seq, line)
+                self.recorder.record(stamp["seq"], line)
+            self.fresh = True
             try:
-                self.observe(event)
+                for observe in self.observers:
+                    observe(event, frame)
             finally:  # it is a fact, even where a breakpoint of the user's fails on it
                 if self.watchers:
                     self.tell(event)
         return True
+
+    def observe(self, observer: Observer) -> None:
+        """Tell `observer` of each fact from now on, before the watchers."""
+        with self.lock:
+            if observer not in self.observers:
+                self.observers = (*self.observers, observer)
+
+    def ignore(self, observer: Observer) -> None:
+        """Tell `observer` no more."""
+        with self.lock:
+            self.observers = tuple(other for other in self.observers if other != observer)
 
     def load(self, events: list[Event]) -> None:
         """Take over the facts of a recording; nobody is told and nothing is written."""

@@ -1,9 +1,9 @@
 """News: how the pump sleeps, and how anything that becomes a fact wakes it, from whichever thread.
 
-The pump says `fresh = False`, looks at where the run stands, and waits where there is nothing to do. A fact sets
-`fresh`; in the pump's own thread that is almost all it does, because the pump is then at work and will look again.
-Facts are written to disk at the event loop's next turn, all that belong together at once, and at once where they come
-from another thread.
+The pump says `journal.fresh = False`, looks at where the run stands, and waits where there is nothing to do. A fact
+sets `fresh`, and rings the bell where the pump waits or the fact is to be written; otherwise that is all it does,
+because the pump is then at work and will look again. Facts are written to disk at the event loop's next turn, all that
+belong together at once, and at once where they come from another thread.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 
 from agentnb.core.errors import StorageError
+from agentnb.core.events import Event
+from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 
 
@@ -21,8 +23,6 @@ class News:
     """The bell of one run's pump."""
 
     def __init__(self, journal: Journal, failed: Callable[[Exception], None]) -> None:
-        self.fresh = False
-        """Whether anything has happened since the pump last looked."""
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop the pump runs in, or ran in last."""
         self._journal = journal
@@ -30,6 +30,8 @@ class News:
         self._thread: int | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._flush_scheduled = False
+        if journal.recorder is not None:
+            journal.observe(self._has_come)
 
     def move_in(self) -> bool:
         """The pump runs in this event loop from now on; gives whether that is another one than before."""
@@ -46,11 +48,8 @@ class News:
         except RuntimeError:
             return False
 
-    def has_come(self) -> None:
-        """Something became a fact. Safe from every thread."""
-        self.fresh = True
-        if self._waiter is None and self._journal.recorder is None:
-            return  # nobody waits, and nothing is to be written
+    def _has_come(self, event: Event, frame: Frame) -> None:
+        """Something became a fact; in whichever thread."""
         if self.loop is None or not self.loop.is_running():
             self.flush()
         elif threading.get_ident() != self._thread:
@@ -66,18 +65,21 @@ class News:
         """Until something happens, or the time has come (epoch seconds)."""
         assert self.loop is not None
         self._waiter = self.loop.create_future()
+        self._journal.observe(self._has_come)
         timer = None if until is None else self.loop.call_later(max(0.0, until - time.time()), self.wake)
         try:
-            if not self.fresh:  # looked at after the future is in place, so that other threads' news is not missed
+            if not self._journal.fresh:  # looked at after the future is in place, so that other threads' news is not missed
                 await self._waiter
         finally:
             self._waiter = None
+            if self._journal.recorder is None:
+                self._journal.ignore(self._has_come)
             if timer is not None:
                 timer.cancel()
 
     def wake(self) -> None:
         """Let the pump look again. In its event loop only."""
-        self.fresh = True
+        self._journal.fresh = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

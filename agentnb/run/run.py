@@ -20,11 +20,10 @@ from agentnb.core.messages import Message, to_message
 from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals import Decisions, Pending
-from agentnb.run.asking import Asking
-from agentnb.run.calling import Calling
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.driving import Driving
+from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate, Unit
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.policy import make_policy
@@ -32,7 +31,6 @@ from agentnb.run.portable import portable
 from agentnb.run.prefix import Prefix
 from agentnb.run.snapshot import Snapshot
 from agentnb.run.stepping import step
-from agentnb.tools import as_tools
 
 
 class Run(Decisions):
@@ -56,15 +54,12 @@ class Run(Decisions):
         self.name = name
         self._gate = Gate(breakpoints, limits)
         policy = make_policy(approve)
-        tools = as_tools(loop.tools)
         self._journal = Journal(loop, self.id)
         self._journal.load(list(recording))
         self._journal.recorder = self._open_store(store, recording)
-        calling = Calling(loop, self._journal, tools, policy)
-        asking = Asking(loop, self._journal, tools)
         begin = loop.begin(portable_input(input), history) if not recording else None
-        self._driver = Driver(loop, self._journal, self._gate, asking, calling, begin)
-        super().__init__(self._journal, calling, tools)
+        self._driver = Driver(self._journal, self._gate, policy, begin)
+        super().__init__(self._journal)
         self._driving = Driving(loop, self._journal, self._gate, self._driver)
         _remember(self)
 
@@ -213,8 +208,12 @@ class Run(Decisions):
             if self.state.over:
                 return False
             self._driver.begin()
-            self._journal.append(Queued.make(queue=queue, message=message))
+            self._journal.append(Queued.make(queue=queue, message=message), self._listener())
             return True
+
+    def _listener(self) -> Frame:
+        """The loop that hears what the user says: the outermost that listens."""
+        return next((frame for frame in self._journal.frames if frame.design.listens), self._journal.root)
 
     def withdraw(self, queue: Queue) -> list[Message] | None:
         """Take everything back out of a queue; None where the run is over."""

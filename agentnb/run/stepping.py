@@ -24,7 +24,7 @@ async def step(run: Driving, unit: Unit) -> list[Event]:
             run.journal.append(RunResumed.make())
         if (done := _take(run, unit)) or run.state.over:
             return done
-        gate.steps = True
+        run.journal.observe(run.observe)
         permit = gate.permit = Permit(unit)
         mine = run.claim("step")
         if not mine and not run.state.paused:  # it is playing: let it go on to the boundary, and no further

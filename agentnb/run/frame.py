@@ -1,0 +1,38 @@
+"""Frames: the loops that are being run, as a stack of calls is: the outermost, and those that calls of it perform."""
+
+from __future__ import annotations
+
+from agentnb.core.events import Event
+from agentnb.core.loop import Design
+from agentnb.core.state import CallState, State
+from agentnb.core.tools import Tool
+from agentnb.tools import as_tools
+
+
+class Frame:
+    """One loop that is being run.
+
+    `path` says where it is (`""` the outermost, `"review/critic"`), `above` is the loop whose call `call` it performs,
+    `state` where it stands, in the state of the whole run.
+    """
+
+    __slots__ = ("above", "call", "design", "opened_by", "path", "state", "tools")
+
+    def __init__(
+        self, design: Design, state: State, *, path: str = "", above: Frame | None = None, call: str = ""
+    ) -> None:
+        self.design = design
+        self.opened_by = design.opened_by
+        self.path = path
+        self.above = above
+        self.call = call
+        self.state = state
+        self.tools: dict[str, Tool] = as_tools(design.tools)
+
+    def loop_for(self, call: CallState) -> Design | None:
+        """The loop that performs this call, where no tool and no activity does."""
+        return self.design.loop_for(call)
+
+    def begin(self, input: object) -> Event:
+        """The fact this loop starts with, as the performer of a call of the loop above."""
+        return self.design.begin(input).model_copy(update={"call": self.call})

@@ -1,0 +1,232 @@
+"""Starting effects: what happens between a state that wants something and the thing being in flight, for one loop.
+
+Intent is a fact before an effect starts, and on disk before a tool runs. What is wanted and was started by a process
+that is gone is what a crash left behind: a model is asked again, a call runs again only where its tool is idempotent,
+and otherwise the person is asked (DESIGN, promise 2).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ErrorInfo, ModelStart
+from agentnb.core.loop import Design
+from agentnb.core.state import CallState
+from agentnb.core.wanted import Effect
+from agentnb.run.asking import Asking
+from agentnb.run.calling import Calling, Refusal
+from agentnb.run.endings import ABORTED, end_run, reject
+from agentnb.run.frame import Frame
+from agentnb.run.gate import Gate
+from agentnb.run.inflight import InFlight
+from agentnb.run.journal import Journal
+from agentnb.run.policy import Policy, Verdict
+
+Pace = Literal["pull", "drain", "step"]
+"""How a run is driven, and so what the pump does itself instead of making a task for it.
+
+pull: a consumer takes each event before the next thing happens; the model is asked here, at the consumer's pace.
+drain: as fast as it goes; a call that is alone in flight is performed here too.
+step: nothing is done here, so that what is in flight goes on between two steps.
+"""
+
+
+class ToPerform(NamedTuple):
+    """An effect that the pump is to perform itself."""
+
+    effect: Effect
+    performance: Coroutine[Any, Any, None]
+
+
+class Work:
+    """The effects of one loop of a run."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        journal: Journal,
+        gate: Gate,
+        inflight: InFlight,
+        policy: Policy | None,
+        enter: Callable[[Work, CallState, Design], None],
+    ) -> None:
+        self.frame = frame
+        self.asking = Asking(frame, journal)
+        self.calling = Calling(frame, journal, policy)
+        self.asked_by_us = False
+        """Whether the model's request that is a fact was made by this process, and not by one that is gone."""
+        self._journal = journal
+        self._gate = gate
+        self._inflight = inflight
+        self._verdicts: dict[str, Verdict | Refusal] = {}
+        self._intents: dict[str, None] = {}  # a set that keeps the order the calls were made in
+        self._enter = enter
+        self.inside: dict[str, Work] = {}
+        """The loops that perform calls of this one, by the call."""
+
+    def wants(self) -> Sequence[Effect]:
+        """What of this loop must be in flight."""
+        state, path = self.frame.state, self.frame.path
+        if not state.open and state.model == "idle":
+            return ()
+        wants = self.frame.design.wanted(state)
+        return [effect._replace(path=path) for effect in wants] if path else wants
+
+    def start(self, wants: Sequence[Effect], pace: Pace, alone: bool) -> ToPerform | None:
+        """Start what is wanted and not in flight; gives the one effect that the pump is to perform itself.
+
+        It stops where the gate closes. For a consumer that pulls it stops at each new fact, so that the consumer can
+        act on it before the next. `alone`: no other loop has anything in flight or to start.
+        """
+        state, journal = self.frame.state, self._journal
+        for effect in wants:
+            if effect in self._inflight and self._holds_back(effect):
+                return None
+            if effect in self._inflight or effect.kind == "question" or effect.id in self.inside:
+                continue
+            if state.stop_reason is not None or state.cancelled is not None or not self._gate.is_open(journal.state):
+                return None
+            if effect.kind == "model":
+                if (performed := self._start_model(effect, pace, alone)) is not None:
+                    return performed
+            elif (call := state.open.get(effect.id)) is not None:
+                self._start_call(call, effect)
+                if effect in self._inflight and self._holds_back(effect):
+                    return None
+            if pace == "pull" and journal.fresh:
+                return None
+        return self._launch(pace, alone and len(wants) == 1) if self._intents else None
+
+    def _holds_back(self, effect: Effect) -> bool:
+        """Whether the calls behind this one wait until it is checked."""
+        call = self.frame.state.open.get(effect.id) if self.frame.design.checks_in_order else None
+        return call is not None and call.status == "proposed"
+
+    def _start_model(self, effect: Effect, pace: Pace, alone: bool) -> ToPerform | None:
+        """Ask the model, or say that it is asked again; gives what the pump is to perform of it."""
+        if not self.asked_by_us:  # whoever asked is gone, or failed: ask again
+            self.asked_by_us = True
+            state = self.frame.state
+            with self._journal.lock:
+                if state.model == "asked":
+                    again = ModelStart.make(turn=state.turn, attempt=state.attempt + 1, options=state.options)
+                    self._journal.append(again, self.frame)
+            return None
+        self.asked_by_us = False
+        if pace == "step" or not alone:
+            self._inflight.spawn(effect, self.asking.ask)
+            return None
+        return ToPerform(effect, self.asking.ask(pulled=pace == "pull"))
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def _start_call(self, call: CallState, effect: Effect) -> None:
+        if call.status == "proposed":
+            verdict = self._verdicts.pop(call.id, None)
+            if verdict is None and (call.hidden or self.calling.checks_at_once):
+                verdict = self.calling.check(call)
+            if verdict is None:
+                self._inflight.spawn(effect, partial(self._check, call))
+            else:
+                self._apply(verdict, call)
+        elif call.status == "ready":
+            self._intend(call)
+        elif call.id not in self._intents:
+            self._recover(call)
+
+    async def _check(self, call: CallState) -> None:
+        self._verdicts[call.id] = await self.calling.check_with_hooks(call)
+
+    def _apply(self, verdict: Verdict | Refusal, call: CallState) -> None:
+        if isinstance(verdict, Refusal):
+            self._journal.append(verdict.end, self.frame, call)
+        elif verdict.by is None and verdict.decision != "ask":
+            self._intend(call)
+        elif verdict.decision == "ask":
+            self._ask_person(call, verdict)
+        elif verdict.decision == "reject":
+            reject(self._journal, self.frame, call, verdict.reason, by=verdict.by or "policy")
+        else:
+            decision = ApprovalDecision.make(
+                call_id=call.id,
+                decision=verdict.decision,
+                by=verdict.by,
+                reason=verdict.reason,
+                arguments=verdict.arguments,
+            )
+            self._journal.append(decision, self.frame, call)
+
+    def _ask_person(self, call: CallState, verdict: Verdict, *, unknown: bool = False) -> None:
+        request = ApprovalRequest.make(
+            call_id=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            reason=verdict.reason,
+            deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
+            unknown=unknown,
+        )
+        self._journal.append(request, self.frame, call)
+
+    def _intend(self, call: CallState) -> None:
+        if self._gate.limits and (why := self._gate.limit_reached(self._journal.state, starting="call")) is not None:
+            end_run(self._journal, "limit", why, ErrorInfo.make(type="LimitReached", message=why))
+            return
+        self._intents[call.id] = None
+        intent = CallStart.make(call_id=call.id, name=call.name, arguments=call.arguments, attempt=call.attempt + 1)
+        self._journal.append(intent, self.frame, call)
+
+    def _recover(self, call: CallState) -> None:
+        """A call was started, and whoever started it is gone without leaving a result."""
+        if self.frame.loop_for(call) is not None:  # that it was to begin is all that has happened
+            self._intents[call.id] = None
+            return
+        tool = self.frame.tools.get(call.name)
+        if call.hidden or (tool is not None and tool.idempotent):
+            self._intend(call)
+        else:
+            reason = (
+                f"{call.name} was started and nobody knows how it ended. Approve to run it again, "
+                "answer with its result if it happened, or reject to fail it."
+            )
+            self._ask_person(call, Verdict("ask", reason), unknown=True)
+
+    def _launch(self, pace: Pace, alone: bool) -> ToPerform | None:
+        """Run the calls whose intent is a fact, once it is on disk; gives the one that the pump is to run itself."""
+        self._journal.flush()
+        intents, self._intents = self._intents, {}
+        state, path = self.frame.state, self.frame.path
+        for call_id in intents:
+            call = state.open.get(call_id)
+            if call is None:
+                continue
+            if (loop := self.frame.loop_for(call)) is not None:
+                self._enter(self, call, loop)
+                continue
+            effect = Effect("call", call_id, path)
+            if alone and pace != "step" and (pace == "drain" or call.hidden):
+                return ToPerform(effect, self.calling.perform(call, pulled=pace == "pull"))
+            self._inflight.spawn(effect, partial(self.calling.perform, call))
+        return None
+
+    # -- loops inside this one -------------------------------------------------------------------------------------
+
+    def return_to(self, above: Work) -> None:
+        """This loop is over: its output is the result of the call it performed."""
+        state = self.frame.state
+        call = above.frame.state.open.get(self.frame.call)
+        if call is None:
+            return
+        failed = state.stop_reason == "error"
+        said = state.error.message if state.error is not None else None
+        end = CallEnd.make(
+            call_id=call.id,
+            name=call.name,
+            result=(said or ABORTED) if failed else state.output,
+            is_error=failed,
+            outcome="raised" if failed else "returned",
+            error=state.error if failed else None,
+        )
+        self._journal.append(end, above.frame, call)
