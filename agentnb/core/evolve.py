@@ -61,8 +61,9 @@ def _evolve(state: State, event: e.Event, handler: Callable[[State, Any], None])
     if state.stop_reason is not None:
         raise AgentnbError(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
     handler(state, event)
-    if event.phase is not None:
-        state.phase = event.phase
+    phase = event.phase
+    if phase is not None:
+        state.phase = phase
 
 
 def _evolve_nested(state: State, event: e.Event, handler: Callable[[State, Any], None]) -> None:
@@ -273,12 +274,18 @@ def _say_results(state: State) -> None:
 
 def result_message(call: CallState, end: e.CallEnd) -> Message:
     """The message that tells the model how a call came out."""
-    fields: dict[str, Any] = {"tool_call_id": call.id, "name": call.name}
+    result, details = end.result, end.details
+    fields: dict[str, Any] = {
+        "role": "tool",
+        "content": result if type(result) is str else render(result),
+        "tool_call_id": call.id,
+        "name": call.name,
+    }
     if end.is_error:
         fields["is_error"] = True
-    if end.details is not None:
-        fields["details"] = end.details
-    return Message.say("tool", render(end.result), **fields)
+    if details is not None:
+        fields["details"] = details
+    return Message.say(fields)
 
 
 def _run_paused(state: State, event: e.RunPaused) -> None:

@@ -79,7 +79,7 @@ class Design(ABC):
         )
 
     def wanted(self, state: State) -> Sequence[Effect]:
-        """What must be in flight; a design that holds calls back overrides this."""
+        """What must be in flight while there are open calls; a design that holds calls back overrides this."""
         return wanted(state)
 
     def loop_for(self, call: CallState) -> Design | None:

@@ -103,14 +103,9 @@ class Message(_Readable):
     error_message: str | None = None
 
     @classmethod
-    def say(cls, role: str, content: Content, **fields: Any) -> Message:
-        """A message from trusted fields, none of them at its default; `plain` comes with it."""
-        message = cls.make(role=role, content=content, **fields)
-        plain = {"role": role, "content": content}
-        for name, value in fields.items():
-            plain[name] = value if type(value) in _SCALARS else to_plain(value)
-        message.__dict__["_plain"] = plain
-        return message
+    def say(cls, fields: dict[str, Any], plain: dict[str, Any] | None = None) -> Message:
+        """A message from trusted fields, none of them at its default; `plain` are the same as plain dicts and lists."""
+        return cls.make(_plain=fields if plain is None else plain, **fields)
 
     @property
     def plain(self) -> dict[str, Any]:

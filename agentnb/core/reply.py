@@ -36,7 +36,7 @@ class Reply:
     @property
     def text(self) -> str:
         """The text so far."""
-        return mended("".join(self._text))
+        return mended("".join(self._text)) if self._text else ""
 
     def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
         """Take in one chunk; gives what a watcher should see of it. Raises ModelProtocolError on an unknown chunk."""
@@ -67,16 +67,22 @@ class Reply:
 
     def end(self) -> ModelEnd:
         """The finished answer."""
-        for index in sorted(self._fragments):
-            self._add(self._fragments[index])
-        fields: dict[str, Any] = {}
+        if self._fragments:
+            for index in sorted(self._fragments):
+                self._add(self._fragments[index])
+        fields: dict[str, Any] = {"role": "assistant", "content": self.text}
+        plain = fields.copy()
         if self._calls:
             fields["tool_calls"] = self._calls
+            plain["tool_calls"] = [call.plain for call in self._calls]
         if self._reasoning:
-            fields["reasoning"] = mended_inside(self._reasoning)
-        stop = self._stop_reason or ("tool_calls" if self._calls else "stop")
-        message = Message.say("assistant", self.text, **fields)
-        return ModelEnd.make(message=message, stop_reason=stop, usage=self._usage, timing=self._timing)
+            fields["reasoning"] = plain["reasoning"] = mended_inside(self._reasoning)
+        return ModelEnd.make(
+            message=Message.say(fields, plain),
+            stop_reason=self._stop_reason or ("tool_calls" if self._calls else "stop"),
+            usage=self._usage,
+            timing=self._timing,
+        )
 
     def _reason(self, chunk: Mapping[str, Any]) -> Delta:
         content = chunk.get("content") or ""
@@ -102,23 +108,20 @@ class Reply:
     def _add(self, call: Mapping[str, Any]) -> None:
         function = call.get("function", call)  # OpenAI's own shape nests name and arguments
         arguments, malformed = parse_arguments(function.get("arguments"))
-        fields: dict[str, Any] = {
-            "id": self._unique(mended(call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}")),
-            "name": mended(function.get("name") or ""),
-            "arguments": arguments,
-        }
-        if malformed is not None:
-            fields["malformed"] = malformed
-        self._calls.append(ToolCall.make(**fields))
+        id, name = call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}", function.get("name") or ""
+        if not (id.isascii() and name.isascii()):
+            id, name = mended(id), mended(name)
+        if id in self._taken:
+            id = self._another(id)
+        self._taken.add(id)
+        self._calls.append(ToolCall.make(id=id, name=name, arguments=arguments, malformed=malformed))
 
-    def _unique(self, id: str) -> str:
+    def _another(self, id: str) -> str:
         """Two calls of one message with the same id would get two results of the same id, which providers refuse."""
-        unique, copy = id, 1
-        while unique in self._taken:
+        copy = 2
+        while f"{id}_{copy}" in self._taken:
             copy += 1
-            unique = f"{id}_{copy}"
-        self._taken.add(unique)
-        return unique
+        return f"{id}_{copy}"
 
     def _use(self, chunk: Mapping[str, Any]) -> None:
         for name, amount in chunk.items():
@@ -135,7 +138,7 @@ class Reply:
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     """A call's arguments as an object, and the text itself where it is not one."""
     if type(arguments) is dict or isinstance(arguments, Mapping):
-        return mended_inside(dict(arguments)), None
+        return mended_inside(arguments.copy() if type(arguments) is dict else dict(arguments)), None
     if arguments is None or arguments == "":
         return {}, None
     try:

@@ -87,7 +87,7 @@ class Driver:
         Raises RunFailed when the model failed, and when the loop or the driver did.
         """
         if self.news.move_in():  # the work takes up the calls that ran in another event loop
-            self._inflight.forget()
+            self._inflight.clear()
         timer, breath = self._start_clock(), time.monotonic() + BREATH
         inline = self._inline
         try:
@@ -129,34 +129,32 @@ class Driver:
 
     def _next(self, pace: Pace) -> ToPerform | Idle | None:
         """Do the next thing; gives the effect that the pump is to perform itself, or what else it is to do."""
-        journal, gate = self._journal, self._gate
+        journal, gate, state = self._journal, self._gate, self._state
         journal.fresh = False
         if self._first is not None:
             self.begin()
-        elif self._state.failure is not None:
+            return None
+        if state.failure is not None:
             if self._inflight:  # what is in flight is finished first
                 return "wait"
             raise self.failed()
-        elif gate.is_open(self._state):
-            return self._move(pace)
-        elif not self._settle_pause():
+        if not gate.is_open(state):
+            if self._settle_pause():
+                return None
             return "wait" if gate.running or gate.pausing is not None else "halt"
-        return None
-
-    def _move(self, pace: Pace) -> ToPerform | Idle | None:
-        if len(self._works) > 1 or self._inflight or self.crash is not None:
+        if len(self._works) > 1 or self._inflight or self._inflight.crash is not None:
             return self._move_several(pace)
         work = self._works[0]
-        wants = work.wants()
-        if not wants:
-            return self._go_on(work)
+        if not (wants := work.wants()):
+            self._go_on(work)
+            return None
         todo = work.start(wants, pace, True)
-        return todo if todo is not None or self._journal.fresh else self._stand_still(wants)
+        return todo if todo is not None or journal.fresh else self._stand_still(wants)
 
     def _move_several(self, pace: Pace) -> ToPerform | Idle | None:
         """The same where several loops run, or where things are in flight."""
-        if self.crash is not None:
-            raise self.crash
+        if (crash := self._inflight.crash) is not None:
+            raise crash
         works = list(self._works)
         wants = {work: work.wants() for work in works}
         everything = [effect for work in works for effect in wants[work] if effect.id not in work.inside]

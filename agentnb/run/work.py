@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ErrorInfo, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
-from agentnb.core.wanted import Effect
+from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.asking import Asking
 from agentnb.run.calling import Calling, Refusal
 from agentnb.run.endings import ABORTED, end_run, reject
@@ -63,17 +63,19 @@ class Work:
         self._inflight = inflight
         self._verdicts: dict[str, Verdict | Refusal] = {}
         self._intents: dict[str, None] = {}  # a set that keeps the order the calls were made in
+        self._model = (MODEL._replace(path=frame.path),)
         self._enter = enter
         self.inside: dict[str, Work] = {}
         """The loops that perform calls of this one, by the call."""
 
     def wants(self) -> Sequence[Effect]:
         """What of this loop must be in flight."""
-        state, path = self.frame.state, self.frame.path
-        if not state.open and state.model == "idle":
-            return ()
-        wants = self.frame.design.wanted(state)
-        return [effect._replace(path=path) for effect in wants] if path else wants
+        frame = self.frame
+        state = frame.state
+        if not state.open:  # nothing that a design could hold back
+            return self._model if state.model != "idle" else ()
+        wants = frame.design.wanted(state)
+        return [effect._replace(path=frame.path) for effect in wants] if frame.path else wants
 
     def start(self, wants: Sequence[Effect], pace: Pace, alone: bool) -> ToPerform | None:
         """Start what is wanted and not in flight; gives the one effect that the pump is to perform itself.
@@ -83,11 +85,13 @@ class Work:
         """
         state, journal = self.frame.state, self._journal
         for effect in wants:
-            if effect in self._inflight and self._holds_back(effect):
-                return None
-            if effect in self._inflight or effect.kind == "question" or effect.id in self.inside:
+            if effect in self._inflight:
+                if self._holds_back(effect):
+                    return None
                 continue
-            if state.stop_reason is not None or state.cancelled is not None or not self._gate.is_open(journal.state):
+            if effect.kind == "question" or effect.id in self.inside:
+                continue
+            if journal.fresh and not self._may_still_start():
                 return None
             if effect.kind == "model":
                 if (performed := self._start_model(effect, pace, alone)) is not None:
@@ -99,6 +103,11 @@ class Work:
             if pace == "pull" and journal.fresh:
                 return None
         return self._launch(pace, alone and len(wants) == 1) if self._intents else None
+
+    def _may_still_start(self) -> bool:
+        """Whether what has just become a fact leaves the way open for more."""
+        state = self.frame.state
+        return not state.over and state.cancelled is None and self._gate.is_open(self._journal.state)
 
     def _holds_back(self, effect: Effect) -> bool:
         """Whether the calls behind this one wait until it is checked."""
