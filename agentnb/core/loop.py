@@ -50,6 +50,9 @@ class Design(ABC):
     """The loop's own calls by name: what is asked for by a hidden `CallProposed`. They may be async, or async
     generators."""
 
+    new_reply: Callable[[int], Reply] = Reply
+    """Makes what puts the model's answer together; it is given the number of the turn."""
+
     listens: ClassVar[bool] = True
     """Whether the loop hears what the user says while it runs; where it does not, a loop inside it may."""
 
@@ -89,10 +92,6 @@ class Design(ABC):
     def fact_of(self, item: Any) -> Event:
         """The fact that something is which an activity says on its way, where that is an async generator."""
         raise TypeError(f"{self.kind()} does not know what to make of a {type(item).__name__}.")
-
-    def new_reply(self, turn: int) -> Reply:
-        """What puts the model's answer together."""
-        return Reply(turn)
 
     def outcome(self, value: Any) -> dict[str, Any]:
         """What a tool returned, as fields of its `CallEnd`."""

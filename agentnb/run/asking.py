@@ -16,6 +16,7 @@ from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import Delta, Event, ModelFailed
 from agentnb.core.messages import to_plain
 from agentnb.core.reply import Reply
+from agentnb.core.state import State
 from agentnb.core.tools import specification
 from agentnb.llms.adapt import as_model
 from agentnb.llms.protocol import Model
@@ -47,13 +48,14 @@ class Asking:
         stream: Any = None
         try:
             prepared = await self._prepared() if self._design.prepare is not None else None
-            stream = self._open(prepared, state.options)
+            stream = self._open(prepared, state)
             if not hasattr(stream, "__aiter__"):
                 stream = await stream
             async for chunk in stream:
                 delta = reply.feed(chunk, int((time.monotonic() - started) * 1000))
                 if delta is not None:
-                    self._tell(delta)
+                    if self._journal.watchers:
+                        self._tell(delta)
                     if pulled:
                         await show()
                 if state.model != "asked":  # whoever was told may have cancelled
@@ -81,16 +83,16 @@ class Asking:
             messages = await messages
         return [*self._history.prefix, *map(to_plain, messages)]
 
-    def _open(self, prepared: Sequence[Mapping[str, Any]] | None, options: dict[str, Any]) -> Any:
+    def _open(self, prepared: Sequence[Mapping[str, Any]] | None, state: State) -> Any:
         model = self._model
         if model is None:
             if self._design.llm is None:
                 raise ModelProtocolError(f"{self._design.name} has no model: give it one by llm=.")
             model = self._model = as_model(self._design.llm)
-        messages = prepared if prepared is not None else self._history.of(self._frame.state.messages)
+        messages = prepared if prepared is not None else self._history.of(state.messages)
         if self._specifications:
-            options = {"tools": self._specifications, **options}
-        return model.stream(messages, **options)
+            return model.stream(messages, **{"tools": self._specifications, **state.options})
+        return model.stream(messages, **state.options)
 
     def _end(self, reply: Reply) -> None:
         end = reply.end()
@@ -112,7 +114,6 @@ class Asking:
                 self._journal.append(fact, self._frame)
 
     def _tell(self, delta: Delta) -> None:
-        if self._journal.watchers:
-            delta.run_id = self._journal.run_id
-            delta.path = self._frame.path
-            self._journal.tell(delta)
+        delta.run_id = self._journal.run_id
+        delta.path = self._frame.path
+        self._journal.tell(delta)

@@ -112,33 +112,31 @@ class Calling:
 
     async def perform(self, call: CallState, *, pulled: bool = False) -> None:
         """Run the call, and make what came of it its result, unless it has one by then."""
+        design = self._design
         token = current_call.set((self._journal.run_id, self._frame.path, call.id))
         try:
-            end = await self._run(call, pulled)
-            if self._design.after_call is not None and not call.hidden:
+            try:
+                if call.hidden:
+                    fields = {"result": await self._act(call, pulled)}
+                else:
+                    fields = design.outcome(await self._invoke(call))
+                for name, field in fields.items():
+                    if type(field) is not bool:
+                        fields[name] = portable(field)
+                end = CallEnd.make(call_id=call.id, name=call.name, **fields)
+            except _TimedOut as error:
+                end = _end(call, str(error), "timed_out", error.__cause__)
+            except asyncio.CancelledError as error:
+                if not self._is_the_tools_own(call):
+                    raise
+                end = self._raised(call, error)
+            except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+                end = self._raised(call, error)
+            if design.after_call is not None and not call.hidden:
                 end = await self._after(call, end)
         finally:
             current_call.reset(token)
         self._journal.append(end, self._frame, call)
-
-    async def _run(self, call: CallState, pulled: bool) -> CallEnd:
-        try:
-            if call.hidden:
-                value = await self._act(call, pulled)
-            else:
-                value = await self._invoke(call)
-        except _TimedOut as error:
-            return _end(call, str(error), "timed_out", error.__cause__)
-        except asyncio.CancelledError as error:
-            if not self._is_the_tools_own(call):
-                raise
-            return self._raised(call, error)
-        except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
-            return self._raised(call, error)
-        fields = {"result": value} if call.hidden else self._design.outcome(value)
-        for name, field in fields.items():
-            fields[name] = portable(field)
-        return CallEnd.make(call_id=call.id, name=call.name, **fields)
 
     def _is_the_tools_own(self, call: CallState) -> bool:
         """Whether nobody has cancelled the call: then what it raised is its own, as from a task it waited for."""

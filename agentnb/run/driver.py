@@ -98,8 +98,8 @@ class Driver:
                 if todo == "wait":
                     await self._wait()
                 elif todo is not None:
-                    self._performed = todo.effect
-                    inline.begin(todo.performance)
+                    self._performed, performance = todo
+                    inline.begin(performance)
                     try:
                         while await inline.go_on():
                             yield

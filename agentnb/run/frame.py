@@ -16,13 +16,14 @@ class Frame:
     `state` where it stands, in the state of the whole run.
     """
 
-    __slots__ = ("above", "call", "design", "opened_by", "path", "state", "tools")
+    __slots__ = ("above", "call", "design", "moves", "opened_by", "path", "state", "tools")
 
     def __init__(
         self, design: Design, state: State, *, path: str = "", above: Frame | None = None, call: str = ""
     ) -> None:
         self.design = design
         self.opened_by = design.opened_by
+        self.moves = {(source, phase): phase for source, phases in design.phases.items() for phase in phases}
         self.path = path
         self.above = above
         self.call = call

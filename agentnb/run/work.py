@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ErrorInfo, ModelStart
 from agentnb.core.loop import Design
@@ -23,7 +23,7 @@ from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
 from agentnb.run.journal import Journal
-from agentnb.run.policy import Policy, Verdict
+from agentnb.run.policy import NO_POLICY, Policy, Verdict
 
 Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
@@ -34,11 +34,8 @@ step: nothing is done here, so that what is in flight goes on between two steps.
 """
 
 
-class ToPerform(NamedTuple):
-    """An effect that the pump is to perform itself."""
-
-    effect: Effect
-    performance: Coroutine[Any, Any, None]
+ToPerform = tuple[Effect, Coroutine[Any, Any, None]]
+"""An effect that the pump is to perform itself, and how."""
 
 
 class Work:
@@ -128,7 +125,7 @@ class Work:
         if pace == "step" or not alone:
             self._inflight.spawn(effect, self.asking.ask)
             return None
-        return ToPerform(effect, self.asking.ask(pulled=pace == "pull"))
+        return effect, self.asking.ask(pulled=pace == "pull")
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -150,10 +147,10 @@ class Work:
         self._verdicts[call.id] = await self.calling.check_with_hooks(call)
 
     def _apply(self, verdict: Verdict | Refusal, call: CallState) -> None:
-        if isinstance(verdict, Refusal):
-            self._journal.append(verdict.end, self.frame, call)
-        elif verdict.by is None and verdict.decision != "ask":
+        if verdict is NO_POLICY:
             self._intend(call)
+        elif isinstance(verdict, Refusal):
+            self._journal.append(verdict.end, self.frame, call)
         elif verdict.decision == "ask":
             self._ask_person(call, verdict)
         elif verdict.decision == "reject":
@@ -216,7 +213,7 @@ class Work:
                 continue
             effect = Effect("call", call_id, path)
             if alone and pace != "step" and (pace == "drain" or call.hidden):
-                return ToPerform(effect, self.calling.perform(call, pulled=pace == "pull"))
+                return effect, self.calling.perform(call, pulled=pace == "pull")
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None
 

@@ -58,9 +58,10 @@ class FunctionTool:
         self.timeout = timeout
         self.needs = (needs,) if isinstance(needs, str) else tuple(needs)
         self.sequential = sequential
-        self._arguments, self._takes_progress = _arguments_of(function, self.name, parameter_words)
+        adapter, self._takes_progress = _arguments_of(function, self.name, parameter_words)
+        self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
         self._is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
-        self.parameters = _schema(self._arguments)
+        self.parameters = _schema(adapter)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as if it were no tool."""
@@ -69,7 +70,7 @@ class FunctionTool:
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """The call with these arguments, ready to run. Raises InvalidArguments that names each argument at fault."""
         try:
-            values = self._arguments.validate_python(arguments)
+            values = self._validate(arguments)
         except ValidationError as error:
             raise InvalidArguments(_explain(self.name, error)) from error
         return functools.partial(self._invoke, values)
