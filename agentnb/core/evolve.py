@@ -190,9 +190,9 @@ def _call_proposed(state: State, event: e.CallProposed) -> None:
 
 
 def _open(state: State, call: ToolCall, *, hidden: bool) -> None:
-    opened = CallState(call.id, call.name, call.arguments, call.malformed, hidden)
-    state.calls[call.id] = state.open[call.id] = opened
-    state.unsaid = state.unsaid or not hidden
+    state.calls[call.id] = state.open[call.id] = CallState(call, hidden=hidden)
+    if not hidden:
+        state.unsaid = True
 
 
 def _approval_request(state: State, event: e.ApprovalRequest) -> None:

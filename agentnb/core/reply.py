@@ -40,7 +40,7 @@ class Reply:
 
     def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
         """Take in one chunk; gives what a watcher should see of it. Raises ModelProtocolError on an unknown chunk."""
-        if type(chunk) is not dict and not isinstance(chunk, Mapping):
+        if type(chunk) is not dict and not isinstance(chunk, Mapping):  # the cheap question first: this is per token
             chunk = _attributes(chunk)
         kind = chunk.get("type")
         if kind == "text_delta":
@@ -54,7 +54,7 @@ class Reply:
             return self._fragment(chunk)
         if kind in ("tool_call", "tool_calls"):
             for call in chunk["tool_calls"] if kind == "tool_calls" else (chunk,):
-                self._add(call if isinstance(call, Mapping) else _attributes(call))
+                self._add(call if type(call) is dict or isinstance(call, Mapping) else _attributes(call))
         elif kind == "usage":
             self._use(chunk)
         elif kind == "stop":

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentnb.core import events as e
-from agentnb.core.messages import Message, to_plain
+from agentnb.core.messages import Message, ToolCall, to_plain
 
 CallStatus = Literal["proposed", "asking", "ready", "running", "ended"]
 
 
-@dataclass(slots=True)
+@dataclass(init=False)
 class CallState:
     """One call of the current turn, from the moment it was proposed to its result."""
 
@@ -25,6 +25,11 @@ class CallState:
     approval: e.ApprovalRequest | None = None
     decision: e.ApprovalDecision | None = None
     end: e.CallEnd | None = None
+
+    def __init__(self, call: ToolCall, *, hidden: bool = False) -> None:
+        self.id, self.name, self.arguments = call.id, call.name, call.arguments
+        if call.malformed is not None or hidden:  # the rest stays at the class's defaults until it changes
+            self.malformed, self.hidden = call.malformed, hidden
 
 
 @dataclass(slots=True)

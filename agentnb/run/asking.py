@@ -35,7 +35,8 @@ class Asking:
         self._frame = frame
         self._journal = journal
         self._sequential = {name for name, tool in frame.tools.items() if tool.sequential}
-        self._specifications = [specification(tool) for tool in frame.tools.values()]
+        specifications = [specification(tool) for tool in frame.tools.values()]
+        self._tools: dict[str, Any] = {"tools": specifications} if specifications else {}
         self._history = PlainHistory(frame.design.system_prompt)
         self._model: Model | None = None
         self.error: BaseException | None = None
@@ -72,7 +73,7 @@ class Asking:
         else:
             self._end(reply)
         finally:
-            if hasattr(stream, "aclose"):
+            if stream is not None and hasattr(stream, "aclose"):
                 await stream.aclose()
 
     async def _prepared(self) -> Sequence[Mapping[str, Any]]:
@@ -90,9 +91,8 @@ class Asking:
                 raise ModelProtocolError(f"{self._design.name} has no model: give it one by llm=.")
             model = self._model = as_model(self._design.llm)
         messages = prepared if prepared is not None else self._history.of(state.messages)
-        if self._specifications:
-            return model.stream(messages, **{"tools": self._specifications, **state.options})
-        return model.stream(messages, **state.options)
+        options = self._tools if not state.options else {**self._tools, **state.options}
+        return model.stream(messages, **options)
 
     def _end(self, reply: Reply) -> None:
         end = reply.end()

@@ -25,9 +25,9 @@ class PlainHistory:
 
     def of(self, messages: Sequence[Message]) -> Sequence[dict[str, Any]]:
         """The messages as plain dicts."""
-        for position in range(self._seen, len(messages)):  # islice would walk over what has been seen
-            message = messages[position]
+        plain = self._plain
+        for message in messages[self._seen :]:
             if message.role in ROLES:
-                self._plain.append(message.plain)
+                plain.append(message.plain)
         self._seen = len(messages)
-        return list(self._plain) if len(self._plain) <= COPY_LIMIT else Prefix(self._plain)
+        return plain.copy() if len(plain) <= COPY_LIMIT else Prefix(plain)
