@@ -14,6 +14,7 @@ else (`_say_results`). While a turn has calls without results nothing else can e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Any
 
 from pydantic_core import to_json
@@ -76,8 +77,8 @@ def _evolve_nested(state: State, event: e.Event) -> None:
         parent.children[name] = State()
     evolve(_child(parent, name, event), event, nested=True)
     if event.type in _ADDS_UP:
-        for outer in around:
-            _ADDS_UP[event.type](outer, event)
+        for one in around:
+            _ADDS_UP[event.type](one, event)
 
 
 def _child(state: State, name: str, event: e.Event) -> State:
@@ -89,9 +90,8 @@ def _child(state: State, name: str, event: e.Event) -> State:
 
 def nested(state: State, path: str) -> State:
     """The state of the loop at `path`; the state itself for `""`. Raises KeyError where there is none."""
-    for name in path.split("/") if path else ():
-        state = state.children[name]
-    return state
+    names = path.split("/") if path else []
+    return reduce(lambda outer, name: outer.children[name], names, state)
 
 
 def _run_start(state: State, event: e.RunStart) -> None:
@@ -164,7 +164,8 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
             _open(state, call, hidden=False)
     if event.usage:
         _add_usage(state, event)
-    _settle(state)
+    if not state.open:
+        _settle(state)
 
 
 def _add_usage(state: State, event: e.ModelEnd) -> None:
@@ -231,7 +232,8 @@ def _call_end(state: State, event: e.CallEnd) -> None:
     call.status = "ended"
     call.end = event
     state.open.pop(event.call_id, None)
-    _settle(state)
+    if not state.open:
+        _settle(state)
 
 
 def _open_call(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.CallStart) -> CallState:
@@ -242,8 +244,8 @@ def _open_call(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.C
 
 
 def _settle(state: State) -> None:
-    """Tell the history the results once the turn's last call has its own, unless the loop may still replace them."""
-    if not state.open and state.unsaid and not (state.reply is not None and state.reply.provisional):
+    """Tell the history the results, now that the turn's last call has its own, unless the loop may replace them."""
+    if state.unsaid and not (state.reply is not None and state.reply.provisional):
         _say_results(state)
 
 

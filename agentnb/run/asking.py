@@ -42,7 +42,7 @@ class Asking:
         self.error: BaseException | None = None
         """The exception behind the last failure, for whoever raises RunFailed from it."""
 
-    async def ask(self, *, pulled: bool = False) -> None:
+    async def ask(self, *, pulled: bool = False) -> None:  # noqa: C901 - one request, read from top to bottom
         """One request to the model, from the stream's start to its end."""
         state = self._frame.state
         reply, started = self._design.new_reply(state.turn), time.monotonic()

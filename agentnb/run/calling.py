@@ -29,7 +29,8 @@ from agentnb.run.policy import NO_POLICY, Policy, ProposedCall, Verdict
 from agentnb.run.portable import error_info, portable, text_of_error
 
 current_call: ContextVar[tuple[str, str, str] | None] = ContextVar("agentnb_current_call", default=None)
-"""The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off by that."""
+"""The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off
+by that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,6 @@ class Calling:
         self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
         self.shown: Callable[[], None] = lambda: None
         """Called after progress was told: a consumer that pulls the run waits for it to move."""
-
-    @property
-    def checks_at_once(self) -> bool:
-        """Whether a check can be made without awaiting anything of the user's."""
-        return self._policy is None and self._design.before_call is None
 
     def check(self, call: CallState) -> Verdict | Refusal:
         """Whether the call may run, without the loop's hook and the policy."""

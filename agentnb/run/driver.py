@@ -99,9 +99,8 @@ class Driver:
                     await self._wait()
                 elif todo is not None:
                     self._performed, performance = todo
-                    inline.begin(performance)
                     try:
-                        while await inline.go_on():
+                        while await inline.perform(performance):
                             yield
                     except Interrupted:  # whoever broke it off has seen to its result
                         pass
@@ -169,7 +168,8 @@ class Driver:
             return None
         for work in reversed(works):  # innermost first: what it comes to, the others may have waited for
             if not wants[work] and not self._inflight.any_of(work.frame.path):
-                return self._go_on(work)
+                self._go_on(work)
+                return None
         return self._stand_still(everything)
 
     def _go_on(self, work: Work) -> None:

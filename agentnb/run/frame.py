@@ -23,7 +23,9 @@ class Frame:
     ) -> None:
         self.design = design
         self.opened_by = design.opened_by
-        self.moves = {(source, phase): phase for source, phases in design.phases.items() for phase in phases}
+        self.moves: dict[tuple[str | None, str | None], str] = {
+            (source, phase): phase for source, phases in design.phases.items() for phase in phases
+        }
         self.path = path
         self.above = above
         self.call = call

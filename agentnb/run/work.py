@@ -53,6 +53,7 @@ class Work:
         self.frame = frame
         self.asking = Asking(frame, journal)
         self.calling = Calling(frame, journal, policy)
+        self._checks_at_once = policy is None and frame.design.before_call is None
         self.asked_by_us = False
         """Whether the model's request that is a fact was made by this process, and not by one that is gone."""
         self._journal = journal
@@ -74,7 +75,9 @@ class Work:
         wants = frame.design.wanted(state)
         return [effect._replace(path=frame.path) for effect in wants] if frame.path else wants
 
-    def start(self, wants: Sequence[Effect], pace: Pace, alone: bool) -> ToPerform | None:
+    def start(  # noqa: C901 - every reason not to start something, in one place
+        self, wants: Sequence[Effect], pace: Pace, alone: bool
+    ) -> ToPerform | None:
         """Start what is wanted and not in flight; gives the one effect that the pump is to perform itself.
 
         It stops where the gate closes. For a consumer that pulls it stops at each new fact, so that the consumer can
@@ -132,9 +135,11 @@ class Work:
     def _start_call(self, call: CallState, effect: Effect) -> None:
         if call.status == "proposed":
             verdict = self._verdicts.pop(call.id, None)
-            if verdict is None and (call.hidden or self.calling.checks_at_once):
+            if verdict is None and (self._checks_at_once or call.hidden):
                 verdict = self.calling.check(call)
-            if verdict is None:
+            if verdict is NO_POLICY:
+                self._intend(call)
+            elif verdict is None:
                 self._inflight.spawn(effect, partial(self._check, call))
             else:
                 self._apply(verdict, call)
@@ -147,9 +152,7 @@ class Work:
         self._verdicts[call.id] = await self.calling.check_with_hooks(call)
 
     def _apply(self, verdict: Verdict | Refusal, call: CallState) -> None:
-        if verdict is NO_POLICY:
-            self._intend(call)
-        elif isinstance(verdict, Refusal):
+        if isinstance(verdict, Refusal):
             self._journal.append(verdict.end, self.frame, call)
         elif verdict.decision == "ask":
             self._ask_person(call, verdict)
@@ -220,7 +223,7 @@ class Work:
     # -- loops inside this one -------------------------------------------------------------------------------------
 
     def return_to(self, above: Work) -> None:
-        """This loop is over: its output is the result of the call it performed."""
+        """Give the loop above the output of this one, which is over, as the result of the call it performed."""
         state = self.frame.state
         call = above.frame.state.open.get(self.frame.call)
         if call is None:
