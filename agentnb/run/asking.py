@@ -73,7 +73,8 @@ class Asking:
         if design.llm is None:
             raise ModelProtocolError(f"{design.name} has no model: give it one by llm=.")
         if design.prepare is None:
-            messages: Any = self._history.of(self._journal.state.messages)
+            state = self._journal.state
+            messages: Any = self._history.of(state.messages, design.amended(state))
         else:
             messages = design.prepare(self._journal.state.messages)
             if inspect.isawaitable(messages):
