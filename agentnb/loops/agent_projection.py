@@ -29,8 +29,9 @@ class Projection:
         self.ended = False
         self._run_id = ""
         self._time = 0.0
-        self._turn: TurnState | None = None
-        self._first = TurnState.initial(run_id="")
+        self._turn = TurnState.initial(run_id="")
+        self._where: dict[str, Any] = {}  # what every event of the turn says of it
+        self._turns = 0
         self._closers: list[AgentEventType] = []  # what closes what is open, the innermost last
         self._calls: dict[str, ToolCall] = {}  # the turn's calls without a result
         self._started: dict[str, float] = {}  # when those of them that were begun were
@@ -54,15 +55,11 @@ class Projection:
     # -- words -----------------------------------------------------------------------------------------------------
 
     def _event(self, type: AgentEventType, **fields: Any) -> AgentEvent:
-        turn = self._turn or self._first
-        return AgentEvent.make(
-            type=type,
-            timestamp=self._time,
-            iteration=turn.turn_counter,
-            turn_id=turn.turn_id,
-            run_id=self._run_id,
-            **fields,
-        )
+        return AgentEvent.make(type=type, timestamp=self._time, **self._where, **fields)
+
+    def _enter(self, turn: TurnState) -> None:
+        self._turn = turn
+        self._where = {"iteration": turn.turn_counter, "turn_id": turn.turn_id, "run_id": self._run_id}
 
     def _open(self, start: AgentEventType, end: AgentEventType, **fields: Any) -> AgentEvent:
         self._closers.append(end)
@@ -84,13 +81,15 @@ class Projection:
 
     def _run_start(self, event: e.RunStart) -> Iterator[AgentEvent]:
         self._run_id = event.run_id
-        self._first = TurnState.initial(event.config.get("max_iterations"), run_id=event.run_id)
+        self._enter(TurnState.initial(event.config.get("max_iterations"), run_id=event.run_id))
         return iter(())
 
     def _open_turn(self) -> Iterator[AgentEvent]:
         if T.ITERATION_END not in self._closers:
-            turn = self._turn = self._turn.next_turn() if self._turn is not None else self._first
-            metadata = {"max_iterations": turn.max_iterations, "parent_turn_id": turn.parent_turn_id}
+            if self._turns:
+                self._enter(self._turn.next_turn())
+            self._turns += 1
+            metadata = {"max_iterations": self._turn.max_iterations, "parent_turn_id": self._turn.parent_turn_id}
             yield self._open(T.ITERATION_START, T.ITERATION_END, metadata=metadata)
             yield self._event(T.PHASE_START, phase=CONTEXT_ASSEMBLY)
             yield self._event(T.PHASE_END, phase=CONTEXT_ASSEMBLY)
@@ -175,7 +174,7 @@ class Projection:
         if event.reason in ("completed", "empty"):
             yield from self._end(T.AGENT_FINISH, content=event.output or "")
         elif event.reason == "max_iterations":
-            yield from self._end(T.MAX_ITERATIONS_REACHED, metadata={"max_iterations": self._first.max_iterations})
+            yield from self._end(T.MAX_ITERATIONS_REACHED, metadata={"max_iterations": self._turn.max_iterations})
         elif event.reason == "cancelled":
             yield from self._end(T.EXECUTION_CANCELLED)
         else:
