@@ -24,7 +24,7 @@ from agentnb.core.events import ErrorInfo, Event, MessageAdded, ModelEnd, ModelS
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
 from agentnb.loops.agent_events import AgentEvent, AgentEventType, EventCollector, ToolCall, ToolResult
-from agentnb.loops.agent_retrieval import amended, asks_retriever, retrieve_first
+from agentnb.loops.agent_retrieval import RETRIEVE, amended, asks_retriever, retrieve_first
 from agentnb.loops.agent_stream import asks_token, stream
 from agentnb.loops.agent_turns import TurnState
 from agentnb.loops.base import Loop
@@ -83,7 +83,7 @@ class Agent(Loop):
         self.tool_execution = tool_execution
         if retriever is not None:
             retrieve = asks_retriever(retriever)
-            self.activities = {"retrieve": lambda arguments, state: retrieve(arguments["query"])}
+            self.activities = {RETRIEVE: lambda arguments, state: retrieve(arguments["query"])}
 
     # -- the decision ----------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from agentnb.core import events as e
 from agentnb.core.evolve import render
 from agentnb.core.messages import text_of
 from agentnb.loops.agent_events import AgentEvent, AgentEventType, ToolCall, ToolResult
-from agentnb.loops.agent_retrieval import title_of
+from agentnb.loops.agent_retrieval import RETRIEVE, title_of
 from agentnb.loops.agent_turns import TurnState
 
 T = AgentEventType
@@ -36,6 +36,7 @@ class Projection:
         self._calls: dict[str, ToolCall] = {}  # the turn's calls without a result
         self._started: dict[str, float] = {}  # when those of them that were begun were
         self._recovering = False
+        self._reason = ""
 
     def say(self, item: e.Event | e.Delta) -> Sequence[AgentEvent]:
         """The agent's events that this one is."""
@@ -95,6 +96,8 @@ class Projection:
             yield self._event(T.PHASE_END, phase=CONTEXT_ASSEMBLY)
 
     def _call_proposed(self, event: e.CallProposed) -> Iterator[AgentEvent]:
+        if event.call.name != RETRIEVE:
+            return
         yield from self._open_turn()
         yield self._open(T.RETRIEVAL_START, T.RETRIEVAL_COMPLETE, metadata={"query": event.call.arguments["query"]})
 
@@ -149,7 +152,8 @@ class Projection:
     def _call_end(self, event: e.CallEnd) -> Iterator[AgentEvent]:
         call = self._calls.pop(event.call_id, None)
         if call is None:
-            yield from self._retrieved(event)
+            if T.RETRIEVAL_COMPLETE in self._closers:
+                yield from self._retrieved(event)
             return
         ran = self._started.pop(call.id, None)
         if ran is not None or event.outcome != "aborted":  # a call that was never begun needs no end
@@ -170,13 +174,17 @@ class Projection:
             return self._event(T.TOOL_ERROR, tool_call=call, result=result, error=_error_of(event))
         return self._event(T.TOOL_RESULT, tool_call=call, result=result)
 
+    def _cancelled(self, event: e.CancelRequested) -> Iterator[AgentEvent]:
+        self._reason = event.reason
+        return iter(())
+
     def _run_end(self, event: e.RunEnd) -> Iterator[AgentEvent]:
         if event.reason in ("completed", "empty"):
             yield from self._end(T.AGENT_FINISH, content=event.output or "")
         elif event.reason == "max_iterations":
             yield from self._end(T.MAX_ITERATIONS_REACHED, metadata={"max_iterations": self._turn.max_iterations})
         elif event.reason == "cancelled":
-            yield from self._end(T.EXECUTION_CANCELLED)
+            yield from self._end(T.EXECUTION_CANCELLED, metadata={"reason": self._reason})
         else:
             error = event.error or e.ErrorInfo.make(type="RunFailed", message=event.reason)
             yield from self._end(T.ERROR, error=error)
@@ -212,5 +220,6 @@ _HANDLERS: dict[str, Callable[[Projection, Any], Iterator[AgentEvent]]] = {
     "approval_request": Projection._approval_request,
     "call_start": Projection._call_start,
     "call_end": Projection._call_end,
+    "cancel": Projection._cancelled,
     "run_end": Projection._run_end,
 }

@@ -17,6 +17,9 @@ from agentnb.core.events import CallProposed, Event, StateUpdate
 from agentnb.core.messages import Content, ToolCall, text_of
 from agentnb.core.state import State
 
+RETRIEVE = "retrieve"
+"""The name of the agent's own call that looks something up."""
+
 TEXT_FIELDS = ("content", "page_content", "text")
 OTHER_FIELDS = ("id", "doc_id", "title", "score", "metadata")
 
@@ -30,7 +33,7 @@ def retrieve_first(state: State) -> Event | None:
     asked = state.calls.get(call_id)
     if asked is None:
         query = {"query": text_of(state.messages[position].content)}
-        return CallProposed.make(call=ToolCall.make(id=call_id, name="retrieve", arguments=query), hidden=True)
+        return CallProposed.make(call=ToolCall.make(id=call_id, name=RETRIEVE, arguments=query), hidden=True)
     known = state.values.get("retrieved", {})
     if asked.end is None or (asked.end.is_error and known.get("position") == position):
         return None  # what an earlier turn has found for this message stays

@@ -466,6 +466,7 @@ async def test_a_run_cancelled_from_outside_ends_the_stream() -> None:
         events = await collect(agent.events(run))
     assert_is_sound(events)
     assert events[-1].type == "execution_cancelled"
+    assert events[-1].metadata == {"reason": "enough"}
     assert [e.tool_call.id for e in events if e.type == "tool_error"] == ["c1"]
     assert [e.tool_call.id for e in events if e.type == "tool_result"] == ["c2"]
 
