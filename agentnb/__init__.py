@@ -20,6 +20,7 @@ from agentnb.core.errors import (
     ToolError,
     UsageError,
 )
+from agentnb.loops.agent import Agent
 from agentnb.loops.base import Loop, use_driver
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.notebook.kernel import in_kernel
@@ -31,6 +32,7 @@ from agentnb.tools import tool
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agent",
     "AgentnbError",
     "AlreadyDecided",
     "LimitReached",

@@ -42,7 +42,7 @@ class Design(ABC):
 
     name: str
     llm: Any = None
-    tools: Sequence[Any] = ()
+    tools: Sequence[Any] | Mapping[str, Any] = ()
     system_prompt: str | None = None
     """Said to the model before the history, and not part of it."""
 
@@ -96,6 +96,10 @@ class Design(ABC):
     def outcome(self, value: Any) -> dict[str, Any]:
         """What a tool returned, as fields of its `CallEnd`."""
         return {"result": value}
+
+    def amended(self, state: State) -> Mapping[int, dict[str, Any]]:
+        """What the model is sent in place of the messages at these positions of the history, which stays as it is."""
+        return {}
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
         """How the calls of this answer are to be run, as fields of its `ModelEnd`."""

@@ -90,7 +90,7 @@ class Asking:
             if self._design.llm is None:
                 raise ModelProtocolError(f"{self._design.name} has no model: give it one by llm=.")
             model = self._model = as_model(self._design.llm)
-        messages = prepared if prepared is not None else self._history.of(state.messages)
+        messages = prepared if prepared is not None else self._history.of(state.messages, self._design.amended(state))
         options = self._tools if not state.options else {**self._tools, **state.options}
         return model.stream(messages, **options)
 
