@@ -294,6 +294,17 @@ def _run_paused(state: State, event: e.RunPaused) -> None:
 def _run_resumed(state: State, event: e.RunResumed) -> None:
     state.paused = False
     _ask_again(state)
+    if event.suspended:
+        _forget_done(state)
+
+
+def _forget_done(state: State) -> None:
+    """Let the loop that was suspended do again what it was suspended in, wherever in the run it is."""
+    running = [child for child in state.children.values() if child.call in state.open and child.stop_reason is None]
+    for child in running:
+        _forget_done(child)
+    if not running:
+        state.calls = {call.id: call for call in state.calls.values() if not (call.hidden and call.end is not None)}
 
 
 def _ask_again(state: State) -> None:
@@ -316,7 +327,8 @@ def _cancel(state: State, event: e.CancelRequested) -> None:
 
 
 def _run_end(state: State, event: e.RunEnd) -> None:
-    _close_turn(state, "A run cannot end")
+    if event.reason != "suspended":
+        _close_turn(state, "A run cannot end")
     state.stop_reason = event.reason
     state.output = event.output
     state.error = event.error

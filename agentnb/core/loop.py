@@ -16,16 +16,22 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition
-from agentnb.core.events import CallEnd, Event, ModelEnd, RunEnd, RunStart
+from agentnb.core.events import CallEnd, Delta, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect, wanted
+
+
+class Result(NamedTuple):
+    """What an activity that says things on its way comes to: the last thing it yields."""
+
+    value: Any
 
 
 class Design(ABC):
@@ -89,9 +95,13 @@ class Design(ABC):
         """The loop that performs this call, where one does: its events are nested in this loop's."""
         return None
 
-    def fact_of(self, item: Any) -> Event:
-        """The fact that something is which an activity says on its way, where that is an async generator."""
+    def fact_of(self, item: Any) -> Event | Delta:
+        """What an activity says on its way, where that is an async generator, as a fact, or as what is only shown."""
         raise TypeError(f"{self.kind()} does not know what to make of a {type(item).__name__}.")
+
+    def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
+        """How many events of a recording that ends with an error a restored run keeps; all of them: it stays over."""
+        return len(events)
 
     def outcome(self, value: Any) -> dict[str, Any]:
         """What a tool returned, as fields of its `CallEnd`."""

@@ -18,7 +18,8 @@ from functools import partial
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, ToolError
-from agentnb.core.events import CallEnd, Delta
+from agentnb.core.events import CallEnd, Delta, Event
+from agentnb.core.loop import Result
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool
@@ -145,13 +146,26 @@ class Calling:
         said = self._design.activities[call.name](call.arguments, self._frame.state)
         if not hasattr(said, "__aiter__"):
             return await _maybe(said)
+        result = None
         async with aclosing(said):
             async for item in said:
-                if not self._journal.append(self._design.fact_of(item), self._frame, call):
+                if isinstance(item, Result):
+                    result = item.value
+                elif not self._say(self._design.fact_of(item), call):
                     break
-                if pulled:
+                elif pulled:
                     await show()
-        return None
+        return result
+
+    def _say(self, said: Event | Delta, call: CallState) -> bool:
+        """Make a fact, or show, what a call says on its way; False where nobody waits for the call any more."""
+        if not isinstance(said, Delta):
+            return self._journal.append(said, self._frame, call)
+        if self._frame.state.open.get(call.id) is not call:
+            return False
+        said.run_id, said.path = self._journal.run_id, self._frame.path
+        self._journal.tell(said)
+        return True
 
     def _invoke(self, call: CallState) -> Awaitable[Any]:
         tool = self._tools[call.name]
@@ -185,10 +199,7 @@ class Calling:
 
     def _progress(self, call: CallState, data: Any) -> None:
         """Show progress; after the call has its result there is nothing left to show (SEMANTICS 3g.11)."""
-        if self._frame.state.open.get(call.id) is call:
-            said = Delta(type="call_delta", call_id=call.id, data=portable(data))
-            said.run_id, said.path = self._journal.run_id, self._frame.path
-            self._journal.tell(said)
+        if self._say(Delta(type="call_delta", call_id=call.id, data=portable(data)), call):
             self.shown()
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:

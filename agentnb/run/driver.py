@@ -203,6 +203,8 @@ class Driver:
                     self.finish("limit", why)
                     return
                 work.asked_by_us = True
+            elif fact.type == "run_end" and getattr(fact, "reason", None) == "suspended":
+                frame = self._journal.root  # the run ends in this process, and the loops in it stay where they are
             self._journal.append(fact, frame)
 
     # -- loops inside loops ----------------------------------------------------------------------------------------

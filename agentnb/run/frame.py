@@ -34,7 +34,10 @@ class Frame:
 
     def loop_for(self, call: CallState) -> Design | None:
         """The loop that performs this call, where no tool and no activity does."""
-        return self.design.loop_for(call)
+        loop = self.design.loop_for(call)
+        if loop is None and not call.hidden:
+            loop = getattr(self.tools.get(call.name), "loop", None)
+        return loop
 
     def begin(self, input: object) -> Event:
         """The fact this loop starts with, as the performer of a call of the loop above."""
