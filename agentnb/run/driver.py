@@ -166,6 +166,8 @@ class Driver:
             if effect is None and not self.news.fresh:
                 await self._go_on(wants)
             return effect
+        elif any(call_id in state.open and state.open[call_id].hidden for call_id in self._intents):
+            self._launch(alone=False)  # a step of the loop's own that has been said to start is not held back any more
         elif not self._settle_pause():
             if not gate.running and gate.pausing is None:
                 return HALT
