@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallEnd, CallProposed, ErrorInfo, Event, MessageAdded, ModelStart, PhaseChange, RunEnd
+from agentnb.core.events import CallEnd, ErrorInfo, Event, MessageAdded, ModelStart, PhaseChange, RunEnd
 from agentnb.core.events import StateUpdate as Update
-from agentnb.core.messages import Message, ToolCall
+from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.loops import engine_ports as ports
 from agentnb.loops.engine_controls import EngineControls
@@ -35,6 +35,8 @@ from agentnb.loops.engine_progress import (
     GET_CONTEXT,
     outcome_key,
     outcome_of,
+    propose,
+    propose_task,
     results_of,
     unrecorded,
 )
@@ -121,7 +123,7 @@ class ConversationEngine(EngineControls):
             return _enter(state, EngineState.DECOMPOSING)
         call = state.calls.get(GET_CONTEXT)
         if call is None or call.end is None:
-            return _propose(GET_CONTEXT, GET_CONTEXT, {})
+            return propose(GET_CONTEXT, GET_CONTEXT, {})
         if call.end.is_error:
             return _fail(call.end)
         return Update.make(values={"context": call.end.result}, phase=EngineState.DECOMPOSING.value)
@@ -131,7 +133,7 @@ class ConversationEngine(EngineControls):
             return _enter(state, EngineState.SCHEDULING)
         call = state.calls.get(DECOMPOSE)
         if call is None or call.end is None:
-            return self._ask_model(state) or _propose(DECOMPOSE, DECOMPOSE, {})
+            return self._ask_model(state) or propose(DECOMPOSE, DECOMPOSE, {})
         if call.end.is_error:
             return _fail(call.end)
         return Update.make(values={"tasks": call.end.result["tasks"]}, phase=EngineState.SCHEDULING.value)
@@ -166,7 +168,7 @@ class ConversationEngine(EngineControls):
             if values[outcome_key(dependency)]["status"] == "failed":
                 outcome = {"status": "failed", "error": f"{dependency!r}, which it depends on, failed."}
                 return _record(state, task["id"], outcome, skipped=task["id"])
-        return _propose(f"{EXECUTE} {task['id']}", EXECUTE, task)
+        return propose_task(task)
 
     def _fail_with_task(self, state: State) -> RunEnd:
         """End with what the task that failed said; its call is at hand unless it failed before a snapshot."""
@@ -180,10 +182,6 @@ class ConversationEngine(EngineControls):
 
 def _enter(state: State, phase: EngineState) -> PhaseChange:
     return PhaseChange.make(source=state.phase, phase=phase.value)
-
-
-def _propose(id: str, name: str, arguments: Mapping[str, Any]) -> CallProposed:
-    return CallProposed.make(call=ToolCall(id=id, name=name, arguments=dict(arguments)), hidden=True)
 
 
 def _record(state: State, task_id: str, outcome: dict[str, Any], **more: Any) -> Update:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from agentnb.core.events import CallProposed
+from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.loops.engine_states import EngineState, engine_state
 from agentnb.loops.engine_tasks import SubTask
@@ -17,6 +19,16 @@ from agentnb.loops.engine_tasks import SubTask
 GET_CONTEXT = "get_context"
 DECOMPOSE = "decompose_goal"
 EXECUTE = "execute"
+
+
+def propose(id: str, name: str, arguments: Mapping[str, Any]) -> CallProposed:
+    """Ask for a call of the engine's own."""
+    return CallProposed.make(call=ToolCall(id=id, name=name, arguments=dict(arguments)), hidden=True)
+
+
+def propose_task(planned: Mapping[str, Any]) -> CallProposed:
+    """Ask for the call that does a task."""
+    return propose(f"{EXECUTE} {planned['id']}", EXECUTE, planned)
 
 
 class Progress(NamedTuple):

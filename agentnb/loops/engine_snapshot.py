@@ -20,9 +20,18 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from agentnb.core.events import ErrorInfo, Event, PhaseChange, RunEnd, RunPaused, RunStart, StateUpdate
+from agentnb.core.events import CallStart, ErrorInfo, Event, PhaseChange, RunEnd, RunPaused, RunStart, StateUpdate
 from agentnb.core.state import State
-from agentnb.loops.engine_progress import DECOMPOSE, GET_CONTEXT, known, outcome_key, progress_of, tasks_of
+from agentnb.loops.engine_progress import (
+    DECOMPOSE,
+    EXECUTE,
+    GET_CONTEXT,
+    known,
+    outcome_key,
+    progress_of,
+    propose_task,
+    tasks_of,
+)
 from agentnb.loops.engine_states import WORKING, EngineState
 from agentnb.loops.engine_stream import EngineEvent, EngineEventType
 from agentnb.loops.engine_tasks import SubTask, TaskError, in_order
@@ -159,6 +168,8 @@ def facts(snapshot: EngineSnapshot, start: RunStart) -> list[Event]:
         journal.append(PhaseChange.make(source=source.value, phase=phase.value))
         journal += [StateUpdate.make(values=values) for values in _values(snapshot, phase)]
         source = phase
+    if snapshot.phase is EngineState.EXECUTING and snapshot.state is not EngineState.ERROR:
+        journal += _begun(snapshot.tasks)
     if snapshot.state is EngineState.PAUSED:
         journal.append(RunPaused.make(reason="paused"))
     elif snapshot.state is EngineState.COMPLETED:
@@ -171,6 +182,15 @@ def facts(snapshot: EngineSnapshot, start: RunStart) -> list[Event]:
     for seq, fact in enumerate(journal):
         fact.__dict__.update(stamp, seq=seq)  # nobody else has seen them yet
     return journal
+
+
+def _begun(tasks: Sequence[SubTask]) -> list[Event]:
+    """The start of the task that was running: nobody knows how that ended, and so it is started again."""
+    task = next((task for task in tasks if task.status in ("pending", "running")), None)
+    if task is None or task.status == "pending":
+        return []
+    call = propose_task(task.plan())
+    return [call, CallStart.make(call_id=call.call.id, name=EXECUTE, arguments=task.plan())]
 
 
 def _values(snapshot: EngineSnapshot, phase: EngineState) -> Iterable[dict[str, Any]]:
