@@ -86,6 +86,8 @@ class EngineSnapshot(BaseModel):
             raise ValueError(f"it counts {self.completed_tasks} of {self.total_tasks} tasks, and has others")
         if self.state is EngineState.COMPLETED and len(done) < len(self.tasks):
             raise ValueError("it is completed, and has tasks that are not")
+        if self.tasks and self.phase in (EngineState.IDLE, EngineState.RECEIVING, EngineState.CONTEXT_FETCHING):
+            raise ValueError(f"it has tasks, and comes from the state {self.phase}")
         if self.previous_state is not None and self.previous_state not in (EngineState.IDLE, *WORKING):
             raise ValueError(f"it comes from the state {self.previous_state}")
         in_order(self.tasks)
@@ -106,12 +108,12 @@ def read(given: Any) -> EngineSnapshot:
     try:
         given = json.loads(json.dumps(given))  # a copy, and nothing that is not JSON
         snapshot = EngineSnapshot.model_validate(given)
-    except (TypeError, RecursionError) as error:
-        raise TaskError(f"the snapshot is not JSON: {error}") from error
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in fault["loc"]) or "the snapshot"
         raise TaskError(f"{where}: {fault['msg']}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TaskError(f"the snapshot is not JSON: {error}") from error
     if snapshot.phase is EngineState.EXECUTING and not snapshot.scheduled:
         by_id = {task.id: task for task in snapshot.tasks}
         snapshot.tasks = [by_id[task.id] for task in in_order(snapshot.tasks)]

@@ -11,6 +11,8 @@ import pytest
 from agentnb import UsageError
 from agentnb.errors import IllegalTransition
 from agentnb.loops.conversation_engine import ConversationEngine, EngineState, SubTask
+from agentnb.run import host
+from agentnb.run.host import PlainPython
 from tests.loops.engines import PLANNED, WHOLE, World, boom, in_words, is_chain, is_waiting, notation, rest, take
 from tests.worlds import assert_folds, assert_one_terminal_event_last, collect, running_tasks, until
 
@@ -389,3 +391,55 @@ async def test_the_published_usage_runs() -> None:
     assert await rest(again.continue_()) == []
     engine.reset()
     assert engine.state is EngineState.IDLE
+
+
+# -- in a kernel ----------------------------------------------------------------------------------------------------
+
+
+class Hosted(PlainPython):
+    """As in a kernel: runs live on agentnb's own thread."""
+
+    hosted = True
+
+
+@pytest.fixture
+def hosted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "environment", Hosted())
+
+
+@pytest.mark.usefixtures("hosted")
+async def test_in_a_kernel_the_events_are_the_same() -> None:
+    world = World()
+    engine = world.engine()
+    stream = engine.run("goal")
+    said = await take(stream, "STARTED a")
+    await asyncio.sleep(0.02)
+    assert "a" not in world.asked
+    assert engine.pause()
+    said += await take(stream, "PAUSED(0.5)")
+    assert engine.resume()
+    assert said + await rest(stream) == [
+        *(*WHOLE[:11], "SC(executing>paused)", "PAUSED(0.5)", "SC(paused>executing)", "RESUMED(0.5)", *WHOLE[11:]),
+    ]
+
+
+@pytest.mark.usefixtures("hosted")
+async def test_in_a_kernel_a_loop_may_execute_a_task() -> None:
+    engine = World().engine(execute=ConversationEngine())
+    said = await rest(engine.run("goal"))
+    assert said[-1] == "DONE(2,2)"
+    assert engine.tasks[0].result == {"task_default": "A"}
+
+
+@pytest.mark.usefixtures("hosted")
+async def test_in_a_kernel_closing_the_stream_ends_what_runs() -> None:
+    engine = World().engine()
+    stream = engine.run("goal")
+    await take(stream, "STARTED a")
+    await stream.aclose()
+    assert engine.state is EngineState.ERROR
+    engine.reset()
+    world = World()
+    world.during["a"] = boom
+    engine = world.engine()
+    assert (await rest(engine.run("goal")))[-1] == "ERROR(boom,executing)"

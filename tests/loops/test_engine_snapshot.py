@@ -304,6 +304,8 @@ async def test_a_task_marked_as_running_runs_again() -> None:
         {"version": 99},
         {"state": "completed"},
         {"previous_state": "paused"},
+        {"state": "receiving"},
+        {"state": "idle"},
         {"undelivered": [{"event_type": "??"}]},
         {"context": [1]},
         {"user_input": object()},
@@ -316,6 +318,12 @@ def test_what_is_no_snapshot_is_refused_and_changes_nothing(change: Any, caplog:
         assert engine.restore_from_snapshot({**PUBLISHED, **change}) is False
     assert "refused" in caplog.text
     assert portable(engine.create_snapshot()) | {"timestamp": 0} == before
+
+
+def test_a_snapshot_that_holds_itself_is_refused() -> None:
+    snapshot: dict[str, Any] = copy.deepcopy(PUBLISHED)
+    snapshot["context"] = snapshot
+    assert ConversationEngine().restore_from_snapshot(snapshot) is False
 
 
 @pytest.mark.parametrize("given", [None, "", 7, [], {}, {"state": "paused"}, {"tasks": []}])
