@@ -15,10 +15,12 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import IllegalTransition, RunFailed, UsageError
+from agentnb.core.evolve import fold
 from agentnb.core.state import State
 from agentnb.loops import engine_snapshot as snapshots
 from agentnb.loops.base import Loop
 from agentnb.loops.engine_progress import EXECUTE, progress_of, tasks_of
+from agentnb.loops.engine_restore import facts_of
 from agentnb.loops.engine_states import PAUSABLE, VALID_STATE_TRANSITIONS, WORKING, EngineState, engine_state
 from agentnb.loops.engine_stream import EngineEvent, Projection
 from agentnb.loops.engine_tasks import SubTask, TaskError
@@ -210,7 +212,8 @@ class EngineControls(Loop):
         """The engine as it stands, as JSON data (`engine_snapshot`); at any time."""
         if self._run is None:
             return snapshots.take(State(), (), self._moved, ())
-        return snapshots.take(self._run.state, self._run.events, self.state, self._undelivered)
+        events = self._run.events
+        return snapshots.take(fold(events), events, self.state, self._undelivered)
 
     def restore_from_snapshot(self, snapshot: Any) -> bool:
         """Stand where the snapshot was taken; `continue_` goes on from there. False, with a line in the log and nothing
@@ -227,7 +230,7 @@ class EngineControls(Loop):
             return False
         self.reset()
         if read.state is not EngineState.IDLE:
-            facts = snapshots.facts(read, self.begin(read.user_input))
+            facts = facts_of(read, self.begin(read.user_input))
             self._run = self._start(recording=facts)
             self._known = len(facts)
             self._undelivered.extend(EngineEvent(e.event_type, e.data, e.timestamp) for e in read.undelivered)

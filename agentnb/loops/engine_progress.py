@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentnb.core.events import CallProposed
+from agentnb.core.events import CallProposed, ErrorInfo
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.loops.engine_states import EngineState, engine_state
@@ -60,11 +60,16 @@ def plan_of(state: State) -> Sequence[Mapping[str, Any]]:
     return known(state, "tasks", DECOMPOSE) or ()
 
 
+def _task_calls(state: State) -> list[CallState]:
+    calls = tuple(state.calls.values())  # at once: the run may be driven in another thread
+    return [call for call in calls if call.hidden and call.name == EXECUTE]
+
+
 def unrecorded(state: State) -> CallState | None:
     """The call of a task that has come to an end which is no value of the state yet."""
-    for call in state.calls.values():
+    for call in _task_calls(state):
         ended = call.end is not None and call.end.outcome != "aborted"
-        if ended and call.hidden and call.name == EXECUTE and outcome_key(call.arguments["id"]) not in state.values:
+        if ended and outcome_key(call.arguments["id"]) not in state.values:
             return call
     return None
 
@@ -74,7 +79,12 @@ def outcome_of(call: CallState) -> dict[str, Any]:
     assert call.end is not None
     if not call.end.is_error:
         return {"status": "completed", "result": call.end.result}
-    return {"status": "failed", "error": call.end.error.message if call.end.error is not None else call.end.result}
+    return {"status": "failed", "error": words_of(call.end.error) if call.end.error is not None else call.end.result}
+
+
+def words_of(error: ErrorInfo) -> str:
+    """What an error says, or which one it is where it says nothing."""
+    return error.message or error.type
 
 
 def progress_of(state: State) -> Progress:
@@ -92,9 +102,7 @@ def progress_of(state: State) -> Progress:
 def tasks_of(state: State) -> list[SubTask]:
     """The tasks as they stand, in the order they run in once that is known."""
     ended = unrecorded(state)
-    begun = {
-        call.arguments["id"] for call in state.calls.values() if call.hidden and call.name == EXECUTE and call.attempt
-    }
+    begun = {call.arguments["id"] for call in _task_calls(state) if call.attempt}
     tasks = []
     for planned in plan_of(state):
         id = planned["id"]

@@ -16,7 +16,15 @@ from typing import Any
 from agentnb.core.events import CallEnd, CallStart, Delta, Event, ModelFailed, RunEnd, StateUpdate
 from agentnb.core.evolve import evolve
 from agentnb.core.state import State
-from agentnb.loops.engine_progress import DECOMPOSE, EXECUTE, GET_CONTEXT, outcome_key, outcome_of, progress_of
+from agentnb.loops.engine_progress import (
+    DECOMPOSE,
+    EXECUTE,
+    GET_CONTEXT,
+    outcome_key,
+    outcome_of,
+    progress_of,
+    words_of,
+)
 from agentnb.loops.engine_states import EngineState, engine_state
 
 
@@ -88,9 +96,9 @@ class Projection:
         elif isinstance(fact, StateUpdate):
             yield from self._update(fact)
         elif isinstance(fact, ModelFailed):
-            yield EngineEventType.ENGINE_ERROR, {"error": fact.error.message, "phase": phase}
+            yield EngineEventType.ENGINE_ERROR, {"error": words_of(fact.error), "phase": phase}
         elif isinstance(fact, RunEnd) and fact.reason != "completed":
-            why = fact.error.message if fact.error is not None else self.state.cancelled or fact.reason
+            why = words_of(fact.error) if fact.error is not None else self.state.cancelled or fact.reason
             yield EngineEventType.ENGINE_ERROR, {"error": why, "phase": phase}
 
     def _end_of_call(self, end: CallEnd) -> Iterator[_Said]:

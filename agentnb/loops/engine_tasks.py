@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -47,7 +47,7 @@ def read_tasks(given: Any) -> list[SubTask]:
         given = _json_in(given)
     if isinstance(given, Mapping) and "tasks" in given:
         given = given["tasks"]
-    if not isinstance(given, (list, tuple)):
+    if not isinstance(given, Iterable) or isinstance(given, (Mapping, bytes)):
         raise TaskError(f"A goal is decomposed into a list of tasks, not into {_short(given)}.")
     tasks = [_read_task(number, item) for number, item in enumerate(given)]
     in_order(tasks)

@@ -11,6 +11,7 @@ import pytest
 from agentnb import UsageError
 from agentnb.errors import IllegalTransition
 from agentnb.loops.conversation_engine import ConversationEngine, EngineState, SubTask
+from agentnb.loops.engine_stream import Projection
 from agentnb.run import host
 from agentnb.run.host import PlainPython
 from tests.loops.engines import PLANNED, WHOLE, World, boom, in_words, is_chain, is_waiting, notation, rest, take
@@ -443,3 +444,43 @@ async def test_in_a_kernel_closing_the_stream_ends_what_runs() -> None:
     world.during["a"] = boom
     engine = world.engine()
     assert (await rest(engine.run("goal")))[-1] == "ERROR(boom,executing)"
+
+
+# -- the core's run, disturbed at every fact -------------------------------------------------------------------------
+
+
+async def facts_of_a_whole_run() -> int:
+    run = World().engine().start("goal")
+    await run
+    return len(run.events)
+
+
+@pytest.mark.parametrize("what", ["pause", "cancel", "steer", "close"])
+async def test_whatever_happens_at_any_fact_the_run_is_valid(what: str) -> None:
+    length = await facts_of_a_whole_run()
+    for position in range(length):
+        world = World()
+        run = world.engine().start("goal")
+        async with aclosing(aiter(run)) as facts:
+            async for fact in facts:
+                if fact.seq == position and what == "close":
+                    break
+                if fact.seq == position and not run.state.over:
+                    getattr(run, what)("why")
+                if fact.type == "run_paused":
+                    run.resume()
+                if fact.type == "run_end":
+                    break
+        over = position == length - 1
+        expected = "completed" if over or what in ("pause", "steer") else "cancelled"
+        assert run.stop_reason == expected
+        assert run.phase in ("completed", "error", "idle")
+        assert_one_terminal_event_last(run.events)
+        assert_folds(run)
+        assert run.state.open == {}
+        assert running_tasks() == set()
+        projection = Projection()
+        said = notation([event for fact in run.events for event in projection.say(fact)])
+        assert is_chain(said)
+        assert [words for words in said if words.startswith(("ERROR", "DONE"))] == said[-1:]
+        assert world.ran == ["a", "b"][: len(world.ran)]
