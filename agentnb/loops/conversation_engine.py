@@ -143,8 +143,7 @@ class ConversationEngine(EngineControls):
             return None
         if state.messages:
             return ModelStart.make(turn=1, options={"schema": ports.SCHEMA})
-        goal = ports.goal_with_context(str(state.input), state.values["context"])
-        return MessageAdded.make(message=Message.say("user", goal), origin="input")
+        return MessageAdded.make(message=Message.say("user", ports.goal_with_context(state)), origin="input")
 
     def _schedule(self, state: State) -> Event:
         if state.values.get("scheduled"):

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import IllegalTransition, RunFailed, UsageError
 from agentnb.core.evolve import fold
+from agentnb.core.messages import to_messages
 from agentnb.core.state import State
 from agentnb.loops import engine_snapshot as snapshots
-from agentnb.loops.base import Loop
-from agentnb.loops.engine_progress import EXECUTE, progress_of, tasks_of
+from agentnb.loops.engine_progress import EXECUTE
 from agentnb.loops.engine_restore import facts_of
-from agentnb.loops.engine_states import PAUSABLE, VALID_STATE_TRANSITIONS, WORKING, EngineState, engine_state
+from agentnb.loops.engine_standing import EngineStanding
+from agentnb.loops.engine_states import PAUSABLE, VALID_STATE_TRANSITIONS, WORKING, EngineState
 from agentnb.loops.engine_stream import EngineEvent, Projection
-from agentnb.loops.engine_tasks import SubTask, TaskError
+from agentnb.loops.engine_tasks import TaskError
 
 if TYPE_CHECKING:
     from agentnb.run import Run
@@ -31,29 +32,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger("agentnb")
 
 
-class EngineControls(Loop):
+class EngineControls(EngineStanding):
     """What ConversationEngine is besides its decision."""
 
     on_task_error: str
-    _run: Run | None = None
-    _moved = EngineState.IDLE
-    """Where `transition_to` has put an engine that runs nothing."""
-    _known: int | None
-    """How many facts of a run came with a snapshot that has not been continued yet."""
 
     def __init__(self, llm: Any = None, *, name: str | None = None) -> None:
         super().__init__(llm, name=name)
         self._undelivered: deque[EngineEvent] = deque()
         self._known: int | None = None
+        """How many facts came with a snapshot that has not been continued yet."""
 
     # -- running ---------------------------------------------------------------------------------------------------
 
     def run(self, user_input: Any) -> AsyncGenerator[EngineEvent, None]:
         """Work on a goal; the engine's events, as they are asked for. Closing them early ends the engine in an error.
 
-        Raises IllegalTransition unless the engine is idle: `reset` it first.
+        Raises IllegalTransition unless the engine is idle: `reset` it first; and UsageError where the goal is neither
+        text nor a message.
         """
         self._check_idle()
+        try:
+            to_messages(user_input)
+        except ValueError as error:
+            raise UsageError(f"A goal is text, or a message with role and content, not {user_input!r}.") from error
         return self._deliver(lambda: self._begin(user_input), known=0)
 
     def continue_(self) -> AsyncGenerator[EngineEvent, None]:
@@ -61,8 +63,7 @@ class EngineControls(Loop):
 
         Raises UsageError where nothing was restored, and IllegalTransition where the engine had failed.
         """
-        run = self._run
-        known = self._known
+        run, known = self._run, self._known
         if run is None or known is None:
             raise UsageError("There is nothing to continue: restore a snapshot first, or run the engine.")
         if self.state is EngineState.ERROR:
@@ -165,46 +166,6 @@ class EngineControls(Loop):
             return self.cancel()
         assert self._run is not None
         return here is EngineState.PAUSED and self._run.phase == there and self.resume()
-
-    # -- where it stands -------------------------------------------------------------------------------------------
-
-    @property
-    def current_run(self) -> Run | None:
-        """The run behind the engine's events: its panel, its steps, its snapshots; None where there is none."""
-        return self._run
-
-    @property
-    def _live(self) -> bool:
-        run = self._run
-        return run is not None and run.driven and not run.state.over and run.state.failure is None
-
-    @property
-    def state(self) -> EngineState:
-        """The engine's state; `paused` from the moment a pause is asked for."""
-        if self._run is None:
-            return self._moved
-        state = engine_state(self._run.state)
-        return EngineState.PAUSED if state in WORKING and self._run.pausing else state
-
-    @property
-    def tasks(self) -> list[SubTask]:
-        """The tasks as they stand, in the order they run in once that is known."""
-        return tasks_of(self._run.state) if self._run is not None else []
-
-    @property
-    def current_progress(self) -> float:
-        """The part of the tasks that is completed, from 0 to 1; without tasks, 1 when the engine is completed."""
-        return progress_of(self._run.state).fraction if self._run is not None else 0.0
-
-    @property
-    def total_tasks(self) -> int:
-        """How many tasks there are; 0 before the goal is decomposed."""
-        return progress_of(self._run.state).total if self._run is not None else 0
-
-    @property
-    def completed_tasks(self) -> int:
-        """How many tasks were completed."""
-        return progress_of(self._run.state).completed if self._run is not None else 0
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from agentnb.core.errors import UsageError
-from agentnb.core.messages import text_of
+from agentnb.core.messages import text_of, to_messages
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.engine_tasks import SubTask, TaskError, read_tasks
@@ -105,7 +105,7 @@ def decompose_goal(decompose: Callable[..., Any] | None, asks_model: bool, max_t
         elif asks_model:
             given = text_of(state.reply.message.content) if state.reply is not None else ""
         else:
-            given = [{"id": "task_default", "description": str(state.input)}]
+            given = [{"id": "task_default", "description": goal_of(state)}]
         tasks = read_tasks(given)
         kept, dropped = tasks[:max_tasks], tasks[len(tasks) if max_tasks is None else max_tasks :]
         gone = {task.id for task in dropped}
@@ -181,7 +181,13 @@ def _read_context(given: Any) -> dict[str, Any]:
     return {**read, **{name: read[name] if read.get(name) is not None else [] for name in _PARTS}}
 
 
-def goal_with_context(goal: str, context: Mapping[str, Any]) -> str:
+def goal_of(state: State) -> str:
+    """The goal as text."""
+    return "\n".join(text_of(message.content) for message in to_messages(state.input))
+
+
+def goal_with_context(state: State) -> str:
     """What a model is asked: the goal, and what is known where anything is."""
-    known = {name: value for name, value in context.items() if value}
+    goal = goal_of(state)
+    known = {name: value for name, value in context_of(state).items() if value}
     return f"{goal}\n\nWhat is known:\n{json.dumps(known, ensure_ascii=False)}" if known else goal

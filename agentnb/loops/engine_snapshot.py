@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from agentnb.core.events import Event
+from agentnb.core.messages import to_messages
 from agentnb.core.state import State
 from agentnb.loops.engine_progress import (
     DECOMPOSE,
@@ -37,11 +38,15 @@ VERSION = 1
 class SaidError(BaseModel):
     """The error an engine has ended in."""
 
+    model_config = ConfigDict(defer_build=True)
+
     type: str
     message: str
 
 
 class _Event(BaseModel):
+    model_config = ConfigDict(defer_build=True)
+
     event_type: EngineEventType
     data: dict[str, Any]
     timestamp: float
@@ -105,6 +110,7 @@ def read(given: Any) -> EngineSnapshot:
     try:
         given = json.loads(json.dumps(given))  # a copy, and nothing that is not JSON
         snapshot = EngineSnapshot.model_validate(given)
+        to_messages(snapshot.user_input)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in fault["loc"]) or "the snapshot"

@@ -342,6 +342,15 @@ async def test_a_result_that_is_not_json_becomes_its_text() -> None:
     assert "COMPLETED task_default=[1, 2](1.0)" in said
 
 
+async def test_a_goal_is_text_or_a_message() -> None:
+    engine = ConversationEngine()
+    with pytest.raises(UsageError, match="goal"):
+        engine.run({"no": "message"})
+    assert engine.state is EngineState.IDLE
+    said = await rest(engine.run({"role": "user", "content": "the goal"}))
+    assert "COMPLETED task_default=the goal(1.0)" in said
+
+
 @pytest.mark.parametrize(
     "options",
     [
