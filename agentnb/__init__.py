@@ -22,6 +22,7 @@ from agentnb.core.errors import (
 )
 from agentnb.loops.agent import Agent
 from agentnb.loops.base import Loop, use_driver
+from agentnb.loops.conversation_engine import ConversationEngine
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.notebook.kernel import in_kernel
 from agentnb.run import Run, Snapshot, restore
@@ -35,6 +36,7 @@ __all__ = [
     "Agent",
     "AgentnbError",
     "AlreadyDecided",
+    "ConversationEngine",
     "LimitReached",
     "Loop",
     "ModelError",

@@ -95,6 +95,10 @@ class Design(ABC):
         """The loop that performs this call, where one does: its events are nested in this loop's."""
         return None
 
+    def input_for(self, call: CallState) -> Any:
+        """What the loop that performs this call is given."""
+        return call.arguments.get("input")
+
     def fact_of(self, item: Any) -> Event | Delta:
         """What an activity says on its way, where that is an async generator, as a fact, or as what is only shown."""
         raise TypeError(f"{self.kind()} does not know what to make of a {type(item).__name__}.")

@@ -138,7 +138,7 @@ class Driver:
                 return "wait"
             raise self.failed()
         if not gate.is_open(state):
-            if self._settle_pause():
+            if any(work.finish_starting() for work in self._works) or self._settle_pause():
                 return None
             return "wait" if gate.running or gate.pausing is not None else "halt"
         if len(self._works) > 1 or self._inflight or self._inflight.crash is not None:
@@ -222,7 +222,7 @@ class Driver:
         path = f"{above.frame.path}/{name}" if above.frame.path else name
         frame = Frame(loop, State(), path=path, above=above.frame, call=call.id)
         with self._journal.lock:
-            self._journal.append(frame.begin(call.arguments.get("input")), frame)
+            self._journal.append(frame.begin(above.frame.design.input_for(call)), frame)
             self._take_in(above, frame)
 
     def _take_in(self, above: Work, frame: Frame) -> None:

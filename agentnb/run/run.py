@@ -113,6 +113,11 @@ class Run(Decisions):
         """Whether anybody drives the run at the moment."""
         return self._driving.owner is not None
 
+    @property
+    def pausing(self) -> bool:
+        """Whether somebody has asked for a pause, and something in flight has to be finished first."""
+        return self._gate.pausing is not None and not self.state.over
+
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` with every event and delta from now on, in order, from the thread it happens in.
 

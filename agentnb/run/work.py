@@ -220,6 +220,15 @@ class Work:
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None
 
+    def finish_starting(self) -> bool:
+        """Start a step of the loop's own that has been said to start: no pause holds it back any more."""
+        state = self.frame.state
+        begun = [call for id in self._intents if (call := state.open.get(id)) is not None and call.hidden]
+        if all(self.frame.loop_for(call) is not None for call in begun):  # a loop inside can wait before its first step
+            return False
+        self._launch("step", False)
+        return True
+
     # -- loops inside this one -------------------------------------------------------------------------------------
 
     def return_to(self, above: Work) -> None:
