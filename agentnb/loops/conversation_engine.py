@@ -153,7 +153,9 @@ class ConversationEngine(EngineControls):
             return None
         if state.messages:
             return ModelStart.make(turn=1, options={"schema": ports.SCHEMA})
-        return MessageAdded.make(message=Message.make(role="user", content=ports.goal_with_context(state)), origin="input")
+        return MessageAdded.make(
+            message=Message.make(role="user", content=ports.goal_with_context(state)), origin="input"
+        )
 
     def _schedule(self, state: State) -> Event:
         if state.values.get("scheduled"):

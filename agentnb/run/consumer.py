@@ -85,6 +85,8 @@ async def _pull(run: Driving) -> AsyncGenerator[Event | Delta, None]:
                     yield news.popleft()
         while news:
             yield news.popleft()
+        if run.state.stop_reason == "error":  # the loop has ended in an error of its own
+            run.outcome()
     except RunFailed:
         while news:
             yield news.popleft()
