@@ -134,6 +134,10 @@ class InvocationContext:
         """Whether the event has a call whose answer comes later."""
         return event.pauses
 
+    def begin(self) -> None:
+        """Hand events on from now on."""
+        self.forwarded, self.error = deque(), None
+
     def abort(self) -> None:
         """Stop the invocation after the current event; it can be resumed."""
         self.aborted = True

@@ -8,7 +8,6 @@ where to resume.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ async def stream(agent: BaseAgent, ctx: InvocationContext) -> AsyncGenerator[Eve
     """Run an agent in a context; its events, as they are asked for."""
     run = agent.start(agent.begin_with(ctx))
     use_context(run.id, ctx)
-    ctx.forwarded, ctx.error = deque(), None
+    ctx.begin()
     projection = Projection(agent, ctx)
 
     def stop() -> object:

@@ -66,7 +66,7 @@ def consume(run: Driving) -> AsyncGenerator[Event | Delta, None]:
     return _pull_from_host(run)
 
 
-async def _pull(run: Driving) -> AsyncGenerator[Event | Delta, None]:
+async def _pull(run: Driving) -> AsyncGenerator[Event | Delta, None]:  # noqa: C901 - from the first event to the last
     if run.settled or not run.claim("pull"):
         async for item in _look_on(run):
             yield item
