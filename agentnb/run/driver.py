@@ -21,7 +21,6 @@ from typing import Literal
 
 from agentnb.core.errors import RunFailed
 from agentnb.core.events import ErrorInfo, Event, RunPaused, StopReason
-from agentnb.core.evolve import nested
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
@@ -226,10 +225,8 @@ class Driver:
             self._take_in(above, frame)
 
     def _take_in(self, above: Work, frame: Frame) -> None:
-        frame.state = nested(self._state, frame.path)
         work = above.inside[frame.call] = self._make_work(frame)
         self._works.append(work)
-        self._journal.frames.append(frame)
         self._take_up_nested(work)
 
     def _take_up_nested(self, work: Work) -> None:
@@ -240,7 +237,9 @@ class Driver:
             loop = frame.loop_for(call) if call is not None and call.status == "running" else None
             if call is not None and loop is not None:
                 path = f"{frame.path}/{name}" if frame.path else name
-                self._take_in(work, Frame(loop, state, path=path, above=frame, call=call.id))
+                inside = Frame(loop, state, path=path, above=frame, call=call.id)
+                self._journal.frames.append(inside)
+                self._take_in(work, inside)
 
     def _leave(self, work: Work) -> None:
         """A loop inside another is over."""
