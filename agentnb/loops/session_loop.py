@@ -30,13 +30,12 @@ from agentnb.core.events import (
     ModelStart,
     Queue,
     RunEnd,
-    RunStart,
 )
-from agentnb.core.messages import Message, ToolCall, text_of, to_message, to_messages
+from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
-from agentnb.loops.base import Loop
 from agentnb.loops.message_queue import MessageQueue
+from agentnb.loops.session_controls import SessionControls
 from agentnb.loops.session_hooks import ToolCallContext, after_call, before_call, preparation
 from agentnb.loops.session_stream import EventStream, SessionEvent
 
@@ -49,7 +48,7 @@ SKIPPED = "Skipped due to queued user message."
 CUT_OFF = "Not executed: the answer that made this call hit the output token limit."
 
 
-class SessionLoop(Loop):
+class SessionLoop(SessionControls):
     """Ask the model, run its tool calls, feed the results back, until nobody has anything to say.
 
     llm, tools: the model and what it can call. queue: what the user says while it runs (`MessageQueue`). steering_mode,
@@ -98,17 +97,14 @@ class SessionLoop(Loop):
         messages: Sequence[Any] = (),
         name: str | None = None,
     ) -> None:
-        super().__init__(llm, tools, name=name)
+        super().__init__(llm, tools, queue=queue, messages=messages, name=name)
         _one_of("steering_mode", steering_mode, ("after_batch", "skip_pending", "discard"))
         _one_of("drain", drain, ("one-at-a-time", "all"))
         _one_of("tool_execution", tool_execution, ("parallel", "sequential"))
         if max_turns is not None and max_turns < 0:
             raise UsageError(f"max_turns must be None or a number that is not negative, not {max_turns!r}.")
-        self.queue = queue if queue is not None else MessageQueue()
         self.steering_mode, self.drain, self.tool_execution = steering_mode, drain, tool_execution
         self.max_turns, self.system_prompt = max_turns, system_prompt
-        self._stream: EventStream | None = None
-        self._messages = to_messages(list(messages))
         if before_tool_call is not None:
             self.before_call = before_call(before_tool_call)
         if after_tool_call is not None:
@@ -207,71 +203,10 @@ class SessionLoop(Loop):
             return {**fields, "terminate": bool(fields.get("terminate")), "is_error": bool(fields.get("is_error"))}
         return {"result": value}
 
-    # -- the session -----------------------------------------------------------------------------------------------
-
-    def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
-        """The run's first fact, with what is queued already."""
-        return super().begin(input, history).model_copy(update={"queued": self.queue.hand_over()})
-
     def config(self) -> dict[str, Any]:
         """The modes and limits of this session."""
         names = ("steering_mode", "drain", "tool_execution", "max_turns", "system_prompt")
         return {**super().config(), **{name: getattr(self, name) for name in names}}
-
-    def _start(self, **options: Any) -> Any:
-        if "history" not in options:
-            options["history"] = self._messages
-        run = super()._start(**options)
-        self.queue.attach(run)
-        return run
-
-    def run(self, message: Any) -> EventStream:
-        """Say something to the session; the stream of its ten kinds of events. Raises UsageError while one is open."""
-        return self._open(message)
-
-    def continue_(self) -> EventStream:
-        """Go on without saying anything: answer a last message that is the user's or a tool's, or hear what is queued.
-
-        Raises UsageError where there is nothing to go on from (SEMANTICS 3c).
-        """
-        messages = self.messages
-        if not messages:
-            raise UsageError("No messages to continue from")
-        if messages[-1].role == "assistant" and not any(self.queue.waiting().values()):
-            raise UsageError("Cannot continue from message role: assistant")
-        return self._open(None)
-
-    def _open(self, message: Any) -> EventStream:
-        if self._stream is not None and not self._stream.ended:
-            raise UsageError("This session is running; steer it, queue a follow-up, or abort it.")
-        self._messages = self.messages
-        if self._stream is not None:
-            self.queue.detach()
-        self._stream = EventStream(self._start(input=message))
-        return self._stream
-
-    @property
-    def messages(self) -> list[Message]:
-        """The conversation; assign to it to go on from another one."""
-        return self._messages if self._stream is None else list(self._stream.run.messages or self._messages)
-
-    @messages.setter
-    def messages(self, messages: Sequence[Any]) -> None:
-        if self._stream is not None and not self._stream.ended:
-            raise UsageError("The messages of a session that is running cannot be replaced.")
-        self._stream, self._messages = None, [to_message(message) for message in messages]
-
-    def steer(self, text: Any) -> None:
-        """Redirect the session: heard as soon as `steering_mode` allows, or when it next runs."""
-        self.queue.add_steering(text)
-
-    def follow_up(self, text: Any) -> None:
-        """Say something for when the session would stop, or when it next runs."""
-        self.queue.add_followup(text)
-
-    def abort(self, reason: str = "aborted") -> bool:
-        """End the run that is open; every call gets its result, what is queued stays queued. False where none is."""
-        return self._stream is not None and self._stream.run.cancel(reason)
 
 
 _RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})
