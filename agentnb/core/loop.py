@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from pydantic_core import to_json
 
@@ -25,7 +25,15 @@ from agentnb.core.events import CallEnd, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
+from agentnb.core.tools import Invocation, Tool, specification
 from agentnb.core.wanted import Effect, wanted
+
+
+class Frame(Protocol):
+    """A loop that is being run: where it stands, and its tools by name."""
+
+    state: State
+    tools: dict[str, Tool]
 
 
 class Design(ABC):
@@ -50,6 +58,9 @@ class Design(ABC):
     """The loop's own calls by name: what is asked for by a hidden `CallProposed`. They may be async, or async
     generators."""
 
+    answers_overlap: ClassVar[bool] = False
+    """Whether calls of an answer run before it has ended: the model is asked beside everything else then."""
+
     listens: ClassVar[bool] = True
     """Whether the loop hears what the user says while it runs; where it does not, a loop inside it may."""
 
@@ -57,7 +68,10 @@ class Design(ABC):
     """Makes what the model is sent from the history, where the plain history will not do. May be async."""
 
     before_call: Callable[[CallState, State], Any] | None = None
-    """Asked before each of the model's calls; a text it returns blocks the call, and says why. May be async."""
+    """Asked before each of the model's calls; a text it returns blocks the call, and says why. May be async.
+
+    It may also return an unstamped `ApprovalDecision` by `loop`: a rejection, or another call instead, which is looked
+    at as the first one was."""
 
     after_call: Callable[[CallState, CallEnd, State], Any] | None = None
     """Asked after each of the model's calls; a mapping it returns replaces fields of the result. May be async."""
@@ -90,9 +104,33 @@ class Design(ABC):
         """The fact that something is which an activity says on its way, where that is an async generator."""
         raise TypeError(f"{self.kind()} does not know what to make of a {type(item).__name__}.")
 
-    def new_reply(self, turn: int) -> Reply:
+    def taken_up(self, frame: Frame) -> None:
+        """A run of this loop is made or restored; it will be told of where it stands and of its tools here."""
+        return
+
+    def messages_for(self, state: State) -> Sequence[Mapping[str, Any]] | None:
+        """What the model is sent, where the loop puts it together itself; None for the history."""
+        return None
+
+    def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
+        """What every request to the model carries beside the messages."""
+        return {"tools": [specification(tool) for tool in tools]} if tools else {}
+
+    def new_reply(self, state: State) -> Reply:
         """What puts the model's answer together."""
-        return Reply(turn)
+        return Reply(state.turn)
+
+    def arguments(self, call: CallState, state: State) -> dict[str, Any]:
+        """What the call runs with as things stand, looked at right before it is checked and before it is launched.
+
+        Where it changes between the two, the call is checked again, and whoever has approved it is asked again. Raises
+        InvalidArguments where it can never run.
+        """
+        return call.arguments
+
+    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
+        """The call, ready to run. Raises InvalidArguments."""
+        return tool.bind(arguments)
 
     def outcome(self, value: Any) -> dict[str, Any]:
         """What a tool returned, as fields of its `CallEnd`."""

@@ -6,20 +6,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentnb.core import events as e
-from agentnb.core.messages import Message, to_plain
+from agentnb.core.messages import Message, ToolCall, to_plain
 
 CallStatus = Literal["proposed", "asking", "ready", "running", "ended"]
 
 
 @dataclass(slots=True)
 class CallState:
-    """One call of the current turn, from the moment it was proposed to its result."""
+    """One call of the current turn, from the moment it was proposed to its result.
+
+    `name` and `arguments` are what runs, `proposed` is the call as it was made.
+    """
 
     id: str
     name: str
     arguments: dict[str, Any]
-    malformed: str | None = None
-    hidden: bool = False
+    malformed: str | None
+    hidden: bool
+    proposed: ToolCall
     status: CallStatus = "proposed"
     attempt: int = 0
     approval: e.ApprovalRequest | None = None
@@ -40,6 +44,8 @@ class State:
     `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
     one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
     `calls_started` and `usage` (tokens, cost) add up, nested loops included, and so does `failure`.
+
+    `memo` is no part of it: a place for what the design has worked out from this state and could work out again.
     """
 
     run_id: str = ""
@@ -72,6 +78,7 @@ class State:
     unsaid: bool = False
     call: str = ""
     children: dict[str, State] = field(default_factory=dict)
+    memo: Any = field(default=None, compare=False, repr=False)
 
     @property
     def over(self) -> bool:
@@ -82,7 +89,7 @@ class State:
         """The state as plain JSON data."""
         plain: dict[str, Any] = {}
         for name in self.__dataclass_fields__:
-            if name not in ("calls", "open", "children"):
+            if name not in ("calls", "open", "children", "memo"):
                 plain[name] = _plain(getattr(self, name))
         plain["children"] = {name: child.dump() for name, child in self.children.items()}
         plain["calls"] = [

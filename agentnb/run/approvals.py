@@ -101,7 +101,7 @@ class Decisions:
         tool = frame.tools.get(name if name is not None else call.name)
         if tool is None:
             raise UnknownCall(f"There is no tool {name or call.name!r}; there are {', '.join(sorted(frame.tools))}.")
-        tool.bind(to_plain(arguments))  # raises where they do not fit
+        frame.design.bind(tool, call, to_plain(arguments), frame.state)  # raises where they do not fit
         made = ApprovalDecision.make(call_id=call.id, decision=decision, name=name, arguments=portable(arguments))
         self._journal.append(made, frame)
 
@@ -138,7 +138,9 @@ def _pending(frame: Frame, call: CallState, ambiguous: bool) -> Pending:
     return Pending(
         id=f"{frame.path}/{call.id}" if ambiguous and frame.path else call.id,
         name=call.name,
-        arguments=copy.deepcopy(call.arguments),  # to be changed and given to `edit`, and not to change the history
+        arguments=copy.deepcopy(
+            asked.arguments if asked is not None else call.arguments
+        ),  # to be changed and given to `edit`, and not to change the history
         schema=tool.parameters if tool is not None else {},
         reason=asked.reason if asked is not None else "",
         deadline=asked.deadline if asked is not None else None,

@@ -210,6 +210,7 @@ class Driver:
     def _make_work(self, frame: Frame) -> Work:
         work = Work(frame, self._journal, self._gate, self._inflight, self._policy, self._enter)
         work.calling.shown = self.news.nudge
+        work.asking.shown = self.news.wake
         return work
 
     def _enter(self, above: Work, call: CallState, loop: Design) -> None:
