@@ -21,6 +21,7 @@ from agentnb.core.errors import (
     UsageError,
 )
 from agentnb.loops.base import Loop, use_driver
+from agentnb.loops.execution_loop import ExecutionLoop
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.notebook.kernel import in_kernel
 from agentnb.run import Run, Snapshot, restore
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AgentnbError",
     "AlreadyDecided",
+    "ExecutionLoop",
     "LimitReached",
     "Loop",
     "ModelError",

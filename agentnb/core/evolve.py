@@ -215,7 +215,7 @@ def _approval_decision(state: State, event: e.ApprovalDecision) -> None:
         call.arguments = event.arguments if event.arguments is not None else call.arguments
         call.malformed = None
         if event.by == "loop":
-            call.proposed = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
+            call.replaced = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
 
 
 def _call_start(state: State, event: e.CallStart) -> None:

@@ -15,7 +15,8 @@ CallStatus = Literal["proposed", "asking", "ready", "running", "ended"]
 class CallState:
     """One call of the current turn, from the moment it was proposed to its result.
 
-    `name` and `arguments` are what runs, `proposed` is the call as it was made.
+    `name` and `arguments` are what runs, `proposed` is the call as it was made, `replaced` what the loop has put in its
+    place.
     """
 
     id: str
@@ -29,6 +30,7 @@ class CallState:
     approval: e.ApprovalRequest | None = None
     decision: e.ApprovalDecision | None = None
     end: e.CallEnd | None = None
+    replaced: ToolCall | None = None
 
 
 @dataclass(slots=True)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentnb.core.errors import AlreadyDecided, UnknownCall
-from agentnb.core.events import ApprovalDecision, CallEnd
+from agentnb.core.events import ApprovalDecision
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
-from agentnb.run.endings import expire
+from agentnb.run.endings import carry_out, expire
 from agentnb.run.endings import reject as refuse
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
@@ -89,11 +89,10 @@ class Decisions:
         """Give the call's result instead of running it. Raises UnknownCall, or AlreadyDecided."""
         with self._journal.lock:
             frame, call = self._waiting(id)
-            value = portable(result)
-            self._journal.append(ApprovalDecision.make(call_id=call.id, decision="answer", result=value), frame)
+            decision = ApprovalDecision.make(call_id=call.id, decision="answer", result=portable(result))
+            self._journal.append(decision, frame)
             # A watcher that is told of the decision may have ended the run, and the call with it.
-            end = CallEnd.make(call_id=call.id, name=call.name, result=value, outcome="answered")
-            self._journal.append(end, frame, call)
+            carry_out(self._journal, frame, call, decision)
 
     def _replace(
         self, frame: Frame, call: CallState, decision: str, name: str | None, arguments: dict[str, Any]

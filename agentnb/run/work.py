@@ -20,7 +20,7 @@ from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.asking import Asking
 from agentnb.run.calling import Calling, Refusal, refusal
-from agentnb.run.endings import ABORTED, end_run, reject
+from agentnb.run.endings import ABORTED, carry_out, end_run, reject
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
@@ -140,6 +140,9 @@ class Work:
         if call.status == "running":
             if call.id not in self._intents:
                 self._recover(call)
+            return
+        if call.decision is not None and call.decision.decision in ("reject", "answer"):
+            carry_out(self._journal, self.frame, call, call.decision)  # a crash came between it and its end
             return
         arguments = call.arguments
         if not call.hidden:
