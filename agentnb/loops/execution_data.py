@@ -37,8 +37,8 @@ def _push(old: Any, new: Any) -> Any:
 
 
 def _concat(old: Any, new: Any) -> Any:
-    if isinstance(old, str) and isinstance(new, str):
-        return old + new
+    if isinstance(new, str) and (isinstance(old, str) or old is MISSING):
+        return new if old is MISSING else old + new
     items = _as_list(old)
     items += new if isinstance(new, list) else [new]
     return items
