@@ -45,6 +45,7 @@ class Context:
         self._rendered: dict[Identity, dict[str, Any]] = {}
         self._told: list[Identity | dict[str, Any]] = []
         self._transcript: list[dict[str, Any]] = []
+        self._log: list[dict[str, Any]] = []
         self.errors: list[Message] = []
         """The error messages of the last tick that has ended."""
         self.tick: Any = None
@@ -92,6 +93,8 @@ class Context:
                     self._fold(message)
 
     def _take(self, message: Message) -> None:
+        if message.role not in ("assistant", "tool"):
+            self._log.append(context(message))
         if message.role == "data":
             call_id = (message.get("_call") or {}).get("_id")
             if message.get("kind") == "error":
@@ -151,6 +154,11 @@ class Context:
     def whole(self, kind: str) -> Any:
         """A copy of all the data of a kind, without those of instances."""
         return copied(self._data.get((kind, None), {}))
+
+    def log(self, state: State) -> list[dict[str, Any]]:
+        """The log as it will be: with what calls of this tick have written whose turn to be appended has not come."""
+        coming = [message for call in self.ended for message in writes(call)] if self.ended else []
+        return [*self._log, *map(context, coming[state.heard.count("loop") :])]
 
     def messages(self, *, native: bool) -> list[dict[str, Any]]:
         """What the model is told: one message for each object, the text between them, the last tick's errors.

@@ -17,7 +17,7 @@ when it is launched, so that a person decides about the data itself and not abou
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentnb.core.errors import UsageError
@@ -41,7 +41,7 @@ from agentnb.loops.base import Loop
 from agentnb.loops.execution_confirm import Confirm, confirmation
 from agentnb.loops.execution_context import Context
 from agentnb.loops.execution_dataflow import Dataflow
-from agentnb.loops.execution_messages import context, to_context, to_input, writes
+from agentnb.loops.execution_messages import context, to_context, to_input
 from agentnb.loops.execution_prompt import REFERENCES, OutputCheck, instructions, native_specifications, solution_schema
 from agentnb.loops.execution_reply import SolutionReply
 from agentnb.loops.execution_stream import ExecutionEvent, ExecutionStream
@@ -219,7 +219,7 @@ class ExecutionLoop(Loop):
         if not isinstance(tool, SchemaTool):
             return tool.bind(arguments)
         made = Call.made_of(tool.name, {**arguments, **said_beside(call)}, call.id)
-        return tool.prepare(made, list(_context_of(state)))
+        return tool.prepare(made, lambda: Context.of(state).log(state))
 
     def outcome(self, value: Any) -> dict[str, Any]:
         """A tool may return a message: a data message, or text for the model."""
@@ -259,7 +259,7 @@ class ExecutionLoop(Loop):
         """The log: what the run was given, and every data message and error since, oldest first."""
         if self._frame is None or self._frame.state.started is None:
             return [context(message) for message in self._given]
-        return list(_context_of(self._frame.state))
+        return [dict(message) for message in self._read().log(self._frame.state)]
 
     @property
     def output(self) -> Any:
@@ -279,18 +279,6 @@ class ExecutionLoop(Loop):
                 self._reading = state, Context()
             self._reading[1].catch_up(state)
             return self._reading[1]
-
-
-def _context_of(state: State) -> Iterator[dict[str, Any]]:
-    """The log as far as it has come, with what calls have written that have ended in the meantime."""
-    yield from (context(message) for message in state.messages if message.role not in ("assistant", "tool"))
-    ended = sorted((call for call in list(state.calls.values()) if call.end is not None), key=_when_ended)
-    coming = [message for call in ended for message in writes(call)]
-    yield from (context(message) for message in coming[state.heard.count("loop") :])
-
-
-def _when_ended(call: CallState) -> int:
-    return call.end.seq if call.end is not None else 0
 
 
 def _take(state: State, queue: Queue) -> MessageAdded:

@@ -48,16 +48,16 @@ class SchemaTool:
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """The call with these arguments, made by nobody in particular. Raises InvalidArguments."""
-        return self.prepare(Call.made_of(self.name, arguments), [])
+        return self.prepare(Call.made_of(self.name, arguments), list)
 
-    def prepare(self, call: Call, context: list[dict[str, Any]]) -> Invocation:
+    def prepare(self, call: Call, context: Callable[[], list[dict[str, Any]]]) -> Invocation:
         """The call, ready to run. Raises InvalidArguments that names what is at fault."""
         _validate(self.name, self.parameters, call.arguments)
         if self.activity is not None:
             activity = self.activity
 
             async def act(progress: Progress) -> Any:
-                done = activity(call, self, context)
+                done = activity(call, self, context())
                 return await done if inspect.isawaitable(done) else done
 
             return act

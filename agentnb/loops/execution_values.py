@@ -20,11 +20,15 @@ FIELDS = frozenset(
 class Call(dict[str, Any]):
     """A call as the model writes it: `{"_tool": name, parameter: value, ..., "_outputPath": path}`, and its `id`.
 
-    Every key is also an attribute. `name` is its tool, `arguments` are its parameters alone.
+    Every key is also an attribute, with or without its underscore. `name` is its tool, `arguments` are its parameters
+    alone. `Call("fetch", u=1)` says the same as `Call(_tool="fetch", u=1)` and `Call({"_tool": "fetch", "u": 1})`.
     """
 
-    def __init__(self, *fields: Mapping[str, Any], id: str = "", **more: Any) -> None:
-        super().__init__(*fields, **more)
+    def __init__(self, *fields: Mapping[str, Any] | str, id: str = "", **more: Any) -> None:
+        super().__init__()
+        for given in fields:
+            self.update({"_tool": given} if isinstance(given, str) else given)
+        self.update(more)
         self.__dict__["id"] = id
 
     @classmethod
@@ -48,10 +52,10 @@ class Call(dict[str, Any]):
         return parameters(self)
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"The call has no {name}.") from None
+        for key in (name, f"_{name}"):
+            if key in self:
+                return self[key]
+        raise AttributeError(f"The call has no {name}.")
 
 
 def parameters(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -135,7 +135,8 @@ class Driver:
             self.begin()
             return None
         if state.failure is not None:
-            if self._inflight:  # what is in flight is finished first
+            if self._inflight:  # what runs is finished first; what is only looked at will be looked at again
+                self._inflight.cancel_all_but((), self._is_no_check)
                 return "wait"
             raise self.failed()
         if not gate.is_open(state):
@@ -255,6 +256,12 @@ class Driver:
         if self._state.cancelled is None:
             return False
         return any(frame.path == effect.path and effect.id in frame.state.open for frame in self._journal.frames)
+
+    def _is_no_check(self, effect: Effect) -> bool:
+        """Whether this performs something, and does not only ask whether it may be performed."""
+        frame = next((frame for frame in self._journal.frames if frame.path == effect.path), None)
+        call = frame.state.open.get(effect.id) if frame is not None else None
+        return call is None or call.status == "running"
 
     async def close(self) -> None:
         """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run."""

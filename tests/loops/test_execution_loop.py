@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agentnb import ExecutionLoop, RunCancelled, RunFailed, UsageError, tool
+from agentnb import ExecutionLoop, LimitReached, RunCancelled, RunFailed, UsageError, tool
 from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import Call, ErrorMessage, Reject, Solution
 from agentnb.testing import ScriptedLLM, call, delay, text
@@ -282,7 +282,7 @@ async def test_what_was_passed_to_a_call_does_not_change_with_the_data() -> None
     events = await collect(loop.run())
     assert loop.state == {"list": [1, 2]}
     assert [event.args for event in events if event.type == "call_started"][1] == {"v": [1]}
-    assert [event.result for event in events if event.type == "call_completed"][0] == [1]
+    assert next(event.result for event in events if event.type == "call_completed") == [1]
 
 
 async def test_output_paths_choose_or_fan_out() -> None:
@@ -606,6 +606,39 @@ async def test_a_broken_answer_that_is_given_up_leaves_a_valid_history() -> None
     assert_one_terminal_event_last(list(run.events))
 
 
+async def test_a_model_that_fails_while_a_call_is_confirmed_fails_at_once_and_the_call_is_confirmed_again() -> None:
+    asked: list[str] = []
+
+    async def confirm(call: Call) -> bool:
+        asked.append(call.id)
+        if len(asked) == 1:
+            await asyncio.sleep(60)
+        return True
+
+    world = World()
+    loop = world.loop(
+        [*text('{"calls": [{"_tool": "fast"},'), delay(0.005), ConnectionError("cut")],
+        solution(c("fast"), output=1),
+        confirm=confirm,
+    )
+    stream = loop.run()
+    assert notation(await collect(stream)) == ["request 1", "received c1", "unblocked c1", "completed 1", "error"]
+    assert running_tasks() == set()
+    stream.run.resume()
+    assert await stream.run == 1
+    assert (asked, world.ran) == (["c1", "c1"], ["fast"])
+
+
+async def test_limits_of_the_run_hold() -> None:
+    world = World()
+    loop = world.loop(solution(c("fast"), c("fast"), c("fast")))
+    run = loop.start(None, limits={"calls": 2})
+    with pytest.raises(LimitReached):
+        await run
+    assert world.ran == ["fast", "fast"] or world.ran == ["fast"]
+    assert provider_faults([m.plain for m in run.messages if m.role != "data"]) == []
+
+
 # -- native calls ----------------------------------------------------------------------------------------------------
 
 
@@ -823,6 +856,8 @@ def test_a_call_is_a_mapping_with_attributes() -> None:
         "fetch",
     )
     assert made == {"_tool": "fetch", "u": 1, "_outputPath": "†state.p"}
+    assert made == Call("fetch", {"u": 1}, _outputPath="†state.p")
+    assert (made.tool, made.outputPath) == ("fetch", "†state.p")
     with pytest.raises(AttributeError):
         _ = made.missing
 
