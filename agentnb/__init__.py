@@ -20,7 +20,9 @@ from agentnb.core.errors import (
     ToolError,
     UsageError,
 )
+from agentnb.loops.agent import Agent
 from agentnb.loops.base import Loop, use_driver
+from agentnb.loops.conversation_engine import ConversationEngine
 from agentnb.loops.execution_loop import ExecutionLoop
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.notebook.kernel import in_kernel
@@ -32,8 +34,10 @@ from agentnb.tools import tool
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agent",
     "AgentnbError",
     "AlreadyDecided",
+    "ConversationEngine",
     "ExecutionLoop",
     "LimitReached",
     "Loop",

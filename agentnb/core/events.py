@@ -235,9 +235,10 @@ class RunPaused(Event):
 
 
 class RunResumed(Event):
-    """The run goes on."""
+    """The run goes on: after a pause, after a failure of the model, or, restored, after it was `suspended`."""
 
     type: Literal["run_resumed"] = "run_resumed"
+    suspended: bool = False
 
 
 class CancelRequested(Event):
@@ -248,7 +249,7 @@ class CancelRequested(Event):
 
 
 class RunEnd(Event):
-    """The loop is over, and why."""
+    """The loop is over, and why. One that is `suspended` may have calls open: it goes on from there when restored."""
 
     type: Literal["run_end"] = "run_end"
     reason: StopReason

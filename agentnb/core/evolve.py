@@ -14,6 +14,7 @@ else (`_say_results`). While a turn has calls without results nothing else can e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Any
 
 from pydantic_core import to_json
@@ -45,28 +46,27 @@ def fold(events: Iterable[e.Event]) -> State:
     return state
 
 
-def evolve(state: State, event: e.Event) -> None:
-    """Let `event` have happened. Raises AgentnbError where it cannot have, and changes nothing then."""
+def evolve(state: State, event: e.Event, *, nested: bool = False) -> None:
+    """Let `event` have happened. Raises AgentnbError where it cannot have, and changes nothing then.
+
+    `state` is the run's; with `nested`, that of the loop inside it which the event is of.
+    """
     handler = _HANDLERS.get(event.type)
     if handler is None:
         raise AgentnbError(f"No such event: {event.type!r} (seq {event.seq}).")
-    if event.path:
-        _evolve_nested(state, event, handler)
+    if state.stop_reason is not None:
+        raise AgentnbError(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
+    if event.path and not nested:
+        _evolve_nested(state, event)
     else:
-        _evolve(state, event, handler)
+        handler(state, event)
+        phase = event.phase
+        if phase is not None:
+            state.phase = phase
     state.position += 1
 
 
-def _evolve(state: State, event: e.Event, handler: Callable[[State, Any], None]) -> None:
-    if state.stop_reason is not None:
-        raise AgentnbError(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
-    handler(state, event)
-    phase = event.phase
-    if phase is not None:
-        state.phase = phase
-
-
-def _evolve_nested(state: State, event: e.Event, handler: Callable[[State, Any], None]) -> None:
+def _evolve_nested(state: State, event: e.Event) -> None:
     """What happens to a nested loop is its own, and adds to what the loops around it have used."""
     *above, name = event.path.split("/")
     around = [state]
@@ -75,12 +75,10 @@ def _evolve_nested(state: State, event: e.Event, handler: Callable[[State, Any],
     parent = around[-1]
     if event.type == "run_start":
         parent.children[name] = State()
-    nested = _child(parent, name, event)
-    _evolve(nested, event, handler)
-    nested.position += 1
+    evolve(_child(parent, name, event), event, nested=True)
     if event.type in _ADDS_UP:
-        for outer in around:
-            _ADDS_UP[event.type](outer, event)
+        for one in around:
+            _ADDS_UP[event.type](one, event)
 
 
 def _child(state: State, name: str, event: e.Event) -> State:
@@ -92,9 +90,8 @@ def _child(state: State, name: str, event: e.Event) -> State:
 
 def nested(state: State, path: str) -> State:
     """The state of the loop at `path`; the state itself for `""`. Raises KeyError where there is none."""
-    for name in path.split("/") if path else ():
-        state = state.children[name]
-    return state
+    names = path.split("/") if path else []
+    return reduce(lambda outer, name: outer.children[name], names, state)
 
 
 def _run_start(state: State, event: e.RunStart) -> None:
@@ -149,12 +146,12 @@ def _model_start(state: State, event: e.ModelStart) -> None:
     state.reply = None
     state.failure = None
     state.heard = []
-    _count_request(state, event)
+    # Some µs of every iteration are calls of functions of one line; the most frequent of these are written out.
+    state.requests += event.attempt == 1
 
 
 def _count_request(state: State, event: e.ModelStart) -> None:
-    if event.attempt == 1:
-        state.requests += 1
+    state.requests += event.attempt == 1
 
 
 def _model_end(state: State, event: e.ModelEnd) -> None:
@@ -168,7 +165,8 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
             _open(state, call, hidden=False)
     if event.usage:
         _add_usage(state, event)
-    _settle(state)
+    if not state.open:
+        _settle(state)
 
 
 def _add_usage(state: State, event: e.ModelEnd) -> None:
@@ -194,9 +192,9 @@ def _call_proposed(state: State, event: e.CallProposed) -> None:
 
 
 def _open(state: State, call: ToolCall, *, hidden: bool) -> None:
-    opened = CallState(call.id, call.name, call.arguments, call.malformed, hidden, call)
-    state.calls[call.id] = state.open[call.id] = opened
-    state.unsaid = state.unsaid or not hidden
+    state.calls[call.id] = state.open[call.id] = CallState(call, hidden=hidden)
+    if not hidden:
+        state.unsaid = True
 
 
 def _approval_request(state: State, event: e.ApprovalRequest) -> None:
@@ -223,7 +221,7 @@ def _call_start(state: State, event: e.CallStart) -> None:
     call.status = "running"
     call.attempt = event.attempt
     call.arguments = event.arguments
-    _count_call(state, event)
+    state.calls_started += 1
 
 
 def _count_call(state: State, event: e.CallStart) -> None:
@@ -237,7 +235,8 @@ def _call_end(state: State, event: e.CallEnd) -> None:
     call.status = "ended"
     call.end = event
     state.open.pop(event.call_id, None)
-    _settle(state)
+    if not state.open:
+        _settle(state)
 
 
 def _open_call(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.CallStart) -> CallState:
@@ -248,11 +247,11 @@ def _open_call(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.C
 
 
 def _settle(state: State) -> None:
-    """Tell the history the results once the turn's last call has its own and the answer that made them is there.
+    """Tell the history the results, now that the turn's last call has its own, unless the loop may replace them.
 
-    Not where the loop may still replace them.
+    Nor while the answer that made the calls is not there.
     """
-    if state.open or not state.unsaid or state.model == "asked" or state.failure is not None:
+    if state.model == "asked" or not state.unsaid or state.failure is not None:
         return
     if state.reply is None or not state.reply.provisional:
         _say_results(state)
@@ -306,6 +305,17 @@ def _run_paused(state: State, event: e.RunPaused) -> None:
 def _run_resumed(state: State, event: e.RunResumed) -> None:
     state.paused = False
     _ask_again(state)
+    if event.suspended:
+        _forget_done(state)
+
+
+def _forget_done(state: State) -> None:
+    """Let the loop that was suspended do again what it was suspended in, wherever in the run it is."""
+    running = [child for child in state.children.values() if child.call in state.open and child.stop_reason is None]
+    for child in running:
+        _forget_done(child)
+    if not running:
+        state.calls = {call.id: call for call in state.calls.values() if not (call.hidden and call.end is not None)}
 
 
 def _ask_again(state: State) -> None:
@@ -328,7 +338,8 @@ def _cancel(state: State, event: e.CancelRequested) -> None:
 
 
 def _run_end(state: State, event: e.RunEnd) -> None:
-    _close_turn(state, "A run cannot end")
+    if event.reason != "suspended":
+        _close_turn(state, "A run cannot end")
     state.stop_reason = event.reason
     state.output = event.output
     state.error = event.error

@@ -16,12 +16,12 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition
-from agentnb.core.events import CallEnd, Event, ModelEnd, RunEnd, RunStart
+from agentnb.core.events import CallEnd, Delta, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
@@ -34,6 +34,12 @@ class Frame(Protocol):
 
     state: State
     tools: dict[str, Tool]
+
+
+class Result(NamedTuple):
+    """What an activity that says things on its way comes to: the last thing it yields."""
+
+    value: Any
 
 
 class Design(ABC):
@@ -50,7 +56,7 @@ class Design(ABC):
 
     name: str
     llm: Any = None
-    tools: Sequence[Any] = ()
+    tools: Sequence[Any] | Mapping[str, Any] = ()
     system_prompt: str | None = None
     """Said to the model before the history, and not part of it."""
 
@@ -100,8 +106,12 @@ class Design(ABC):
         """The loop that performs this call, where one does: its events are nested in this loop's."""
         return None
 
-    def fact_of(self, item: Any) -> Event:
-        """The fact that something is which an activity says on its way, where that is an async generator."""
+    def input_for(self, call: CallState) -> Any:
+        """What the loop that performs this call is given."""
+        return call.arguments.get("input")
+
+    def fact_of(self, item: Any) -> Event | Delta:
+        """What an activity says on its way, where that is an async generator, as a fact, or as what is only shown."""
         raise TypeError(f"{self.kind()} does not know what to make of a {type(item).__name__}.")
 
     def taken_up(self, frame: Frame) -> None:
@@ -132,9 +142,17 @@ class Design(ABC):
         """The call, ready to run. Raises InvalidArguments."""
         return tool.bind(arguments)
 
+    def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
+        """How many events of a recording that ends with an error a restored run keeps; all of them: it stays over."""
+        return len(events)
+
     def outcome(self, value: Any) -> dict[str, Any]:
         """What a tool returned, as fields of its `CallEnd`."""
         return {"result": value}
+
+    def amended(self, state: State) -> Mapping[int, dict[str, Any]]:
+        """What the model is sent in place of the messages at these positions of the history, which stays as it is."""
+        return {}
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
         """How the calls of this answer are to be run, as fields of its `ModelEnd`."""

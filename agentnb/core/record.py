@@ -38,7 +38,7 @@ class Record(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        cls.make = staticmethod(_maker(cls))  # type: ignore[assignment]  # no classmethod: that would make it slower
+        cls.make = staticmethod(_maker(cls))  # type: ignore[method-assign]  # no classmethod: that would make it slower
 
 
 def _maker(cls: type[Record]) -> Callable[..., Record]:

@@ -1,7 +1,7 @@
 """Reply: a model's answer, put together from the chunks it streams (DESIGN 4, "Models and tools").
 
-A chunk is a dict or an object with the same attributes. Tool calls come as fragments by index, whole one by one, or
-all together, with arguments as an object or as JSON text. Text and calls of one answer are both kept.
+A chunk is a dict, an object with the same attributes, or text alone. Tool calls come as fragments by index, whole one
+by one, or all together, with arguments as an object or as JSON text. Text and calls of one answer are both kept.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Reply:
 
     def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
         """Take in one chunk; gives what a watcher should see of it. Raises ModelProtocolError on an unknown chunk."""
-        if type(chunk) is not dict and not isinstance(chunk, Mapping):
-            chunk = _attributes(chunk)
+        if type(chunk) is not dict and not isinstance(chunk, Mapping):  # the cheap question first: this is per token
+            chunk = {"type": "text_delta", "content": chunk} if isinstance(chunk, str) else _attributes(chunk)
         kind = chunk.get("type")
         if kind == "text_delta":
             content = chunk["content"]
@@ -56,7 +56,7 @@ class Reply:
             return self._fragment(chunk)
         if kind in ("tool_call", "tool_calls"):
             for call in chunk["tool_calls"] if kind == "tool_calls" else (chunk,):
-                self._add(call if isinstance(call, Mapping) else _attributes(call))
+                self._add(call if type(call) is dict or isinstance(call, Mapping) else _attributes(call))
         elif kind == "usage":
             self._use(chunk)
         elif kind == "stop":

@@ -11,7 +11,7 @@ from agentnb.core.messages import Message, ToolCall, to_plain
 CallStatus = Literal["proposed", "asking", "ready", "running", "ended"]
 
 
-@dataclass(slots=True)
+@dataclass(init=False)
 class CallState:
     """One call of the current turn, from the moment it was proposed to its result.
 
@@ -22,15 +22,20 @@ class CallState:
     id: str
     name: str
     arguments: dict[str, Any]
-    malformed: str | None
-    hidden: bool
     proposed: ToolCall
+    malformed: str | None = None
+    hidden: bool = False
     status: CallStatus = "proposed"
     attempt: int = 0
     approval: e.ApprovalRequest | None = None
     decision: e.ApprovalDecision | None = None
     end: e.CallEnd | None = None
     replaced: ToolCall | None = None
+
+    def __init__(self, call: ToolCall, *, hidden: bool = False) -> None:
+        self.id, self.name, self.arguments, self.proposed = call.id, call.name, call.arguments, call
+        if call.malformed is not None or hidden:  # the rest stays at the class's defaults until it changes
+            self.malformed, self.hidden = call.malformed, hidden
 
 
 @dataclass(slots=True)

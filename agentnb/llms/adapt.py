@@ -3,6 +3,8 @@
 The loop designs were published with interfaces of their own: `generate_with_tools(messages, tools)`, or
 `complete(messages)`. What these give (text, a mapping, or an object with `content` and `tool_calls`) becomes the chunks
 of one answer; text and calls of the same answer are both kept (SEMANTICS 5g.6). Either may be async.
+
+Beside `generate_with_tools` there may be a `stream(messages)` that knows of no tools: it is asked where there are none.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 
 def as_model(llm: Any) -> Model:
     """The model itself where it streams, or one that asks it. Raises UsageError where it is no model."""
-    if callable(getattr(llm, "stream", None)):
+    stream = getattr(llm, "stream", None)
+    if callable(stream) and _takes_tools(stream):
         model: Model = llm
         return model
-    for name in ("generate_with_tools", "complete"):
-        if callable(ask := getattr(llm, name, None)):
-            return _AllAtOnce(ask)
+    asks = [ask for name in ("generate_with_tools", "complete") if callable(ask := getattr(llm, name, None))]
+    at_once = _AllAtOnce(asks[0]) if asks else None
+    if callable(stream):
+        return _WithoutTools(stream, at_once)
+    if at_once is not None:
+        return at_once
     raise UsageError(
         f"{type(llm).__name__} is no model: it has no stream(messages, *, tools, schema, **options),"
         " and neither generate_with_tools nor complete."
@@ -50,6 +56,43 @@ class _AllAtOnce:
             yield {"type": "text_delta", "content": content}
         if calls := None if isinstance(answer, str) else _field(answer, "tool_calls"):
             yield {"type": "tool_calls", "tool_calls": calls}
+
+
+class _WithoutTools:
+    def __init__(self, stream: Any, with_tools: _AllAtOnce | None) -> None:
+        self._stream = stream
+        self._with_tools = with_tools
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpecification] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[Chunk, None]:
+        """The answer as it comes, unless there are tools to offer and something that takes them."""
+        if tools and self._with_tools is not None:
+            stream: Any = self._with_tools.stream(messages, tools=tools)
+        else:
+            stream = self._stream(list(messages))
+        if inspect.isawaitable(stream):
+            stream = await stream
+        try:
+            async for chunk in stream:
+                yield chunk
+        finally:
+            if hasattr(stream, "aclose"):
+                await stream.aclose()
+
+
+def _takes_tools(function: Any) -> bool:
+    """Whether it can be called with `tools=`; where nobody can tell, it can."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return True
+    return "tools" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _field(answer: Any, name: str) -> Any:

@@ -28,7 +28,9 @@ def use_driver(make_run: Callable[..., Any]) -> None:
 class Loop(Design):
     """A loop that can be started. Override `advance`; declare `phases`."""
 
-    def __init__(self, llm: Any = None, tools: Sequence[Any] = (), *, name: str | None = None) -> None:
+    def __init__(
+        self, llm: Any = None, tools: Sequence[Any] | Mapping[str, Any] = (), *, name: str | None = None
+    ) -> None:
         self.llm = llm
         self.tools = tools
         self.name = name or _snake_case(type(self).__name__)

@@ -165,12 +165,9 @@ class SessionLoop(Loop):
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
         """One call at a time, and results that may still be replaced, where the modes say so."""
-        fields: dict[str, Any] = {}
-        if self.tool_execution == "sequential":
-            fields["sequential"] = True
-        if self.steering_mode == "discard":
-            fields["provisional"] = True
-        return fields
+        if self.tool_execution == "parallel" and self.steering_mode != "discard":
+            return {}
+        return {"sequential": self.tool_execution == "sequential", "provisional": self.steering_mode == "discard"}
 
     def _why_pass_over(self, state: State) -> str | None:
         if state.reply is not None and state.reply.stop_reason == "length":

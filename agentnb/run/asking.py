@@ -16,6 +16,7 @@ from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelFailed
 from agentnb.core.messages import to_plain
 from agentnb.core.reply import Reply
+from agentnb.core.state import State
 from agentnb.llms.adapt import as_model
 from agentnb.llms.protocol import Model
 from agentnb.run.frame import Frame
@@ -43,20 +44,21 @@ class Asking:
         self.calls_end: Callable[[], Awaitable[None]] | None = None
         """Waits until none of the loop's calls runs any more."""
 
-    async def ask(self, *, pulled: bool = False) -> None:
+    async def ask(self, *, pulled: bool = False) -> None:  # noqa: C901 - one request, read from top to bottom
         """One request to the model, from the stream's start to its end."""
         state = self._frame.state
         reply, started = self._design.new_reply(state), time.monotonic()
         stream: Any = None
         try:
             prepared = await self._prepared() if self._design.prepare is not None else None
-            stream = self._open(prepared, state.options)
+            stream = self._open(prepared, state)
             if not hasattr(stream, "__aiter__"):
                 stream = await stream
             async for chunk in stream:
                 delta = reply.feed(chunk, int((time.monotonic() - started) * 1000))
                 if delta is not None:
-                    self._tell(delta)
+                    if self._journal.watchers:
+                        self._tell(delta)
                     if pulled:
                         await show()
                 if reply.proposed:
@@ -77,7 +79,7 @@ class Asking:
         else:
             self._end(reply)
         finally:
-            if hasattr(stream, "aclose"):
+            if stream is not None and hasattr(stream, "aclose"):
                 await stream.aclose()
 
     async def _propose(self, reply: Reply) -> None:
@@ -94,7 +96,7 @@ class Asking:
             messages = await messages
         return [*self._history.prefix, *map(to_plain, messages)]
 
-    def _open(self, prepared: Sequence[Mapping[str, Any]] | None, options: dict[str, Any]) -> Any:
+    def _open(self, prepared: Sequence[Mapping[str, Any]] | None, state: State) -> Any:
         model = self._model
         if model is None:
             if self._design.llm is None:
@@ -102,11 +104,12 @@ class Asking:
             model = self._model = as_model(self._design.llm)
         if prepared is not None:
             messages: Sequence[Any] = prepared
-        elif (own := self._design.messages_for(self._frame.state)) is not None:
+        elif (own := self._design.messages_for(state)) is not None:
             messages = [*self._history.prefix, *own]
         else:
-            messages = self._history.of(self._frame.state.messages)
-        return model.stream(messages, **(self._options | options if self._options else options))
+            messages = self._history.of(state.messages, self._design.amended(state))
+        options = self._options if not state.options else {**self._options, **state.options}
+        return model.stream(messages, **options)
 
     def _end(self, reply: Reply) -> None:
         end = reply.end()
@@ -128,8 +131,7 @@ class Asking:
                 self._journal.append(fact, self._frame)
 
     def _tell(self, delta: Delta) -> None:
-        if self._journal.watchers:
-            delta.run_id = self._journal.run_id
-            delta.path = self._frame.path
-            self._journal.tell(delta)
-            self.shown()
+        delta.run_id = self._journal.run_id
+        delta.path = self._frame.path
+        self._journal.tell(delta)
+        self.shown()

@@ -18,7 +18,8 @@ from functools import partial
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, ToolError
-from agentnb.core.events import ApprovalDecision, CallEnd, Delta
+from agentnb.core.events import ApprovalDecision, CallEnd, Delta, Event
+from agentnb.core.loop import Result
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool
@@ -29,7 +30,8 @@ from agentnb.run.policy import NO_POLICY, Policy, ProposedCall, Verdict
 from agentnb.run.portable import error_info, portable, text_of_error
 
 current_call: ContextVar[tuple[str, str, str] | None] = ContextVar("agentnb_current_call", default=None)
-"""The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off by that."""
+"""The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off
+by that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,6 @@ class Calling:
         self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
         self.shown: Callable[[], None] = lambda: None
         """Called after progress was told: a consumer that pulls the run waits for it to move."""
-
-    @property
-    def checks_at_once(self) -> bool:
-        """Whether a check can be made without awaiting anything of the user's."""
-        return self._policy is None and self._design.before_call is None
 
     def check(self, call: CallState, arguments: dict[str, Any]) -> Verdict | Refusal:
         """Whether the call may run with these arguments, without the loop's hook and the policy."""
@@ -85,7 +82,10 @@ class Calling:
             return verdict
         if self._design.before_call is not None:
             try:
-                seen = call if arguments is call.arguments else replace(call, arguments=arguments)
+                seen = call
+                if arguments is not call.arguments:
+                    seen = copy.copy(call)
+                    seen.arguments = arguments
                 blocked = await _maybe(self._design.before_call(seen, self._frame.state))
             except Exception as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
                 return _refuse(call, f"{type(error).__name__}: {error}", "blocked")
@@ -119,33 +119,31 @@ class Calling:
 
     async def perform(self, call: CallState, *, pulled: bool = False) -> None:
         """Run the call, and make what came of it its result, unless it has one by then."""
+        design = self._design
         token = current_call.set((self._journal.run_id, self._frame.path, call.id))
         try:
-            end = await self._run(call, pulled)
-            if self._design.after_call is not None and not call.hidden:
+            try:
+                if call.hidden:
+                    fields = {"result": await self._act(call, pulled)}
+                else:
+                    fields = design.outcome(await self._invoke(call))
+                for name, field in fields.items():
+                    if type(field) is not bool:
+                        fields[name] = portable(field)
+                end = CallEnd.make(call_id=call.id, name=call.name, **fields)
+            except _TimedOut as error:
+                end = _end(call, str(error), "timed_out", error.__cause__)
+            except asyncio.CancelledError as error:
+                if not self._is_the_tools_own(call):
+                    raise
+                end = self._raised(call, error)
+            except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+                end = self._raised(call, error)
+            if design.after_call is not None and not call.hidden:
                 end = await self._after(call, end)
         finally:
             current_call.reset(token)
         self._journal.append(end, self._frame, call)
-
-    async def _run(self, call: CallState, pulled: bool) -> CallEnd:
-        try:
-            if call.hidden:
-                value = await self._act(call, pulled)
-            else:
-                value = await self._invoke(call)
-        except _TimedOut as error:
-            return _end(call, str(error), "timed_out", error.__cause__)
-        except asyncio.CancelledError as error:
-            if not self._is_the_tools_own(call):
-                raise
-            return self._raised(call, error)
-        except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
-            return self._raised(call, error)
-        fields = {"result": value} if call.hidden else self._design.outcome(value)
-        for name, field in fields.items():
-            fields[name] = portable(field)
-        return CallEnd.make(call_id=call.id, name=call.name, **fields)
 
     def _is_the_tools_own(self, call: CallState) -> bool:
         """Whether nobody has cancelled the call: then what it raised is its own, as from a task it waited for."""
@@ -158,13 +156,26 @@ class Calling:
         said = self._design.activities[call.name](call.arguments, self._frame.state)
         if not hasattr(said, "__aiter__"):
             return await _maybe(said)
+        result = None
         async with aclosing(said):
             async for item in said:
-                if not self._journal.append(self._design.fact_of(item), self._frame, call):
+                if isinstance(item, Result):
+                    result = item.value
+                elif not self._say(self._design.fact_of(item), call):
                     break
-                if pulled:
+                elif pulled:
                     await show()
-        return None
+        return result
+
+    def _say(self, said: Event | Delta, call: CallState) -> bool:
+        """Make a fact, or show, what a call says on its way; False where nobody waits for the call any more."""
+        if not isinstance(said, Delta):
+            return self._journal.append(said, self._frame, call)
+        if self._frame.state.open.get(call.id) is not call:
+            return False
+        said.run_id, said.path = self._journal.run_id, self._frame.path
+        self._journal.tell(said)
+        return True
 
     def _invoke(self, call: CallState) -> Awaitable[Any]:
         tool = self._tools[call.name]
@@ -199,10 +210,7 @@ class Calling:
 
     def _progress(self, call: CallState, data: Any) -> None:
         """Show progress; after the call has its result there is nothing left to show (SEMANTICS 3g.11)."""
-        if self._frame.state.open.get(call.id) is call:
-            said = Delta(type="call_delta", call_id=call.id, data=portable(data))
-            said.run_id, said.path = self._journal.run_id, self._frame.path
-            self._journal.tell(said)
+        if self._say(Delta(type="call_delta", call_id=call.id, data=portable(data)), call):
             self.shown()
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:

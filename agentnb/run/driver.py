@@ -98,10 +98,9 @@ class Driver:
                 if todo == "wait":
                     await self._wait()
                 elif todo is not None:
-                    self._performed = todo.effect
-                    inline.begin(todo.performance)
+                    self._performed, performance = todo
                     try:
-                        while await inline.go_on():
+                        while await inline.perform(performance):
                             yield
                     except Interrupted:  # whoever broke it off has seen to its result
                         pass
@@ -140,7 +139,7 @@ class Driver:
                 return "wait"
             raise self.failed()
         if not gate.is_open(state):
-            if self._settle_pause():
+            if any(work.finish_starting() for work in self._works) or self._settle_pause():
                 return None
             return "wait" if gate.running or gate.pausing is not None else "halt"
         if len(self._works) > 1 or self._inflight or self._inflight.crash is not None:
@@ -170,7 +169,8 @@ class Driver:
             return None
         for work in reversed(works):  # innermost first: what it comes to, the others may have waited for
             if not wants[work] and not self._inflight.any_of(work.frame.path):
-                return self._go_on(work)
+                self._go_on(work)
+                return None
         return self._stand_still(everything)
 
     def _go_on(self, work: Work) -> None:
@@ -204,6 +204,8 @@ class Driver:
                     self.finish("limit", why)
                     return
                 work.asked_by_us = True
+            elif fact.type == "run_end" and getattr(fact, "reason", None) == "suspended":
+                frame = self._journal.root  # the run ends in this process, and the loops in it stay where they are
             self._journal.append(fact, frame)
 
     # -- loops inside loops ----------------------------------------------------------------------------------------
@@ -222,7 +224,7 @@ class Driver:
         path = f"{above.frame.path}/{name}" if above.frame.path else name
         frame = Frame(loop, State(), path=path, above=above.frame, call=call.id)
         with self._journal.lock:
-            self._journal.append(frame.begin(call.arguments.get("input")), frame)
+            self._journal.append(frame.begin(above.frame.design.input_for(call)), frame)
             self._take_in(above, frame)
 
     def _take_in(self, above: Work, frame: Frame) -> None:

@@ -16,13 +16,16 @@ class Frame:
     `state` where it stands, in the state of the whole run.
     """
 
-    __slots__ = ("above", "call", "design", "opened_by", "path", "state", "tools")
+    __slots__ = ("above", "call", "design", "moves", "opened_by", "path", "state", "tools")
 
     def __init__(
         self, design: Design, state: State, *, path: str = "", above: Frame | None = None, call: str = ""
     ) -> None:
         self.design = design
         self.opened_by = design.opened_by
+        self.moves: dict[tuple[str | None, str | None], str] = {
+            (source, phase): phase for source, phases in design.phases.items() for phase in phases
+        }
         self.path = path
         self.above = above
         self.call = call
@@ -32,7 +35,10 @@ class Frame:
 
     def loop_for(self, call: CallState) -> Design | None:
         """The loop that performs this call, where no tool and no activity does."""
-        return self.design.loop_for(call)
+        loop = self.design.loop_for(call)
+        if loop is None and not call.hidden:
+            loop = getattr(self.tools.get(call.name), "loop", None)
+        return loop
 
     def begin(self, input: object) -> Event:
         """The fact this loop starts with, as the performer of a call of the loop above."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentnb.core.messages import Message
@@ -22,12 +23,20 @@ class PlainHistory:
         self.prefix = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._plain: list[dict[str, Any]] = list(self.prefix)
         self._seen = 0
+        self._left_out: list[int] = []
 
-    def of(self, messages: Sequence[Message]) -> Sequence[dict[str, Any]]:
-        """The messages as plain dicts."""
-        for position in range(self._seen, len(messages)):  # islice would walk over what has been seen
-            message = messages[position]
+    def of(self, messages: Sequence[Message], amended: Mapping[int, dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """The messages as plain dicts, with what is `amended` in place of those at its positions."""
+        plain = self._plain
+        for message in messages[self._seen :]:
             if message.role in ROLES:
-                self._plain.append(message.plain)
-        self._seen = len(messages)
-        return list(self._plain) if len(self._plain) <= COPY_LIMIT else Prefix(self._plain)
+                plain.append(message.plain)
+            else:
+                self._left_out.append(self._seen)
+            self._seen += 1
+        if amended:
+            instead_of = plain.copy()
+            for position, instead in amended.items():
+                instead_of[len(self.prefix) + position - bisect_left(self._left_out, position)] = instead
+            return instead_of
+        return plain.copy() if len(plain) <= COPY_LIMIT else Prefix(plain)

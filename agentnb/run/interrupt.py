@@ -40,10 +40,6 @@ class Inline:
         self._interrupted = False
         self._throw: BaseException | None = None
 
-    def begin(self, effect: Coroutine[Any, Any, None]) -> None:
-        """Take up an effect; `go_on` performs it."""
-        self._effect, self._interrupted, self._throw = effect, False, None
-
     def interrupt(self) -> None:
         """Break off what is being performed, if anything is."""
         if self._effect is not None:
@@ -54,10 +50,10 @@ class Inline:
                 self._throw = asyncio.CancelledError()
 
     @types.coroutine
-    def go_on(self) -> Generator[Any, Any, bool]:
+    def perform(self, effect: Coroutine[Any, Any, None]) -> Generator[Any, Any, bool]:
         """Perform it up to where it has something to show; False at its end. Raises Interrupted where it was."""
-        effect = self._effect
-        assert effect is not None
+        if self._effect is not effect:
+            self._effect, self._interrupted, self._throw = effect, False, None
         error = None
         try:
             while True:
@@ -89,7 +85,7 @@ class Inline:
         if self._effect is not None:
             self._throw = GeneratorExit()
             try:
-                while await self.go_on():
+                while await self.perform(self._effect):
                     pass
             except (GeneratorExit, Interrupted):
                 pass

@@ -93,8 +93,11 @@ class Journal:
             if stamp["seq"] != -1:
                 raise UsageError(f"This {kind} is a fact already (seq {event.seq}); make a new one each time.")
             phase = stamp["phase"] or frame.opened_by.get(kind)
-            moves = kind == "run_start" or (phase is not None and phase != state.phase)
-            stamp["phase"] = phase_opened(frame.design, state.phase, event) if moves else None
+            if kind == "run_start" or (phase is not None and phase != state.phase):
+                phase = frame.moves.get((state.phase, phase)) or phase_opened(frame.design, state.phase, event)
+                stamp["phase"] = phase
+            else:
+                stamp["phase"] = None
             stamp["seq"] = len(self.events)
             stamp["time"] = time.time()
             stamp["run_id"] = self.run_id

@@ -68,7 +68,8 @@ class News:
         self._journal.observe(self._has_come)
         timer = None if until is None else self.loop.call_later(max(0.0, until - time.time()), self.wake)
         try:
-            if not self._journal.fresh:  # looked at after the future is in place, so that other threads' news is not missed
+            # Looked at with the future in place, so that the news of other threads is not missed.
+            if not self._journal.fresh:
                 await self._waiter
         finally:
             self._waiter = None

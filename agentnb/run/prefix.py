@@ -12,6 +12,8 @@ T = TypeVar("T")
 class Prefix(Sequence[T]):
     """The items of a list that were in it when this was made. The list may grow, and must not change otherwise."""
 
+    __slots__ = ("_items", "_length")
+
     def __init__(self, items: list[T]) -> None:
         self._items = items
         self._length = len(items)

@@ -41,7 +41,7 @@ def restore(
     elif isinstance(snapshot, Run):
         snapshot = snapshot.snapshot()
     _check(snapshot, loop)
-    events: Sequence[Event] = _before_the_end(snapshot.events)
+    events: Sequence[Event] = _before_the_end(snapshot.events, loop)
     if store is not None and store.position(snapshot.run_id) > len(events):
         events = _as_another_run(events)
     return Run(
@@ -52,6 +52,7 @@ def restore(
         breakpoints=breakpoints,
         limits=limits,
         recording=events,
+        suspended=_is_suspended(snapshot.events),
     )
 
 
@@ -69,17 +70,24 @@ def _check(snapshot: Snapshot, loop: Design) -> None:
         )
 
 
-def _before_the_end(events: Sequence[Event]) -> Sequence[Event]:
+def _before_the_end(events: Sequence[Event], loop: Design) -> Sequence[Event]:
     """Without a cancellation or a suspension: those end a run in its process only (DESIGN 4)."""
     last = events[-1]
     if isinstance(last, RunEnd) and last.reason == "suspended":
         return events[:-1]
+    if isinstance(last, RunEnd) and last.reason == "error":
+        return events[: loop.goes_on_after_an_error_from(events)]
     if not isinstance(last, RunEnd) or last.reason != "cancelled":
         return events
     for position in range(len(events) - 1, -1, -1):
         if isinstance(events[position], CancelRequested):
             return events[:position]
     return events
+
+
+def _is_suspended(events: Sequence[Event]) -> bool:
+    last = events[-1]
+    return isinstance(last, RunEnd) and last.reason == "suspended"
 
 
 def _as_another_run(events: Sequence[Event]) -> list[Event]:

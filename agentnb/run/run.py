@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Delta, Event, Queue, Queued, StopReason, Withdrawn
+from agentnb.core.events import Delta, Event, Queue, Queued, RunResumed, StopReason, Withdrawn
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message
 from agentnb.core.state import State
@@ -48,6 +48,7 @@ class Run(Decisions):
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
         recording: Sequence[Event] = (),
+        suspended: bool = False,
     ) -> None:
         self.loop = loop
         self.id = recording[0].run_id if recording else uuid.uuid4().hex[:12]
@@ -57,7 +58,9 @@ class Run(Decisions):
         self._journal = Journal(loop, self.id)
         self._journal.load(list(recording))
         self._journal.recorder = self._open_store(store, recording)
-        begin = loop.begin(portable_input(input), history) if not recording else None
+        begin: Event | None = RunResumed.make(suspended=True) if suspended else None
+        if not recording:
+            begin = loop.begin(portable_input(input), history)
         self._driver = Driver(self._journal, self._gate, policy, begin)
         super().__init__(self._journal)
         self._driving = Driving(loop, self._journal, self._gate, self._driver)
@@ -109,6 +112,11 @@ class Run(Decisions):
     def driven(self) -> bool:
         """Whether anybody drives the run at the moment."""
         return self._driving.owner is not None
+
+    @property
+    def pausing(self) -> bool:
+        """Whether somebody has asked for a pause, and something in flight has to be finished first."""
+        return self._gate.pausing is not None and not self.state.over
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` with every event and delta from now on, in order, from the thread it happens in.

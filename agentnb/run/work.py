@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ErrorInfo, ModelStart
@@ -25,7 +25,7 @@ from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
 from agentnb.run.journal import Journal
-from agentnb.run.policy import Policy, Verdict
+from agentnb.run.policy import NO_POLICY, Policy, Verdict
 
 Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
@@ -36,11 +36,8 @@ step: nothing is done here, so that what is in flight goes on between two steps.
 """
 
 
-class ToPerform(NamedTuple):
-    """An effect that the pump is to perform itself."""
-
-    effect: Effect
-    performance: Coroutine[Any, Any, None]
+ToPerform = tuple[Effect, Coroutine[Any, Any, None]]
+"""An effect that the pump is to perform itself, and how."""
 
 
 class Work:
@@ -59,6 +56,8 @@ class Work:
         self.asking = Asking(frame, journal)
         self.calling = Calling(frame, journal, policy)
         self.asking.calls_end = self._calls_end
+        self._checks_at_once = policy is None and frame.design.before_call is None
+        self._resolves = type(frame.design).arguments is not Design.arguments
         self.asked_by_us = False
         """Whether the model's request that is a fact was made by this process, and not by one that is gone."""
         self._journal = journal
@@ -81,7 +80,9 @@ class Work:
         wants = frame.design.wanted(state)
         return [effect._replace(path=frame.path) for effect in wants] if frame.path else wants
 
-    def start(self, wants: Sequence[Effect], pace: Pace, alone: bool) -> ToPerform | None:
+    def start(  # noqa: C901 - every reason not to start something, in one place
+        self, wants: Sequence[Effect], pace: Pace, alone: bool
+    ) -> ToPerform | None:
         """Start what is wanted and not in flight; gives the one effect that the pump is to perform itself.
 
         It stops where the gate closes. For a consumer that pulls it stops at each new fact, so that the consumer can
@@ -132,7 +133,7 @@ class Work:
         if pace == "step" or not alone or self.frame.design.answers_overlap:
             self._inflight.spawn(effect, self.asking.ask)
             return None
-        return ToPerform(effect, self.asking.ask(pulled=pace == "pull"))
+        return effect, self.asking.ask(pulled=pace == "pull")
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -145,7 +146,7 @@ class Work:
             carry_out(self._journal, self.frame, call, call.decision)  # a crash came between it and its end
             return
         arguments = call.arguments
-        if not call.hidden:
+        if self._resolves and not call.hidden:
             try:
                 arguments = self.frame.design.arguments(call, self.frame.state)
             except InvalidArguments as error:
@@ -153,15 +154,21 @@ class Work:
                 return
         if call.status == "ready" and _is_decided(call, arguments):
             self._intend(call, arguments)
-            return
-        about, verdict = self._verdicts.pop(call.id, (None, None))
-        if about is not None and about == arguments:
-            arguments = about  # the very object that was made ready to run
         else:
-            verdict = None  # they have changed since
-        if verdict is None and (call.hidden or self.calling.checks_at_once):
+            self._check_call(call, effect, arguments)
+
+    def _check_call(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
+        """Ask whether the call may run with these arguments, or do what was said about that."""
+        verdict: Verdict | Refusal | ApprovalDecision | None = None
+        if call.id in self._verdicts:
+            about, said = self._verdicts.pop(call.id)
+            if about == arguments:  # otherwise they have changed since
+                arguments, verdict = about, said  # the very object that was made ready to run
+        if verdict is None and (self._checks_at_once or call.hidden):
             verdict = self.calling.check(call, arguments)
-        if verdict is None:
+        if verdict is NO_POLICY:
+            self._intend(call, arguments)
+        elif verdict is None:
             self._inflight.spawn(effect, partial(self._check, call, arguments))
         else:
             self._apply(verdict, call, arguments)
@@ -172,12 +179,10 @@ class Work:
     def _apply(self, verdict: Verdict | Refusal | ApprovalDecision, call: CallState, arguments: dict[str, Any]) -> None:
         if isinstance(verdict, Refusal):
             self._journal.append(verdict.end, self.frame, call)
-        elif isinstance(verdict, ApprovalDecision) and verdict.decision != "reject":
-            self._journal.append(verdict, self.frame, call)
         elif verdict.decision == "reject":
             reject(self._journal, self.frame, call, verdict.reason, by=verdict.by or "policy")
-        elif verdict.by is None and verdict.decision != "ask":
-            self._intend(call, arguments)
+        elif isinstance(verdict, ApprovalDecision):
+            self._journal.append(verdict, self.frame, call)
         elif verdict.decision == "ask":
             self._ask_person(call, verdict, arguments)
         else:
@@ -241,9 +246,18 @@ class Work:
                 continue
             effect = Effect("call", call_id, path)
             if alone and pace != "step" and (pace == "drain" or call.hidden):
-                return ToPerform(effect, self.calling.perform(call, pulled=pace == "pull"))
+                return effect, self.calling.perform(call, pulled=pace == "pull")
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None
+
+    def finish_starting(self) -> bool:
+        """Start a step of the loop's own that has been said to start: no pause holds it back any more."""
+        state = self.frame.state
+        begun = [call for id in self._intents if (call := state.open.get(id)) is not None and call.hidden]
+        if all(self.frame.loop_for(call) is not None for call in begun):  # a loop inside can wait before its first step
+            return False
+        self._launch("step", False)
+        return True
 
     async def _calls_end(self) -> None:
         """Wait until none of this loop's calls runs any more."""
@@ -258,7 +272,7 @@ class Work:
     # -- loops inside this one -------------------------------------------------------------------------------------
 
     def return_to(self, above: Work) -> None:
-        """This loop is over: its output is the result of the call it performed."""
+        """Give the loop above the output of this one, which is over, as the result of the call it performed."""
         state = self.frame.state
         call = above.frame.state.open.get(self.frame.call)
         if call is None:

@@ -1,6 +1,7 @@
-"""Tools: what a model can call, made from functions."""
+"""Tools: what a model can call, made from functions and from loops."""
 
 from agentnb.core.tools import Tool
-from agentnb.tools.function import FunctionTool, as_tools, tool
+from agentnb.tools.adapt import as_tools
+from agentnb.tools.function import FunctionTool, tool
 
 __all__ = ["FunctionTool", "Tool", "as_tools", "tool"]

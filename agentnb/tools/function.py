@@ -25,7 +25,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.tools import Invocation, Progress, Tool
+from agentnb.core.tools import Invocation, Progress
 
 MAX_THREADS = 256
 """Sync tools that run at once in this process; threads are made when they are needed and then kept."""
@@ -58,9 +58,10 @@ class FunctionTool:
         self.timeout = timeout
         self.needs = (needs,) if isinstance(needs, str) else tuple(needs)
         self.sequential = sequential
-        self._arguments, self._takes_progress = _arguments_of(function, self.name, parameter_words)
+        adapter, self._takes_progress = _arguments_of(function, self.name, parameter_words)
+        self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
         self._is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
-        self.parameters = _schema(self._arguments)
+        self.parameters = _schema(adapter)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as if it were no tool."""
@@ -69,7 +70,7 @@ class FunctionTool:
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """The call with these arguments, ready to run. Raises InvalidArguments that names each argument at fault."""
         try:
-            values = self._arguments.validate_python(arguments)
+            values = self._validate(arguments)
         except ValidationError as error:
             raise InvalidArguments(_explain(self.name, error)) from error
         return functools.partial(self._invoke, values)
@@ -128,27 +129,6 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     if function is None:
         return lambda function: FunctionTool(function, **options)
     return FunctionTool(function, **options)
-
-
-def as_tools(tools: Iterable[Any] | Mapping[str, Any]) -> dict[str, Tool]:
-    """Tools, functions, or a mapping of names to either, by name; the last one of a name counts.
-
-    Raises UsageError for anything else.
-    """
-    named: dict[str, Tool] = {}
-    items = [(None, item) for item in tools] if not isinstance(tools, Mapping) else list(tools.items())
-    for name, item in items:
-        made = _as_tool(item, name)
-        named[made.name] = made
-    return named
-
-
-def _as_tool(item: Any, name: str | None) -> Tool:
-    if isinstance(item, Tool):
-        return item
-    if inspect.isroutine(item) or isinstance(item, functools.partial):
-        return FunctionTool(item, name=name)
-    raise UsageError(f"{item!r} is no tool: give a function, or one made by @agentnb.tool.")
 
 
 @functools.cache

@@ -52,3 +52,32 @@ async def test_what_is_no_model_is_said_to_be_none() -> None:
 def test_a_model_that_streams_is_taken_as_it_is() -> None:
     model = SimpleNamespace(stream=lambda messages, **options: None)
     assert as_model(model) is model
+
+
+class Published(WithTools):
+    """The interface as it was published: a stream of plain text that takes no tools, and another way to offer them."""
+
+    async def stream(self, messages: list[Any]) -> Any:
+        for piece in ("plain", " text"):
+            yield piece
+
+
+async def test_a_model_whose_stream_takes_no_tools_is_offered_them_the_other_way() -> None:
+    llm = Published()
+    assert await SessionLoop(llm, [double]).start("go") == "42"
+    assert len(llm.asked) == 2
+
+
+async def test_a_stream_that_takes_no_tools_is_taken_where_there_are_none() -> None:
+    llm = Published()
+    run = SessionLoop(llm).start("go")
+    assert [item.content async for item in run if item.type == "text_delta"] == ["plain", " text"]
+    assert run.output == "plain text"
+    assert llm.asked == []
+
+
+async def test_a_stream_that_takes_no_tools_is_better_than_nothing() -> None:
+    async def stream(messages: list[Any]) -> Any:
+        yield "plain"
+
+    assert await SessionLoop(SimpleNamespace(stream=stream), [double]).start("go") == "plain"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from agentnb.core.events import CallEnd, MessageAdded, Queued, StateUpdate
+from agentnb.core.events import CallEnd, MessageAdded, Queued, RunStart, StateUpdate
 from agentnb.core.messages import Message
 from agentnb.testing import call, text
 from agentnb.widgets import static_html
@@ -124,7 +124,9 @@ def test_nothing_that_others_said_becomes_markup() -> None:
     run.start()
     run.add(Queued(queue="steering", message=Message(role=HOSTILE, content=HOSTILE)))
     run.add(MessageAdded(message=Message(role=HOSTILE, content=HOSTILE), origin="steering"))
-    run.add(StateUpdate(values={HOSTILE: [HOSTILE]}, path=HOSTILE, phase=HOSTILE))
+    path = HOSTILE.replace("/", "|")
+    run.add(RunStart(loop=HOSTILE, name=HOSTILE, path=path))
+    run.add(StateUpdate(values={HOSTILE: [HOSTILE]}, path=path, phase=HOSTILE))
     page = Reader(static_html(run))
     assert {tag for tag, _ in page.elements} <= ELEMENTS
     for _, attributes in page.elements:

@@ -1,0 +1,130 @@
+"""Retrieval: what an agent is told beside the conversation, looked up for the user's last message (SEMANTICS 5g.14).
+
+What is found is a fact of the run, and is sent to the model together with the message it was looked up for: before the
+user's own words and in the user's name, because a document is no instruction of the system's. The history stays as it
+was said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import CallProposed, Event, StateUpdate
+from agentnb.core.messages import Content, ToolCall, text_of
+from agentnb.core.state import State
+
+RETRIEVE = "retrieve"
+"""The name of the agent's own call that looks something up."""
+
+TEXT_FIELDS = ("content", "page_content", "text")
+OTHER_FIELDS = ("id", "doc_id", "title", "score", "metadata")
+
+
+def retrieve_first(state: State) -> Event | None:
+    """What comes before the model may be asked: looking up the user's last message, then keeping what was found."""
+    position = _last_of_the_user(state)
+    if position is None:
+        return None
+    call_id = f"retrieve_{state.turn + 1}_{position}"
+    asked = state.calls.get(call_id)
+    if asked is None:
+        query = {"query": text_of(state.messages[position].content)}
+        return CallProposed.make(call=ToolCall.make(id=call_id, name=RETRIEVE, arguments=query), hidden=True)
+    known = state.values.get("retrieved", {})
+    if asked.end is None or (asked.end.is_error and known.get("position") == position):
+        return None  # what an earlier turn has found for this message stays
+    found = {"position": position, "text": "" if asked.end.is_error else _told(asked.end.result)}
+    return StateUpdate.make(values={"retrieved": found}) if found != known else None
+
+
+def amended(state: State) -> Mapping[int, dict[str, Any]]:
+    """The message that something was retrieved for, as the model is sent it."""
+    retrieved = state.values.get("retrieved")
+    if not retrieved or not retrieved["text"]:
+        return {}
+    position = retrieved["position"]
+    message = state.messages[position]
+    return {position: {**message.plain, "content": _with_retrieved(retrieved["text"], message.content)}}
+
+
+def _last_of_the_user(state: State) -> int | None:
+    """Where the user's last message stands."""
+    if not state.heard and "retrieved" in state.values:
+        return int(state.values["retrieved"]["position"])  # nobody has said anything since; a search would take longer
+    messages = state.messages
+    return next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role == "user"), None)
+
+
+def asks_retriever(retriever: Any) -> Callable[[str], Any]:
+    """What asks the retriever, an object with `retrieve(query)` or a callable. Raises UsageError where it is neither.
+
+    A function that is not async runs in a thread, so that a search in a large index does not hold up the run.
+    """
+    ask = getattr(retriever, "retrieve", retriever)
+    if not callable(ask):
+        raise UsageError(f"{type(retriever).__name__} is no retriever: it has no retrieve(query), and is not callable.")
+    is_async = any(
+        is_such(function)
+        for function in (ask, getattr(ask, "__call__", None))  # noqa: B004 - an object's own may be async
+        for is_such in (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    )
+
+    async def retrieve(query: str) -> list[dict[str, Any]]:
+        found = ask(query) if is_async else await asyncio.to_thread(ask, query)
+        if inspect.isawaitable(found):
+            found = await found
+        if isinstance(found, AsyncIterable):
+            found = [document async for document in found]
+        return _documents(found)
+
+    return retrieve
+
+
+def _documents(found: Any) -> list[dict[str, Any]]:
+    """Whatever a retriever gives as a list of documents: dicts that have `content`."""
+    if found is None:
+        return []
+    alone = isinstance(found, (str, Mapping)) or not isinstance(found, Iterable)
+    return [_document(document) for document in ([found] if alone else found)]
+
+
+def _document(found: Any) -> dict[str, Any]:
+    if isinstance(found, str):
+        return {"content": found}
+    if isinstance(found, Mapping):
+        fields = dict(found)
+    else:
+        fields = {name: getattr(found, name) for name in (*TEXT_FIELDS, *OTHER_FIELDS) if hasattr(found, name)}
+    for name in TEXT_FIELDS:
+        if name in fields:
+            return {"content": str(fields.pop(name)), **fields}
+    return {"content": str(found), **fields}
+
+
+def title_of(document: Mapping[str, Any]) -> str | None:
+    """A document's title, where it has one."""
+    metadata = document.get("metadata")
+    title = document.get("title") or (metadata.get("title") if isinstance(metadata, Mapping) else None)
+    return str(title) if title else None
+
+
+def _told(documents: Sequence[Mapping[str, Any]]) -> str:
+    """The documents as the model is told of them; nothing where there are none."""
+    if not documents:
+        return ""
+    parts = []
+    for number, document in enumerate(documents, 1):
+        title = title_of(document)
+        parts.append(f"[{number}] {title}\n{document['content']}" if title else f"[{number}] {document['content']}")
+    return "<retrieved>\n" + "\n\n".join(parts) + "\n</retrieved>"
+
+
+def _with_retrieved(text: str, content: Content) -> Content:
+    """A message's content with what was retrieved for it before it."""
+    if isinstance(content, str):
+        return f"{text}\n\n{content}"
+    return [{"type": "text", "text": text}, *content]

@@ -1,0 +1,46 @@
+"""What may be given as a tool: a tool, a function, a loop, or an object with a name and a method that does it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agentnb.core.errors import UsageError
+from agentnb.core.loop import Design
+from agentnb.core.tools import Tool
+from agentnb.tools.function import FunctionTool
+from agentnb.tools.loop import LoopTool
+
+METHODS = ("run", "arun", "execute", "invoke")
+"""What the method is called in the tools of other designs; the first that is there counts."""
+
+
+def as_tools(tools: Iterable[Any] | Mapping[str, Any]) -> dict[str, Tool]:
+    """Tools, functions, loops, or a mapping of names to any of these, by name; the last one of a name counts.
+
+    Raises UsageError for anything else.
+    """
+    named: dict[str, Tool] = {}
+    items = [(None, item) for item in tools] if not isinstance(tools, Mapping) else list(tools.items())
+    for name, item in items:
+        made = _as_tool(item, name)
+        named[made.name] = made
+    return named
+
+
+def _as_tool(item: Any, name: str | None) -> Tool:
+    if isinstance(item, FunctionTool):  # asking whether it has all of a tool's attributes takes 10 µs
+        return item
+    if isinstance(item, Design):
+        return LoopTool(item, name)
+    if isinstance(item, Tool):
+        return item
+    if inspect.isroutine(item) or isinstance(item, functools.partial):
+        return FunctionTool(item, name=name)
+    if isinstance(own := getattr(item, "name", None), str):
+        for method in METHODS:
+            if callable(does := getattr(item, method, None)):
+                return FunctionTool(does, name=name or own, description=getattr(item, "description", None))
+    raise UsageError(f"{item!r} is no tool: give a function, one made by @agentnb.tool, or a loop.")

@@ -1,0 +1,122 @@
+"""What the tests of ConversationEngine share: a planner, tasks that do what a test wants, and words for events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from agentnb.loops.conversation_engine import ConversationEngine, EngineEvent
+
+TWO = [{"id": "b", "description": "B", "priority": 2}, {"id": "a", "description": "A", "priority": 1}]
+"""The plan of SEMANTICS 4h."""
+
+PLANNED = [
+    *("SC(idle>receiving)", "SC(receiving>context_fetching)", "CONTEXT(0,0,0)", "SC(context_fetching>decomposing)"),
+    *("DECOMPOSED(b,a)", "SC(decomposing>scheduling)", "SCHEDULED a", "SCHEDULED b", "SC(scheduling>executing)"),
+]
+WHOLE = [
+    *PLANNED,
+    *("STARTED a", "COMPLETED a=A(0.5)", "STARTED b", "COMPLETED b=B(1.0)", "SC(executing>completed)", "DONE(2,2)"),
+]
+"""CE-01."""
+
+
+class World:
+    """A coordinator, a planner and an executor that count what they are asked, and do what a test tells them to."""
+
+    def __init__(self, plan: Any = TWO, context: Any = None) -> None:
+        self.plan = plan
+        self.context = context
+        self.asked: list[str] = []
+        self.ran: list[str] = []
+        self.during: dict[str, Callable[[], Any]] = {}
+
+    async def get_context_async(self, user_input: str) -> Any:
+        return await self._do("context", self.context or SimpleNamespace(rules=[], tools=[], knowledge=[]))
+
+    async def decompose_goal(self, user_input: str) -> Any:
+        return await self._do("plan", self.plan)
+
+    async def execute(self, task: Any) -> str:
+        self.ran.append(task.id)
+        return await self._do(task.id, task.id.upper())
+
+    async def _do(self, name: str, result: Any) -> Any:
+        self.asked.append(name)
+        if name in self.during:
+            done = self.during[name]()
+            if asyncio.iscoroutine(done):
+                await done
+        return result
+
+    def engine(self, **options: Any) -> ConversationEngine:
+        return ConversationEngine(**{"coordinator": self, "llm": self, "execute": self.execute, **options})
+
+
+def boom() -> None:
+    raise RuntimeError("boom")
+
+
+def in_words(event: EngineEvent) -> str:
+    """An event in short."""
+    data = event.data
+    json.dumps(data)
+    words: Mapping[str, Callable[[], str]] = {
+        "state_changed": lambda: f"SC({data['from']}>{data['to']})",
+        "context_received": lambda: "CONTEXT({rules_count},{tools_count},{knowledge_count})".format(**data),
+        "task_decomposed": lambda: f"DECOMPOSED({','.join(task['id'] for task in data['tasks'])})",
+        "tasks_truncated": lambda: f"TRUNCATED({','.join(data['dropped'])})",
+        "task_scheduled": lambda: f"SCHEDULED {data['task_id']}",
+        "task_started": lambda: f"STARTED {data['task_id']}",
+        "task_completed": lambda: "COMPLETED {task_id}={result}({progress})".format(**data),
+        "task_failed": lambda: "FAILED {task_id}:{error}:{phase}".format(**data),
+        "engine_paused": lambda: f"PAUSED({data['progress']})",
+        "engine_resumed": lambda: f"RESUMED({data['progress']})",
+        "engine_completed": lambda: f"DONE({','.join(str(count) for count in data.values())})",
+        "engine_error": lambda: "ERROR({error},{phase})".format(**data),
+    }
+    return words[event.event_type]()
+
+
+def notation(events: Iterable[EngineEvent]) -> list[str]:
+    """The events in short."""
+    return [in_words(event) for event in events]
+
+
+async def take(stream: AsyncGenerator[EngineEvent, None], until: str | int) -> list[str]:
+    """The next events in short, so many of them or up to this one."""
+    said: list[str] = []
+    while len(said) < until if isinstance(until, int) else not said or said[-1] != until:
+        said.append(in_words(await anext(stream)))
+    return said
+
+
+async def rest(stream: AsyncGenerator[EngineEvent, None]) -> list[str]:
+    """All that comes, in short."""
+    return notation([event async for event in stream])
+
+
+async def is_waiting(pulled: asyncio.Task[Any]) -> bool:
+    """Whether whoever pulls gets nothing, however often everybody else has had their turn."""
+    for _ in range(30):
+        await asyncio.sleep(0)
+    return not pulled.done()
+
+
+def portable(snapshot: Mapping[str, Any]) -> Any:
+    """A snapshot as another process gets it."""
+    return json.loads(json.dumps(snapshot))
+
+
+def is_chain(said: Sequence[str], state: str = "idle") -> bool:
+    """Whether every change of state begins where the last one ended."""
+    for words in said:
+        if words.startswith("SC("):
+            source, target = words[3:-1].split(">")
+            if source != state:
+                return False
+            state = target
+    return True

@@ -1,0 +1,531 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentnb import RunFailed, SessionLoop, UsageError
+from agentnb.errors import IllegalTransition
+from agentnb.loops.conversation_engine import (
+    VALID_STATE_TRANSITIONS,
+    ConversationEngine,
+    EngineEvent,
+    EngineEventType,
+    EngineState,
+    SubTask,
+)
+from agentnb.testing import ScriptedLLM
+from tests.loops.engines import PLANNED, TWO, WHOLE, World, boom, is_chain, notation, rest, take
+from tests.worlds import assert_folds, collect
+
+# -- the events, in order (SEMANTICS 4h) ----------------------------------------------------------------------------
+
+
+async def test_ce_01_a_full_run() -> None:
+    world = World()
+    engine = world.engine()
+    events = await collect(engine.run("goal"))
+    assert notation(events) == WHOLE
+    assert engine.state is EngineState.COMPLETED
+    assert (engine.total_tasks, engine.completed_tasks, engine.current_progress) == (2, 2, 1.0)
+    by_type = {event.event_type: event.data for event in events}
+    described = [{"id": "b", "description": "B"}, {"id": "a", "description": "A"}]
+    assert by_type[EngineEventType.TASK_DECOMPOSED] == {"task_count": 2, "tasks": described}
+    assert by_type[EngineEventType.TASK_SCHEDULED] == {"task_id": "b", "priority": 2}
+    assert by_type[EngineEventType.ENGINE_COMPLETED] == {"total_tasks": 2, "completed_tasks": 2}
+    assert [event.timestamp for event in events] == sorted(event.timestamp for event in events)
+    assert time.time() - 60 < events[0].timestamp <= time.time()
+    assert world.ran == ["a", "b"]
+
+
+async def test_the_state_is_the_one_that_was_said_last() -> None:
+    engine = World().engine()
+    assert engine.state is EngineState.IDLE
+    async for event in engine.run("goal"):
+        if event.event_type is EngineEventType.STATE_CHANGED:
+            assert engine.state == event.data["to"]
+
+
+async def test_an_engine_without_anything_has_one_task() -> None:
+    engine = ConversationEngine()
+    said = await rest(engine.run("the goal"))
+    assert "DECOMPOSED(task_default)" in said
+    assert said[-4:] == [
+        *("STARTED task_default", "COMPLETED task_default=the goal(1.0)", "SC(executing>completed)", "DONE(1,1)"),
+    ]
+
+
+async def test_it_does_not_run_ahead_of_its_consumer() -> None:
+    world = World()
+    stream = world.engine().run("goal")
+    assert world.asked == []
+    for expected, asked in [
+        ("SC(receiving>context_fetching)", []),
+        ("CONTEXT(0,0,0)", ["context"]),
+        ("SC(context_fetching>decomposing)", ["context"]),
+        ("DECOMPOSED(b,a)", ["context", "plan"]),
+        ("STARTED a", ["context", "plan"]),
+        ("COMPLETED a=A(0.5)", ["context", "plan", "a"]),
+        ("STARTED b", ["context", "plan", "a"]),
+    ]:
+        await take(stream, expected)
+        await asyncio.sleep(0.01)
+        assert world.asked == asked
+    await stream.aclose()
+
+
+@pytest.mark.parametrize(
+    ("fails", "phase", "before"),
+    [
+        ("context", "context_fetching", PLANNED[:2]),
+        ("plan", "decomposing", PLANNED[:4]),
+    ],
+)
+async def test_ce_15_a_coordinator_or_planner_that_fails(fails: str, phase: str, before: list[str]) -> None:
+    world = World()
+    world.during[fails] = boom
+    engine = world.engine()
+    events = await collect(engine.run("goal"))
+    assert notation(events) == [*before, f"SC({phase}>error)", f"ERROR(boom,{phase})"]
+    assert events[-1].data == {"error": "boom", "phase": phase}
+    assert engine.state is EngineState.ERROR
+    assert engine.current_progress == 0.0
+
+
+async def test_a_task_that_fails_ends_the_engine() -> None:
+    world = World()
+    world.during["a"] = boom
+    engine = world.engine()
+    assert await rest(engine.run("goal")) == [
+        *PLANNED,
+        *("STARTED a", "FAILED a:boom:executing", "SC(executing>error)", "ERROR(boom,executing)"),
+    ]
+    assert engine.state is EngineState.ERROR
+    assert world.ran == ["a"]
+    assert [task.status for task in engine.tasks] == ["failed", "pending"]
+
+
+async def test_a_task_that_fails_may_be_passed_over() -> None:
+    world = World()
+    world.during["a"] = boom
+    engine = world.engine(on_task_error="continue")
+    events = await collect(engine.run("goal"))
+    assert notation(events) == [
+        *PLANNED,
+        *("STARTED a", "FAILED a:boom:executing", "STARTED b", "COMPLETED b=B(0.5)"),
+        *("SC(executing>completed)", "DONE(2,1,1)"),
+    ]
+    assert events[-1].data == {"total_tasks": 2, "completed_tasks": 1, "failed_tasks": 1}
+    assert (engine.state, engine.completed_tasks, engine.current_progress) == ("completed", 1, 0.5)
+
+
+async def test_what_depends_on_a_task_that_failed_does_not_run() -> None:
+    plan = [
+        {"id": "c", "description": "C", "dependencies": ["b"]},
+        {"id": "b", "description": "B", "dependencies": ["a"]},
+        {"id": "a", "description": "A"},
+        {"id": "d", "description": "D", "priority": 9},
+    ]
+    world = World(plan)
+    world.during["a"] = boom
+    said = await rest(world.engine(on_task_error="continue").run("goal"))
+    assert said[-7:] == [
+        *("FAILED a:boom:executing", "FAILED b:'a', which it depends on, failed.:executing"),
+        *("FAILED c:'b', which it depends on, failed.:executing", "STARTED d", "COMPLETED d=D(0.25)"),
+        *("SC(executing>completed)", "DONE(4,1,3)"),
+    ]
+    assert world.ran == ["a", "d"]
+
+
+async def test_no_tasks_at_all_is_a_goal_achieved() -> None:
+    engine = World([]).engine()
+    stream = engine.run("goal")
+    await take(stream, "DECOMPOSED()")
+    assert engine.current_progress == 0.0
+    assert await rest(stream) == [
+        *("SC(decomposing>scheduling)", "SC(scheduling>executing)", "SC(executing>completed)", "DONE(0,0)"),
+    ]
+    assert engine.current_progress == 1.0
+
+
+# -- the plan -------------------------------------------------------------------------------------------------------
+
+
+async def order(plan: Any, **options: Any) -> list[str]:
+    world = World(plan)
+    await collect(world.engine(**options).run("goal"))
+    return world.ran
+
+
+async def test_tasks_run_by_priority_and_otherwise_as_they_came() -> None:
+    assert await order([{"id": id, "priority": p} for id, p in [("x", 1), ("y", 0), ("z", 1), ("v", 0)]]) == list(
+        "yvxz"
+    )
+
+
+async def test_without_priorities_tasks_run_as_they_came() -> None:
+    assert await order([{"description": "first"}, {"id": "x"}, "third"]) == ["task_0", "x", "task_2"]
+
+
+async def test_a_task_runs_after_those_it_depends_on() -> None:
+    plan = [
+        {"id": "deploy", "priority": 0, "dependencies": ["test", "build"]},
+        {"id": "test", "priority": 1, "dependencies": ["build"]},
+        {"id": "build", "priority": 5},
+        {"id": "other", "priority": 2},
+    ]
+    assert await order(plan) == ["other", "build", "test", "deploy"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (None, "not into None"),
+        (7, "not into 7"),
+        ("no plan at all", "as JSON"),
+        ({"a": 1}, "list of tasks"),
+        ([None], "Task 0 is None"),
+        ([{"id": "a"}, 7], "Task 1 is 7"),
+        ([{"id": "a", "priority": "soon"}], "priority"),
+        ([{"id": "a", "priority": float("nan")}], "priority"),
+        ([{"id": "a", "dependencies": "b"}], "dependencies"),
+        ([{"id": ""}], "id"),
+        ([{"id": "a"}, {"id": "a"}], "Two tasks have the id 'a'"),
+        ([{"id": "a", "dependencies": ["zzz"]}], "'zzz', which is no task"),
+        ([{"id": "a", "dependencies": ["a"]}], "circle: a"),
+        ([{"id": "a", "dependencies": ["b"]}, {"id": "b", "dependencies": ["a"]}, {"id": "c"}], "circle: a, b"),
+    ],
+)
+async def test_what_is_no_plan_is_an_error(plan: Any, why: str) -> None:
+    world = World()
+    world.plan = plan
+    engine = world.engine()
+    events = await collect(engine.run("goal"))
+    assert notation(events)[:-1] == [*PLANNED[:4], "SC(decomposing>error)"]
+    assert events[-1].data["phase"] == "decomposing"
+    assert why in events[-1].data["error"]
+    assert engine.total_tasks == 0
+    assert world.ran == []
+
+
+async def test_keys_that_are_missing_or_nobody_knows_do_no_harm() -> None:
+    plan = [{"id": 1, "unknown": object(), "status": "done", "result": 3, "priority": None, "dependencies": None}, {}]
+    world = World(plan)
+    seen: list[SubTask] = []
+    engine = world.engine(execute=seen.append)
+    await collect(engine.run("goal"))
+    assert [(t.id, t.description, t.priority, t.type, t.dependencies) for t in seen] == [
+        ("1", "1", 0, "generic", []),
+        ("task_1", "task_1", 1, "generic", []),
+    ]
+    assert SubTask(id="x", nobody="knows") == SubTask(id="x")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"tasks": TWO},
+        '{"tasks": [{"id": "b", "priority": 2}, {"id": "a", "priority": 1}]}',
+        'Here [are] they:\n```json\n[{"id": "b", "priority": 2}, {"id": "a", "priority": 1}]\n```',
+        (SubTask(id="b", priority=2), SubTask(id="a", priority=1)),
+    ],
+)
+async def test_a_plan_may_come_in_other_shapes(plan: Any) -> None:
+    assert await order(plan) == ["a", "b"]
+
+
+async def test_a_plan_that_is_cut_off_says_so() -> None:
+    plan = [{"id": f"t{number}"} for number in range(5)]
+    events = await collect(World(plan).engine(max_tasks=3).run("goal"))
+    said = notation(events)
+    assert said[4:6] == ["DECOMPOSED(t0,t1,t2)", "TRUNCATED(t3,t4)"]
+    assert events[5].data == {"max_tasks": 3, "task_count": 5, "dropped": ["t3", "t4"]}
+    assert said[-1] == "DONE(3,3)"
+    assert len(await order([{"id": f"t{number}"} for number in range(150)])) == 100
+    assert len(await order([{"id": f"t{number}"} for number in range(150)], max_tasks=None)) == 150
+    assert await order([{"id": "a"}], max_tasks=0) == []
+
+
+async def test_a_plan_whose_tasks_need_what_is_cut_off_is_an_error() -> None:
+    events = await collect(World([{"id": "a", "dependencies": ["b"]}, {"id": "b"}]).engine(max_tasks=1).run("goal"))
+    assert "max_tasks=1 leaves out" in events[-1].data["error"]
+
+
+# -- who is asked ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        SimpleNamespace(rules=["r"], tools=["t1", "t2"], knowledge=[]),
+        {"rules": ["r"], "tools": ["t1", "t2"], "knowledge": None, "more": 1},
+    ],
+)
+async def test_the_context_is_counted_and_passed_on(context: Any) -> None:
+    seen: list[Any] = []
+
+    class Planner:
+        def decompose_goal(self, user_input: str, context: Any = None) -> Any:
+            seen.append((user_input, context))
+            return [{"id": "a"}]
+
+    async def execute(task: SubTask, known: Any) -> None:
+        seen.append((task.id, known))
+
+    async def coordinator(user_input: str) -> Any:
+        return context
+
+    said = await rest(ConversationEngine(coordinator, Planner(), execute).run("goal"))
+    assert "CONTEXT(1,2,0)" in said
+    assert [who for who, _ in seen] == ["goal", "a"]
+    for _, known in seen:
+        assert known.rules == known["rules"] == ["r"]
+        assert known.tools == ["t1", "t2"]
+        assert known.knowledge == []
+
+
+async def test_ports_that_take_one_argument_get_one() -> None:
+    def plan(user_input: str) -> Any:
+        return [{"id": "a"}, {"id": "b"}]
+
+    def execute(task: SubTask, retries: int = 3) -> int:
+        return retries
+
+    said = await rest(ConversationEngine(lambda goal: None, plan, execute).run("goal"))
+    assert said[-3:] == ["COMPLETED b=3(1.0)", "SC(executing>completed)", "DONE(2,2)"]
+
+
+async def test_sync_ports_do_not_block_the_event_loop() -> None:
+    here = threading.current_thread()
+    ticked = threading.Event()
+
+    def execute(task: SubTask) -> bool:
+        assert threading.current_thread() is not here
+        return ticked.wait(10)
+
+    async def tick() -> None:
+        ticked.set()
+
+    stream = ConversationEngine(execute=execute).run("goal")
+    await take(stream, "STARTED task_default")
+    pulled = asyncio.create_task(anext(stream))
+    await asyncio.create_task(tick())
+    assert (await pulled).data["result"] is True
+    await stream.aclose()
+
+
+async def test_a_sync_port_that_raises_stop_iteration_is_an_error_as_any_other() -> None:
+    def execute(task: SubTask) -> Any:
+        return next(iter(()))
+
+    said = await rest(ConversationEngine(execute=execute).run("goal"))
+    assert said[-1] == "ERROR(StopIteration: ,executing)"
+
+
+async def test_a_loop_may_execute_a_task() -> None:
+    loop = SessionLoop(ScriptedLLM(["did A", "did B"]))
+    world = World()
+    said = await rest(world.engine(execute=loop).run("goal"))
+    assert [words for words in said if words.startswith("COMPLETED")] == [
+        "COMPLETED a=did A(0.5)",
+        "COMPLETED b=did B(1.0)",
+    ]
+    assert [request.messages[-1]["content"] for request in loop.llm.requests] == ["A", "B"]
+
+
+async def test_a_result_that_is_not_json_becomes_its_text() -> None:
+    said = await rest(ConversationEngine(execute=lambda task: {1, 2}).run("goal"))
+    assert "COMPLETED task_default=[1, 2](1.0)" in said
+
+
+async def test_a_goal_is_text_or_a_message() -> None:
+    engine = ConversationEngine()
+    with pytest.raises(UsageError, match="goal"):
+        engine.run({"no": "message"})
+    assert engine.state is EngineState.IDLE
+    said = await rest(engine.run({"role": "user", "content": "the goal"}))
+    assert "COMPLETED task_default=the goal(1.0)" in said
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"on_task_error": "ignore"},
+        {"max_tasks": -1},
+        {"llm": 7},
+        {"execute": 7},
+        {"coordinator": 7},
+    ],
+)
+def test_what_cannot_work_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        ConversationEngine(**options)
+
+
+# -- a model that makes the plan ------------------------------------------------------------------------------------
+
+ANSWER = '{"tasks": [{"id": "b", "description": "B", "priority": 2, "dependencies": []}, {"id": "a", "priority": 1}]}'
+
+
+async def test_a_model_is_asked_with_the_schema_of_a_plan() -> None:
+    llm = ScriptedLLM([ANSWER])
+    context = {"rules": ["be brief"]}
+    said = await rest(World(context=context).engine(llm=llm).run("the goal"))
+    assert said == [words if words != "CONTEXT(0,0,0)" else "CONTEXT(1,0,0)" for words in WHOLE]
+    [request] = llm.requests
+    assert request.schema is not None
+    assert request.schema["properties"]["tasks"]["type"] == "array"
+    assert [message["role"] for message in request.messages] == ["system", "user"]
+    assert request.messages[1]["content"].startswith("the goal\n")
+    assert "be brief" in request.messages[1]["content"]
+
+
+async def test_a_model_that_only_completes_will_do() -> None:
+    class Model:
+        async def complete(self, messages: Any) -> str:
+            return f"Sure:\n```json\n{ANSWER}\n```"
+
+    assert await rest(World().engine(llm=Model()).run("goal")) == WHOLE
+
+
+async def test_a_model_whose_answer_is_no_plan_is_an_error() -> None:
+    events = await collect(World().engine(llm=ScriptedLLM(["I cannot."])).run("goal"))
+    assert notation(events)[-2] == "SC(decomposing>error)"
+    assert "I cannot." in events[-1].data["error"]
+
+
+async def test_a_model_that_fails_ends_the_stream_and_not_the_run() -> None:
+    engine = World().engine(llm=ScriptedLLM([[RuntimeError("no line")], ANSWER]))
+    said = await rest(engine.run("goal"))
+    assert said == [*PLANNED[:4], "SC(decomposing>error)", "ERROR(no line,decomposing)"]
+    assert engine.state is EngineState.ERROR
+    assert engine.resume() is False
+    run = engine.current_run
+    assert run is not None
+    assert run.stop_reason is None
+    run.resume()
+    assert await run == {"a": "A", "b": "B"}
+    assert engine.state is EngineState.COMPLETED
+
+
+async def test_decompose_goal_goes_before_the_model() -> None:
+    class Both(ScriptedLLM):
+        def decompose_goal(self, user_input: str) -> Any:
+            return TWO
+
+    llm = Both([])
+    assert await rest(World().engine(llm=llm).run("goal")) == WHOLE
+    assert llm.requests == []
+
+
+# -- the core's run -------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_of_its_own_gives_the_results() -> None:
+    world = World()
+    engine = world.engine()
+    run = engine.start("goal")
+    assert await run == {"a": "A", "b": "B"}
+    assert run.stop_reason == "completed"
+    assert run.phase == "completed"
+    assert engine.state is EngineState.IDLE
+    assert_folds(run)
+
+
+async def test_a_run_of_its_own_that_fails_says_why() -> None:
+    world = World()
+    world.during["plan"] = boom
+    run = world.engine().start("goal")
+    with pytest.raises(RunFailed, match="boom"):
+        await run
+    assert (run.stop_reason, run.phase) == ("error", "error")
+
+
+async def test_a_run_can_be_stepped_phase_by_phase() -> None:
+    run = World().engine().start("goal")
+    phases = []
+    while not run.state.over:
+        await run.step("phase")
+        phases.append(run.phase)
+    assert phases == ["receiving", "context_fetching", "decomposing", "scheduling", "executing", "completed"]
+
+
+async def test_two_thousand_tasks_cost_the_last_what_they_cost_the_first() -> None:
+    tasks, tenth = 2_000, 200
+    marks: list[float] = []
+
+    async def execute(task: SubTask) -> None:
+        marks.append(time.process_time())
+
+    engine = ConversationEngine(None, lambda goal: [{"id": f"t{n}"} for n in range(tasks)], execute, max_tasks=None)
+    said = await rest(engine.run("goal"))
+    assert said[-1] == f"DONE({tasks},{tasks})"
+    assert marks[-1] - marks[-tenth] < 5 * (marks[tenth] - marks[0])
+
+
+# -- the machine ----------------------------------------------------------------------------------------------------
+
+
+def test_the_table_is_the_designs_with_what_was_decided() -> None:
+    table = {state.value: {other.value for other in allowed} for state, allowed in VALID_STATE_TRANSITIONS.items()}
+    assert table == {
+        "idle": {"receiving"},
+        "receiving": {"context_fetching", "error"},
+        "context_fetching": {"decomposing", "error"},
+        "decomposing": {"scheduling", "error"},
+        "scheduling": {"executing", "paused", "error"},
+        "executing": {"completed", "paused", "error"},
+        "paused": {"executing", "scheduling", "error", "idle"},
+        "completed": {"idle"},
+        "error": {"idle"},
+    }
+    assert {state.value for state in EngineState} == set(table)
+
+
+@pytest.mark.parametrize("source", list(EngineState))
+@pytest.mark.parametrize("target", list(EngineState))
+def test_a_transition_the_table_forbids_raises_and_changes_nothing(source: EngineState, target: EngineState) -> None:
+    engine = ConversationEngine()
+    ways = {EngineState.PAUSED: ["executing"], EngineState.ERROR: ["receiving"]}
+    chain = ["receiving", "context_fetching", "decomposing", "scheduling", "executing", "completed"]
+    steps = chain[: chain.index(source) + 1] if source in chain else []
+    if source in ways:
+        steps = [*chain[: chain.index(ways[source][0]) + 1], source.value]
+    for step in steps:
+        engine.transition_to(step)
+    assert engine.state is source
+    if target in VALID_STATE_TRANSITIONS[source]:
+        engine.transition_to(target)
+        assert engine.state is target
+    else:
+        with pytest.raises(IllegalTransition):
+            engine.transition_to(target)
+        assert engine.state is source
+
+
+async def test_transitions_of_an_engine_that_runs_are_those_it_makes_itself() -> None:
+    engine = World().engine()
+    stream = engine.run("goal")
+    await take(stream, "STARTED a")
+    with pytest.raises(IllegalTransition):
+        engine.transition_to(EngineState.COMPLETED)
+    engine.transition_to(EngineState.PAUSED)
+    assert await take(stream, "PAUSED(0.5)") == ["COMPLETED a=A(0.5)", "SC(executing>paused)", "PAUSED(0.5)"]
+    with pytest.raises(IllegalTransition):
+        engine.transition_to(EngineState.SCHEDULING)
+    engine.transition_to(EngineState.EXECUTING)
+    said = await take(stream, "STARTED b")
+    engine.transition_to(EngineState.ERROR)
+    said += await rest(stream)
+    assert is_chain(said, "paused")
+    assert said[-1] == "ERROR(cancelled,executing)"
+
+
+def test_events_can_be_made() -> None:
+    event = EngineEvent(EngineEventType.TASK_STARTED, {"task_id": "a"})
+    assert event.event_type == "task_started"
+    assert event == EngineEvent(EngineEventType("task_started"), {"task_id": "a"}, event.timestamp)

@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+import pytest
+
+from agentnb import Snapshot, UsageError, restore
+from agentnb.core.evolve import fold
+from agentnb.errors import IllegalTransition
+from agentnb.loops.conversation_engine import ConversationEngine, EngineState
+from agentnb.loops.engine_stream import Projection
+from agentnb.testing import ScriptedLLM
+from tests.loops.engines import WHOLE, World, boom, is_chain, notation, portable, rest, take
+from tests.worlds import assert_folds, collect, payload, until
+
+
+async def snapshot_at(position: int | str, world: World, **options: Any) -> Any:
+    """The snapshot of an engine after so many events, and the events."""
+    engine = world.engine(**options)
+    stream = engine.run("goal")
+    said = await take(stream, position) if position else []
+    snapshot = portable(engine.create_snapshot())
+    await stream.aclose()
+    return snapshot, said
+
+
+async def paused_snapshot(world: World, **options: Any) -> Any:
+    """CE-11: the snapshot of an engine that was paused after its first task."""
+    engine = world.engine(**options)
+    stream = engine.run("goal")
+    await take(stream, "STARTED a")
+    engine.pause()
+    await take(stream, 3)
+    assert engine.state is EngineState.PAUSED
+    snapshot = portable(engine.create_snapshot())
+    await stream.aclose()
+    return snapshot
+
+
+def restored(snapshot: Any, world: World, **options: Any) -> ConversationEngine:
+    engine = world.engine(**options)
+    assert engine.restore_from_snapshot(snapshot) is True
+    return engine
+
+
+# -- what it holds (SEMANTICS 4d, 4g.9, 4g.13) ----------------------------------------------------------------------
+
+
+async def test_a_snapshot_says_where_the_engine_stands() -> None:
+    snapshot = await paused_snapshot(World(context={"rules": ["r"]}))
+    assert snapshot["version"] == 1
+    assert (snapshot["state"], snapshot["previous_state"]) == ("paused", "executing")
+    assert (snapshot["progress"], snapshot["completed_tasks"], snapshot["total_tasks"]) == (0.5, 1, 2)
+    assert snapshot["user_input"] == "goal"
+    assert snapshot["context"] == {"rules": ["r"], "tools": [], "knowledge": []}
+    keys = ("id", "description", "status", "priority", "result", "type", "dependencies")
+    assert [[task[key] for key in keys] for task in snapshot["tasks"]] == [
+        ["a", "A", "completed", 1, "A", "generic", []],
+        ["b", "B", "pending", 2, None, "generic", []],
+    ]
+
+
+async def test_a_snapshot_is_a_copy() -> None:
+    engine = World().engine()
+    stream = engine.run("goal")
+    await take(stream, "COMPLETED a=A(0.5)")
+    snapshot = engine.create_snapshot()
+    snapshot["tasks"].clear()
+    snapshot["context"]["rules"].append("x")
+    assert len(engine.create_snapshot()["tasks"]) == 2
+    assert engine.create_snapshot()["context"]["rules"] == []
+    assert (await rest(stream))[-1] == "DONE(2,2)"
+
+
+def test_an_idle_engine_has_a_snapshot_too() -> None:
+    engine = ConversationEngine()
+    snapshot = portable(engine.create_snapshot())
+    assert (snapshot["state"], snapshot["tasks"], snapshot["progress"]) == ("idle", [], 0.0)
+    again = ConversationEngine()
+    assert again.restore_from_snapshot(snapshot) is True
+    assert again.state is EngineState.IDLE
+    with pytest.raises(UsageError):
+        again.continue_()
+
+
+# -- going on -------------------------------------------------------------------------------------------------------
+
+
+async def test_ce_12_a_new_engine_goes_on() -> None:
+    snapshot = await paused_snapshot(World())
+    world = World()
+    engine = restored(snapshot, world)
+    assert (engine.state, engine.current_progress) == ("paused", 0.5)
+    assert (engine.total_tasks, engine.completed_tasks) == (2, 1)
+    said = await rest(engine.continue_())
+    assert said == ["SC(paused>executing)", "RESUMED(0.5)", *WHOLE[-4:]]
+    assert world.asked == ["b"]
+    assert [task.result for task in engine.tasks] == ["A", "B"]
+    assert (engine.current_progress, engine.state) == (1.0, "completed")
+
+
+async def test_what_was_restored_may_be_resumed_first() -> None:
+    engine = restored(await paused_snapshot(World()), World())
+    assert engine.pause() is False
+    assert engine.resume() is True
+    assert engine.state is EngineState.EXECUTING
+    assert engine.resume() is False
+    assert await rest(engine.continue_()) == ["SC(paused>executing)", "RESUMED(0.5)", *WHOLE[-4:]]
+
+
+async def test_what_is_restored_must_be_continued_or_reset() -> None:
+    snapshot = await paused_snapshot(World())
+    engine = restored(snapshot, World())
+    with pytest.raises(IllegalTransition):
+        engine.run("goal")
+    first, second = engine.continue_(), engine.continue_()
+    await take(first, "STARTED b")
+    with pytest.raises(UsageError):
+        await anext(second)
+    with pytest.raises(UsageError):
+        engine.continue_()
+    with pytest.raises(UsageError, match="running"):
+        engine.restore_from_snapshot(snapshot)
+    assert (await rest(first))[-1] == "DONE(2,2)"
+    engine = restored(snapshot, World())
+    engine.reset()
+    assert engine.state is EngineState.IDLE
+    assert await rest(engine.run("goal")) == WHOLE
+
+
+@pytest.mark.parametrize("position", range(1, len(WHOLE) + 1))
+async def test_a_snapshot_at_every_event_goes_on_with_what_is_left(position: int) -> None:
+    world = World()
+    snapshot, said = await snapshot_at(position, world)
+    done = list(world.asked)
+    again = World()
+    engine = restored(snapshot, again)
+    assert portable(engine.create_snapshot()) | {"timestamp": 0} == snapshot | {"timestamp": 0}
+    left = await rest(engine.continue_())
+    if said[-1].startswith("STARTED"):  # what was running runs again
+        left.remove(said[-1])
+    assert said + left == WHOLE
+    assert done + again.asked == ["context", "plan", "a", "b"]
+    assert (engine.state, engine.current_progress) == ("completed", 1.0)
+    assert [task.result for task in engine.tasks] == ["A", "B"]
+
+
+@pytest.mark.parametrize("position", range(1, len(WHOLE) - 1))
+async def test_an_engine_whose_stream_was_closed_can_be_taken_up_again(position: int) -> None:
+    world = World()
+    engine = world.engine()
+    stream = engine.run("goal")
+    said = await take(stream, position)
+    await stream.aclose()
+    snapshot = portable(engine.create_snapshot())
+    assert (snapshot["state"], snapshot["cancelled"]) == ("error", True)
+    again = World()
+    left = await rest(restored(snapshot, again).continue_())
+    if said[-1].startswith("STARTED"):
+        left.remove(said[-1])
+    assert said + left == WHOLE
+    assert world.asked + again.asked == ["context", "plan", "a", "b"]
+
+
+@pytest.mark.parametrize("position", range(6, len(WHOLE) - 1))
+async def test_a_snapshot_while_a_pause_is_asked_for(position: int) -> None:
+    engine = World().engine()
+    stream = engine.run("goal")
+    await take(stream, position)
+    state = engine.state
+    assert engine.pause()
+    snapshot = portable(engine.create_snapshot())
+    await stream.aclose()
+    assert (snapshot["state"], snapshot["previous_state"]) == ("paused", state)
+    again = restored(snapshot, World())
+    assert again.state is EngineState.PAUSED
+    assert again.current_progress == snapshot["progress"]
+    said = await rest(again.continue_())
+    assert is_chain(said, "paused")
+    assert f"SC(paused>{state})" in said
+    assert [task.status for task in again.tasks] == ["completed", "completed"]
+
+
+async def test_a_task_that_failed_stays_failed() -> None:
+    world = World()
+    world.during["a"] = boom
+    options = {"on_task_error": "continue"}
+    snapshot, _ = await snapshot_at("STARTED b", world, **options)
+    assert [task["status"] for task in snapshot["tasks"]] == ["failed", "running"]
+    assert snapshot["tasks"][0]["error"] == "boom"
+    again = World()
+    assert await rest(restored(snapshot, again, **options).continue_()) == [
+        *("STARTED b", "COMPLETED b=B(0.5)", "SC(executing>completed)", "DONE(2,1,1)"),
+    ]
+    assert again.asked == ["b"]
+
+
+async def test_a_failure_that_had_not_ended_the_engine_yet_ends_it() -> None:
+    world = World()
+    world.during["a"] = boom
+    snapshot, _ = await snapshot_at("FAILED a:boom:executing", world)
+    engine = restored(snapshot, World())
+    assert await rest(engine.continue_()) == ["SC(executing>error)", "ERROR(boom,executing)"]
+
+
+@pytest.mark.parametrize(
+    ("fails", "state"), [("context", "context_fetching"), ("plan", "decomposing"), ("a", "executing")]
+)
+async def test_an_engine_that_failed_is_restored_as_one(fails: str, state: str) -> None:
+    world = World()
+    world.during[fails] = boom
+    engine = world.engine()
+    await collect(engine.run("goal"))
+    snapshot = portable(engine.create_snapshot())
+    assert (snapshot["state"], snapshot["previous_state"]) == ("error", state)
+    assert snapshot["error"]["message"] == "boom"
+    again = restored(snapshot, World())
+    assert again.state is EngineState.ERROR
+    assert portable(again.create_snapshot()) | {"timestamp": 0} == snapshot | {"timestamp": 0}
+    with pytest.raises(IllegalTransition, match="failed"):
+        again.continue_()
+    again.reset()
+    assert await rest(again.run("goal")) == WHOLE
+
+
+async def test_a_plan_of_no_tasks_is_not_asked_for_again() -> None:
+    snapshot, _ = await snapshot_at("DECOMPOSED()", World([]))
+    again = World()
+    assert (await rest(restored(snapshot, again).continue_()))[-1] == "DONE(0,0)"
+    assert again.asked == []
+
+
+async def test_a_model_is_asked_by_whoever_goes_on() -> None:
+    llm = ScriptedLLM(['{"tasks": [{"id": "b", "priority": 2}, {"id": "a", "priority": 1}]}'])
+    snapshot, said = await snapshot_at("SC(context_fetching>decomposing)", World())
+    assert said + await rest(restored(snapshot, World(), llm=llm).continue_()) == WHOLE
+    llm.assert_complete()
+
+
+async def test_restored_twice_is_the_same_as_once() -> None:
+    snapshot = await paused_snapshot(World([{"id": id} for id in "abc"]))
+    assert snapshot["progress"] == pytest.approx(1 / 3)
+    engine = restored(snapshot, World())
+    stream = engine.continue_()
+    await take(stream, "STARTED c")
+    second = portable(engine.create_snapshot())
+    await stream.aclose()
+    world = World()
+    assert (await rest(restored(second, world).continue_()))[-1] == "DONE(3,3)"
+    assert world.asked == ["c"]
+
+
+# -- what is none ---------------------------------------------------------------------------------------------------
+
+PUBLISHED = {
+    "state": "paused",
+    "progress": 0.5,
+    "tasks": [
+        {"id": "b", "description": "B", "status": "pending", "priority": 2},
+        {"id": "a", "description": "A", "status": "completed", "priority": 1},
+    ],
+    "completed_tasks": 1,
+    "total_tasks": 2,
+}
+
+
+async def test_a_snapshot_of_the_published_design_is_understood() -> None:
+    world = World()
+    engine = restored(PUBLISHED, world)
+    assert (engine.state, engine.current_progress, engine.completed_tasks) == ("paused", 0.5, 1)
+    assert await rest(engine.continue_()) == ["SC(paused>executing)", "RESUMED(0.5)", *WHOLE[-4:]]
+    assert world.asked == ["b"]
+
+
+async def test_a_task_marked_as_running_runs_again() -> None:
+    snapshot = copy.deepcopy(PUBLISHED)
+    snapshot["tasks"][0]["status"] = "running"  # type: ignore[index]
+    world = World()
+    await collect(restored(snapshot, world).continue_())
+    assert world.asked == ["b"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "bogus"},
+        {"state": None},
+        {"tasks": None},
+        {"tasks": "ab"},
+        {"tasks": [7]},
+        {"tasks": [{"description": "no id"}], "completed_tasks": 0, "total_tasks": 1},
+        {"tasks": [{"id": "x", "status": "pending"}], "completed_tasks": 0, "total_tasks": 1},
+        {"tasks": [{"id": "a", "description": "", "status": "??"}], "completed_tasks": 0, "total_tasks": 1},
+        {"tasks": [{"id": "a", "description": ""}, {"id": "a", "description": ""}], "completed_tasks": 0},
+        {"tasks": [{"id": "a", "description": "", "dependencies": ["b"]}], "completed_tasks": 0, "total_tasks": 1},
+        {"total_tasks": 3},
+        {"total_tasks": "many"},
+        {"completed_tasks": 2},
+        {"completed_tasks": -1},
+        {"progress": 4 / 3},
+        {"progress": "half"},
+        {"version": 99},
+        {"state": "completed"},
+        {"previous_state": "paused"},
+        {"state": "receiving"},
+        {"state": "idle"},
+        {"undelivered": [{"event_type": "??"}]},
+        {"context": [1]},
+        {"user_input": object()},
+        {"user_input": {"no": "message"}},
+    ],
+)
+def test_what_is_no_snapshot_is_refused_and_changes_nothing(change: Any, caplog: pytest.LogCaptureFixture) -> None:
+    engine = restored(PUBLISHED, World())
+    before = portable(engine.create_snapshot()) | {"timestamp": 0}
+    with caplog.at_level(logging.WARNING, "agentnb"):
+        assert engine.restore_from_snapshot({**PUBLISHED, **change}) is False
+    assert "refused" in caplog.text
+    assert portable(engine.create_snapshot()) | {"timestamp": 0} == before
+
+
+def test_a_snapshot_that_holds_itself_is_refused() -> None:
+    snapshot: dict[str, Any] = copy.deepcopy(PUBLISHED)
+    snapshot["context"] = snapshot
+    assert ConversationEngine().restore_from_snapshot(snapshot) is False
+
+
+@pytest.mark.parametrize("given", [None, "", 7, [], {}, {"state": "paused"}, {"tasks": []}])
+def test_what_is_not_even_like_a_snapshot_is_refused(given: Any) -> None:
+    engine = ConversationEngine()
+    assert engine.restore_from_snapshot(given) is False
+    assert engine.state is EngineState.IDLE
+
+
+# -- the core's snapshots -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [False, True])
+async def test_the_runs_own_snapshot_at_every_event(model: bool) -> None:
+    def engine(world: World, asked: bool = False) -> ConversationEngine:
+        llm = ScriptedLLM([] if asked else ['{"tasks": [{"id": "b", "priority": 2}, {"id": "a", "priority": 1}]}'])
+        return world.engine(llm=llm) if model else world.engine()
+
+    whole = engine(World()).start("goal")
+    assert await whole == {"a": "A", "b": "B"}
+    for position in range(1, len(whole.events) + 1):
+        prefix = whole.events[:position]
+        asked = "model_end" in [event.type for event in prefix]
+        world = World()
+        again = restore(Snapshot.from_json(Snapshot.of(prefix).to_json()), engine(world, asked))
+        state = fold(prefix)
+        in_flight = state.model == "asked" or any(call.status == "running" for call in state.open.values())
+        assert await again == {"a": "A", "b": "B"}
+        assert_folds(again)
+        ended = {event.call_id for event in prefix if event.type == "call_end"}
+        assert {"context": "get_context", "plan": "decompose_goal", "a": "execute a", "b": "execute b"}.keys() >= set(
+            world.asked
+        )
+        for asked_for, call_id in [("context", "get_context"), ("a", "execute a"), ("b", "execute b")]:
+            assert world.asked.count(asked_for) == (call_id not in ended)
+        if not in_flight:
+            assert [payload(event) for event in again.events] == [payload(event) for event in whole.events]
+
+
+async def test_a_recording_is_said_in_the_same_words() -> None:
+    engine = World().engine()
+    live = await collect(engine.run("goal"))
+    assert engine.current_run is not None
+    recording = Snapshot.from_json(engine.current_run.snapshot().to_json())
+    projection = Projection()
+    assert [said for event in recording.events for said in projection.say(event)] == live
+
+
+async def test_a_run_of_its_own_pauses_as_the_engine_does() -> None:
+    world = World()
+    run = world.engine().start("goal")
+    run.watch(lambda event: event.type == "call_start" and event.name == "execute" and run.pause())
+    run.play()
+    await until(lambda: run.state.paused)
+    again = restore(run.snapshot(), World().engine())
+    run.resume()
+    await until(lambda: run.state.paused)
+    run.resume()
+    assert await run == {"a": "A", "b": "B"}
+    projection = Projection()
+    said = notation([event for fact in run.events for event in projection.say(fact)])
+    assert is_chain(said)
+    assert said.count("SC(executing>paused)") == 2
+    assert await again == {"a": "A", "b": "B"}
+    assert world.ran == ["a", "b"]
