@@ -24,6 +24,7 @@ from agentnb.loops.agent import Agent
 from agentnb.loops.base import Loop, use_driver
 from agentnb.loops.conversation_engine import ConversationEngine
 from agentnb.loops.execution_loop import ExecutionLoop
+from agentnb.loops.loop_agent import LoopAgent
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.notebook.kernel import in_kernel
 from agentnb.run import Run, Snapshot, restore
@@ -41,6 +42,7 @@ __all__ = [
     "ExecutionLoop",
     "LimitReached",
     "Loop",
+    "LoopAgent",
     "ModelError",
     "Run",
     "RunCancelled",

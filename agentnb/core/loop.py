@@ -173,7 +173,7 @@ def fingerprint(kind: str, config: Mapping[str, Any]) -> str:
     return hashlib.sha256(to_json([kind, sorted(config.items())])).hexdigest()[:16]
 
 
-ENDED_FROM_OUTSIDE = frozenset({"error", "cancelled", "limit"})
+ENDED_FROM_OUTSIDE = frozenset({"error", "cancelled", "limit", "suspended"})
 """Reasons that are no decision of the design's: such an end comes in every phase, whatever the table says, and where
 the table has no way from there to the end the phase stays what it was."""
 

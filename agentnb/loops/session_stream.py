@@ -90,8 +90,8 @@ class EventStream:
                     for said in self._projection.say(event):
                         self.ended = said.type == "agent_end"
                         yield said
-        except RunFailed:
-            if self.run.state.failure is None:  # the loop's own failure is no event of a session
+        except RunFailed as error:
+            if self.run.state.failure is None and error.__cause__ is not None:  # a crash is no event of a session
                 raise
         finally:
             self.ended = True

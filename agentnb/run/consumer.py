@@ -66,7 +66,7 @@ def consume(run: Driving) -> AsyncGenerator[Event | Delta, None]:
     return _pull_from_host(run)
 
 
-async def _pull(run: Driving) -> AsyncGenerator[Event | Delta, None]:
+async def _pull(run: Driving) -> AsyncGenerator[Event | Delta, None]:  # noqa: C901 - from the first event to the last
     if run.settled or not run.claim("pull"):
         async for item in _look_on(run):
             yield item
@@ -85,6 +85,8 @@ async def _pull(run: Driving) -> AsyncGenerator[Event | Delta, None]:
                     yield news.popleft()
         while news:
             yield news.popleft()
+        if run.state.stop_reason == "error":  # the loop has ended in an error of its own
+            run.outcome()
     except RunFailed:
         while news:
             yield news.popleft()

@@ -1,0 +1,46 @@
+"""exit_loop: the tool with which a model leaves the loop that its own loop is a sub-agent of (SEMANTICS 1g.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from agentnb.core.errors import InvalidArguments
+from agentnb.core.state import State
+from agentnb.core.tools import Invocation, Progress
+
+
+class ExitLoop:
+    """Give it to a sub-agent that is to decide when the work is done: `SessionLoop(llm, [exit_loop])`."""
+
+    name = "exit_loop"
+    description = "Call this when nothing is left to do: the loop you work in ends after this turn."
+    approve = False
+    idempotent = True
+    timeout: float | None = None
+    needs: tuple[str, ...] = ()
+    sequential = False
+
+    def __init__(self) -> None:
+        self.parameters: dict[str, Any] = {"type": "object", "properties": {}}
+
+    def bind(self, arguments: dict[str, Any]) -> Invocation:
+        """Checks that there are no arguments. Raises InvalidArguments."""
+        if arguments:
+            raise InvalidArguments(f"Invalid arguments for {self.name}: it takes none, not {', '.join(arguments)}.")
+        return _leave
+
+
+def _leave(progress: Progress) -> Awaitable[dict[str, Any]]:
+    async def said() -> dict[str, Any]:
+        return {"content": "The loop ends.", "terminate": True}
+
+    return said()
+
+
+def has_exited(state: State) -> bool:
+    """Whether the model of a loop that has ended has called `exit_loop`."""
+    return any(m.role == "tool" and m.name == ExitLoop.name and not m.is_error for m in state.messages)
+
+
+exit_loop = ExitLoop()
