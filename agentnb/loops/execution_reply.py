@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-import ijson
 from pydantic_core import to_json
 
 from agentnb.core.events import Delta, ModelEnd
@@ -34,6 +33,9 @@ class SolutionText:
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
         self.fault: str | None = None
+        import ijson  # 7 ms, which only a run of such a loop is to pay
+
+        self._json = ijson
         self._events: Any = ijson.sendable_list()
         self._parser = ijson.basic_parse_coro(self._events)
         self._value: Any = None
@@ -60,7 +62,7 @@ class SolutionText:
         closed: list[Any] = []
         try:
             parse()
-        except ijson.JSONError as error:
+        except self._json.JSONError as error:
             self.fault = str(error).split("\n", 1)[0].strip()
         for event, value in self._events:
             self._take(event, value, closed)
@@ -84,7 +86,7 @@ class SolutionText:
         elif event == "end_map":
             self.closed = True
         else:
-            self._value = ijson.ObjectBuilder()
+            self._value = self._json.ObjectBuilder()
             self._build(event, value, closed)
 
     def _build(self, event: str, value: Any, closed: list[Any]) -> None:
