@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentnb.core.errors import AlreadyDecided, UnknownCall
-from agentnb.core.events import ApprovalDecision, CallEnd
+from agentnb.core.events import ApprovalDecision
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
-from agentnb.run.endings import expire
+from agentnb.run.endings import carry_out, expire
 from agentnb.run.endings import reject as refuse
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
@@ -89,11 +89,10 @@ class Decisions:
         """Give the call's result instead of running it. Raises UnknownCall, or AlreadyDecided."""
         with self._journal.lock:
             frame, call = self._waiting(id)
-            value = portable(result)
-            self._journal.append(ApprovalDecision.make(call_id=call.id, decision="answer", result=value), frame)
+            decision = ApprovalDecision.make(call_id=call.id, decision="answer", result=portable(result))
+            self._journal.append(decision, frame)
             # A watcher that is told of the decision may have ended the run, and the call with it.
-            end = CallEnd.make(call_id=call.id, name=call.name, result=value, outcome="answered")
-            self._journal.append(end, frame, call)
+            carry_out(self._journal, frame, call, decision)
 
     def _replace(
         self, frame: Frame, call: CallState, decision: str, name: str | None, arguments: dict[str, Any]
@@ -101,7 +100,7 @@ class Decisions:
         tool = frame.tools.get(name if name is not None else call.name)
         if tool is None:
             raise UnknownCall(f"There is no tool {name or call.name!r}; there are {', '.join(sorted(frame.tools))}.")
-        tool.bind(to_plain(arguments))  # raises where they do not fit
+        frame.design.bind(tool, call, to_plain(arguments), frame.state)  # raises where they do not fit
         made = ApprovalDecision.make(call_id=call.id, decision=decision, name=name, arguments=portable(arguments))
         self._journal.append(made, frame)
 
@@ -138,7 +137,9 @@ def _pending(frame: Frame, call: CallState, ambiguous: bool) -> Pending:
     return Pending(
         id=f"{frame.path}/{call.id}" if ambiguous and frame.path else call.id,
         name=call.name,
-        arguments=copy.deepcopy(call.arguments),  # to be changed and given to `edit`, and not to change the history
+        arguments=copy.deepcopy(
+            asked.arguments if asked is not None else call.arguments
+        ),  # to be changed and given to `edit`, and not to change the history
         schema=tool.parameters if tool is not None else {},
         reason=asked.reason if asked is not None else "",
         deadline=asked.deadline if asked is not None else None,
