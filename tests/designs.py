@@ -7,16 +7,21 @@ as the one that was never interrupted.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentnb import Agent, ConversationEngine, LoopAgent, SessionLoop, tool
+from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, tool
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent import BaseAgent, Event, EventActions
 from agentnb.testing import call
+from tests.worlds import provider_faults
 
 Turn = Sequence[Mapping[str, Any]]
+
+FAULTS: list[str] = []
+"""What providers would have refused of what the models here were sent."""
 
 
 class Answers:
@@ -27,6 +32,7 @@ class Answers:
         self.words = words
 
     async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
+        FAULTS.extend(provider_faults(messages))
         answered = sum(message["role"] == "assistant" for message in messages)
         if answered < len(self.turns):
             for chunk in self.turns[answered]:
@@ -121,6 +127,42 @@ def loop_agent() -> Loop:
     return LoopAgent("loop_agent", [Says("first"), Says("second")], 2)
 
 
+class Solves:
+    """A model that answers with Solutions: calls first, one of which waits for another, then the output."""
+
+    async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
+        FAULTS.extend(provider_faults(messages))
+        solution: Mapping[str, Any] = {"calls": SOLUTION, "output": None}
+        if any('"kind":"error"' in str(message["content"]) for message in messages):  # the first tick is over
+            solution = {"calls": [], "output": "solved"}
+        text = json.dumps(solution)
+        for start in range(0, len(text), 20):
+            await asyncio.sleep(0)
+            yield {"type": "text_delta", "content": text[start : start + 20]}
+        yield {"type": "usage", "input_tokens": 10, "output_tokens": 1}
+
+
+SOLUTION = [
+    {"_tool": "think", "n": "†state.two", "_outputPath": "†state.three"},
+    {"_tool": "double", "n": 1, "_outputPath": "†state.two"},
+    {"_tool": "write", "n": 3, "_outputPath": "†state.written"},
+    {"_tool": "fail", "n": 2, "_outputPath": "†state.never"},
+    {"_tool": "double", "n": "†state.never", "_outputPath": "†state.nor_this"},
+]
+
+
+def execution() -> Loop:
+    return ExecutionLoop(Solves(), TOOLS, name="execution")
+
+
+def native_execution() -> Loop:
+    return ExecutionLoop(Answers(*WORK), TOOLS, native=True, name="execution")
+
+
+def loop_of_executions() -> Loop:
+    return LoopAgent("outer", [execution(), Says("says")], 1)
+
+
 def engine_of_sessions() -> Loop:
     return ConversationEngine(llm=_Planner(), execute=session(), name="engine")
 
@@ -145,7 +187,10 @@ WORLDS: dict[str, Callable[[], Loop]] = {
         agent,
         parallel_agent,
         engine,
+        execution,
+        native_execution,
         loop_agent,
+        loop_of_executions,
         engine_of_sessions,
         loop_of_loops,
         session_of_agents,

@@ -12,10 +12,10 @@ import pytest
 from agentnb import RunCancelled, RunFailed, Snapshot, restore
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event
-from agentnb.core.evolve import evolve, fold, nested
-from agentnb.core.state import State
-from tests.designs import WORLDS, states
+from agentnb.core.evolve import fold
+from tests.designs import FAULTS, WORLDS, states
 from tests.worlds import (
+    PROVIDER_ROLES,
     assert_one_terminal_event_last,
     collect,
     facts,
@@ -56,27 +56,18 @@ def check(run: Any) -> None:
     assert fold(run.events) == run.state
     assert run.pending == []
     assert running_tasks() == set()
-    check_histories(run.events)
+    assert FAULTS == []
     for state in states(run.state):
-        assert provider_faults(state.messages) == []
+        assert provider_faults([message for message in state.messages if message.role in PROVIDER_ROLES]) == []
         assert state.over
     ends = [(event.path, event.seq) for event in run.events if event.type == "run_end"]
     starts = [(event.path, event.seq) for event in run.events if event.type == "run_start"]
     assert sorted(path for path, _ in ends) == sorted(path for path, _ in starts)
 
 
-def check_histories(events: list[Event]) -> None:
-    """What every loop sends to its model is valid for it."""
-    state = State()
-    for event in events:
-        evolve(state, event)
-        if event.type == "model_start":
-            assert provider_faults(nested(state, event.path).messages) == []
-
-
 def outcome(run: Any) -> Any:
     """What a run came to, whatever was in flight when it was interrupted."""
-    return run.stop_reason, run.output, [m.plain for m in run.messages]
+    return run.stop_reason, run.output, [m.plain for m in run.messages if m.role in PROVIDER_ROLES]
 
 
 def by_loop(events: list[Event]) -> dict[str, list[dict[str, Any]]]:
@@ -137,7 +128,7 @@ async def test_a_snapshot_at_every_event_goes_on_to_the_same_end(world: Callable
         assert outcome(again) == outcome(whole), f"from event {position}"
         kept = ended(list(taken.events))
         assert {key: count for key, count in ended(again.events).items() if key in kept} == kept
-        if not in_flight:
+        if not in_flight and "execution" not in world.__name__:  # there calls end as it comes, and data has dates
             assert by_loop(again.events) == by_loop(whole.events)
 
 
