@@ -7,14 +7,15 @@ Python for every event of every design would take longer than everything else.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentnb import Agent, ConversationEngine, LoopAgent, SessionLoop, Store, tool
+from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Store, tool
 from agentnb.loops.base import Loop
 from agentnb.testing import call
 from tests.designs import Answers
@@ -46,6 +47,22 @@ def _turns() -> list[list[Mapping[str, Any]]]:
     return [[call("effect", {"id": id}, id=id) for id in turn] for turn in ids]
 
 
+class Solves:
+    """A model that answers with Solutions: three calls, the last of which waits for the others; then the output."""
+
+    async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
+        calls: list[Mapping[str, Any]] = [
+            {"_tool": "effect", "id": "†state.a && †state.b && †input.last", "_outputPath": "†state.c"},
+            {"_tool": "effect", "id": "c0_0", "_outputPath": "†state.a"},
+            {"_tool": "effect", "id": "c0_1", "_outputPath": "†state.b"},
+        ]
+        solved = any("did c0_2" in str(message["content"]) for message in messages)
+        text = json.dumps({"calls": [] if solved else calls, "output": "solved" if solved else None})
+        for start in range(0, len(text), 30):
+            await asyncio.sleep(0)
+            yield {"type": "text_delta", "content": text[start : start + 30]}
+
+
 def make_loop(design: str, path: Path) -> Loop:
     """The loop that is killed, and the one that goes on."""
     effect = _effects(path)
@@ -56,18 +73,23 @@ def make_loop(design: str, path: Path) -> Loop:
     def agent(name: str) -> Agent:
         return Agent(Answers(*_turns()), [effect(name)], tool_execution="parallel", name=name)
 
+    def execution(name: str) -> ExecutionLoop:
+        context = [{"type": "data", "kind": "input", "data": {"last": "c0_2"}}]
+        return ExecutionLoop(Solves(), [effect(name)], context=context, name=name)
+
     both = [call("one", {"input": "go"}, id="c0_0"), call("two", {"input": "go"}, id="c0_1")]
     made: dict[str, Callable[[], Loop]] = {
         "session": lambda: session("session"),
         "agent": lambda: agent("agent"),
         "engine": lambda: ConversationEngine(execute=session("worker")),
         "loop_agent": lambda: LoopAgent("outer", [session("first"), LoopAgent("inner", [agent("second")], 1)], 1),
+        "execution": lambda: execution("execution"),
         "session_of_agents": lambda: SessionLoop(Answers(both), [agent("one"), agent("two")]),
     }
     return made[design]()
 
 
-DESIGNS = ("session", "agent", "engine", "loop_agent", "session_of_agents")
+DESIGNS = ("session", "agent", "engine", "execution", "loop_agent", "session_of_agents")
 
 
 async def drive(design: str, database: str, effects: str, fatal: str) -> None:

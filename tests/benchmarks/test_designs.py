@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import Agent, ConversationEngine, LoopAgent, SessionLoop, tool
+from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, tool
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent import BaseAgent, Event
 from tests.benchmarks.measure import report
@@ -59,6 +59,7 @@ LONG: dict[str, Callable[[], Loop]] = {
     "SessionLoop": lambda: SessionLoop(Calling(TURNS), [echo]),
     "Agent": lambda: Agent(Calling(TURNS), [echo], max_iterations=None),
     "ConversationEngine": lambda: ConversationEngine(llm=Planner(TURNS), execute=execute, max_tasks=TURNS),
+    "ExecutionLoop": lambda: ExecutionLoop(Calling(TURNS), [echo], native=True),
     "LoopAgent": lambda: LoopAgent("loop", [Speaks("speaks")], TURNS),
     "LoopAgent of sessions": lambda: LoopAgent("loop", [SessionLoop(Calling(0), name="session")], TURNS // 4),
 }
@@ -67,6 +68,7 @@ SHORT: dict[str, Callable[[], Loop]] = {
     "SessionLoop": lambda: SessionLoop(Calling(2, LATENCY), [echo]),
     "Agent": lambda: Agent(Calling(2, LATENCY), [echo]),
     "ConversationEngine": lambda: ConversationEngine(llm=Planner(2, 3 * LATENCY), execute=execute),
+    "ExecutionLoop": lambda: ExecutionLoop(Calling(2, LATENCY), [echo], native=True),
     "LoopAgent": lambda: LoopAgent("loop", [Speaks("speaks", latency=LATENCY)], 3),
 }
 """Each waits for its model three times."""
