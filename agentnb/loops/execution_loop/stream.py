@@ -16,9 +16,9 @@ from agentnb.core.events import ApprovalDecision, CallEnd, CallStart, Delta, Err
 from agentnb.core.evolve import evolve
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
-from agentnb.loops.execution_dataflow import Dataflow
-from agentnb.loops.execution_messages import rejection
-from agentnb.loops.execution_values import Call, ErrorMessage
+from agentnb.loops.execution_loop.dataflow import Dataflow
+from agentnb.loops.execution_loop.messages import rejection
+from agentnb.loops.execution_loop.values import Call, ErrorMessage
 
 if TYPE_CHECKING:
     from agentnb.loops.execution_loop import ExecutionLoop

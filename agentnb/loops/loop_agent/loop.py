@@ -30,9 +30,9 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import ToolCall, to_messages
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop
-from agentnb.loops.base_agent import BaseAgent
-from agentnb.loops.exit_loop import exit_loop, has_exited
-from agentnb.loops.invocation import (
+from agentnb.loops.loop_agent.base_agent import BaseAgent
+from agentnb.loops.loop_agent.exit_loop import exit_loop, has_exited
+from agentnb.loops.loop_agent.invocation import (
     Event,
     EventActions,
     InvocationContext,

@@ -27,10 +27,10 @@ from agentnb.core.events import StateUpdate as Update
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
-from agentnb.loops import engine_ports as ports
-from agentnb.loops.engine_controls import EngineControls
-from agentnb.loops.engine_ports import EngineContext
-from agentnb.loops.engine_progress import (
+from agentnb.loops.conversation_engine import ports as ports
+from agentnb.loops.conversation_engine.controls import EngineControls
+from agentnb.loops.conversation_engine.ports import EngineContext
+from agentnb.loops.conversation_engine.progress import (
     DECOMPOSE,
     EXECUTE,
     GET_CONTEXT,
@@ -41,9 +41,9 @@ from agentnb.loops.engine_progress import (
     results_of,
     unrecorded,
 )
-from agentnb.loops.engine_states import PHASES, VALID_STATE_TRANSITIONS, EngineState
-from agentnb.loops.engine_stream import EngineEvent, EngineEventType
-from agentnb.loops.engine_tasks import SubTask, in_order
+from agentnb.loops.conversation_engine.states import PHASES, VALID_STATE_TRANSITIONS, EngineState
+from agentnb.loops.conversation_engine.stream import EngineEvent, EngineEventType
+from agentnb.loops.conversation_engine.tasks import SubTask, in_order
 
 __all__ = [
     "VALID_STATE_TRANSITIONS",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentnb.loops.base import Loop
-from agentnb.loops.engine_progress import progress_of, tasks_of
-from agentnb.loops.engine_states import WORKING, EngineState, engine_state
-from agentnb.loops.engine_tasks import SubTask
+from agentnb.loops.conversation_engine.progress import progress_of, tasks_of
+from agentnb.loops.conversation_engine.states import WORKING, EngineState, engine_state
+from agentnb.loops.conversation_engine.tasks import SubTask
 
 if TYPE_CHECKING:
     from agentnb.run import Run

@@ -34,10 +34,10 @@ from agentnb.core.events import (
 from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
-from agentnb.loops.message_queue import MessageQueue
-from agentnb.loops.session_controls import SessionControls
-from agentnb.loops.session_hooks import ToolCallContext, after_call, before_call, preparation
-from agentnb.loops.session_stream import EventStream, SessionEvent
+from agentnb.loops.session_loop.controls import SessionControls
+from agentnb.loops.session_loop.hooks import ToolCallContext, after_call, before_call, preparation
+from agentnb.loops.session_loop.queue import MessageQueue
+from agentnb.loops.session_loop.stream import EventStream, SessionEvent
 
 __all__ = ["EventStream", "MessageQueue", "SessionEvent", "SessionLoop", "ToolCallContext"]
 

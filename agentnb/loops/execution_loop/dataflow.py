@@ -15,9 +15,9 @@ from agentnb.core.errors import InvalidArguments
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
-from agentnb.loops.execution_context import Context
-from agentnb.loops.execution_data import METHODS
-from agentnb.loops.execution_references import (
+from agentnb.loops.execution_loop.context import Context
+from agentnb.loops.execution_loop.data import METHODS
+from agentnb.loops.execution_loop.references import (
     DAGGER,
     MISSING,
     Expression,
@@ -27,7 +27,7 @@ from agentnb.loops.execution_references import (
     parse_expression,
     resolve,
 )
-from agentnb.loops.execution_values import parameters
+from agentnb.loops.execution_loop.values import parameters
 
 Standing = Literal["free", "blocked", "broken"]
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from agentnb.core import events as facts
 from agentnb.core.errors import RunFailed
 from agentnb.core.evolve import render
-from agentnb.loops.invocation import Event, EventActions, InvocationContext, use_context
+from agentnb.loops.loop_agent.invocation import Event, EventActions, InvocationContext, use_context
 
 if TYPE_CHECKING:
-    from agentnb.loops.base_agent import BaseAgent
+    from agentnb.loops.loop_agent.base_agent import BaseAgent
 
 ABORTED = "INVOCATION_ABORTED"
 ENDS = frozenset({"escalated", "max_iterations", "empty"})

@@ -9,9 +9,9 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from agentnb.core.tools import Tool
-from agentnb.loops.execution_data import METHODS
-from agentnb.loops.execution_references import DAGGER
-from agentnb.loops.execution_tools import SchemaTool, schema_faults
+from agentnb.loops.execution_loop.data import METHODS
+from agentnb.loops.execution_loop.references import DAGGER
+from agentnb.loops.execution_loop.tools import SchemaTool, schema_faults
 
 _REFERENCE = {"type": "string", "pattern": f"^{DAGGER}"}
 _BESIDE: dict[str, Any] = {

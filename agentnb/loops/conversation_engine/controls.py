@@ -18,13 +18,13 @@ from agentnb.core.errors import IllegalTransition, RunFailed, UsageError
 from agentnb.core.evolve import fold
 from agentnb.core.messages import to_messages
 from agentnb.core.state import State
-from agentnb.loops import engine_snapshot as snapshots
-from agentnb.loops.engine_progress import EXECUTE
-from agentnb.loops.engine_restore import facts_of
-from agentnb.loops.engine_standing import EngineStanding
-from agentnb.loops.engine_states import PAUSABLE, VALID_STATE_TRANSITIONS, WORKING, EngineState
-from agentnb.loops.engine_stream import EngineEvent, Projection
-from agentnb.loops.engine_tasks import TaskError
+from agentnb.loops.conversation_engine import snapshot as snapshots
+from agentnb.loops.conversation_engine.progress import EXECUTE
+from agentnb.loops.conversation_engine.restore import facts_of
+from agentnb.loops.conversation_engine.standing import EngineStanding
+from agentnb.loops.conversation_engine.states import PAUSABLE, VALID_STATE_TRANSITIONS, WORKING, EngineState
+from agentnb.loops.conversation_engine.stream import EngineEvent, Projection
+from agentnb.loops.conversation_engine.tasks import TaskError
 
 if TYPE_CHECKING:
     from agentnb.run import Run

@@ -38,16 +38,22 @@ from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
 from agentnb.core.wanted import Effect, wanted
 from agentnb.loops.base import Loop
-from agentnb.loops.execution_confirm import Confirm, confirmation
-from agentnb.loops.execution_context import Context
-from agentnb.loops.execution_dataflow import Dataflow
-from agentnb.loops.execution_messages import context, to_context, to_input
-from agentnb.loops.execution_prompt import REFERENCES, OutputCheck, instructions, native_specifications, solution_schema
-from agentnb.loops.execution_reply import SolutionReply
-from agentnb.loops.execution_stream import ExecutionEvent, ExecutionStream
-from agentnb.loops.execution_tick import Tick, read_tick
-from agentnb.loops.execution_tools import Activity, SchemaTool, with_schemas
-from agentnb.loops.execution_values import Call, ErrorMessage, Reject, Solution, said_beside
+from agentnb.loops.execution_loop.confirm import Confirm, confirmation
+from agentnb.loops.execution_loop.context import Context
+from agentnb.loops.execution_loop.dataflow import Dataflow
+from agentnb.loops.execution_loop.messages import context, to_context, to_input
+from agentnb.loops.execution_loop.prompt import (
+    REFERENCES,
+    OutputCheck,
+    instructions,
+    native_specifications,
+    solution_schema,
+)
+from agentnb.loops.execution_loop.reply import SolutionReply
+from agentnb.loops.execution_loop.stream import ExecutionEvent, ExecutionStream
+from agentnb.loops.execution_loop.tick import Tick, read_tick
+from agentnb.loops.execution_loop.tools import Activity, SchemaTool, with_schemas
+from agentnb.loops.execution_loop.values import Call, ErrorMessage, Reject, Solution, said_beside
 
 __all__ = ["Call", "ErrorMessage", "ExecutionEvent", "ExecutionLoop", "ExecutionStream", "Reject", "Solution"]
 

@@ -14,9 +14,9 @@ from typing import Any
 from agentnb.core import events as e
 from agentnb.core.evolve import render
 from agentnb.core.messages import text_of
-from agentnb.loops.agent_events import AgentEvent, AgentEventType, ToolCall, ToolResult
-from agentnb.loops.agent_retrieval import RETRIEVE, title_of
-from agentnb.loops.agent_turns import TurnState
+from agentnb.loops.agent.events import AgentEvent, AgentEventType, ToolCall, ToolResult
+from agentnb.loops.agent.retrieval import RETRIEVE, title_of
+from agentnb.loops.agent.turns import TurnState
 
 T = AgentEventType
 CONTEXT_ASSEMBLY = "context_assembly"

@@ -23,10 +23,10 @@ from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import ErrorInfo, Event, MessageAdded, ModelEnd, ModelStart, Queue, RunEnd
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
-from agentnb.loops.agent_events import AgentEvent, AgentEventType, EventCollector, ToolCall, ToolResult
-from agentnb.loops.agent_retrieval import RETRIEVE, amended, asks_retriever, retrieve_first
-from agentnb.loops.agent_stream import asks_token, stream
-from agentnb.loops.agent_turns import TurnState
+from agentnb.loops.agent.events import AgentEvent, AgentEventType, EventCollector, ToolCall, ToolResult
+from agentnb.loops.agent.retrieval import RETRIEVE, amended, asks_retriever, retrieve_first
+from agentnb.loops.agent.stream import asks_token, stream
+from agentnb.loops.agent.turns import TurnState
 from agentnb.loops.base import Loop
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from pydantic_core import to_json
 
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
-from agentnb.loops.execution_data import merged, written
-from agentnb.loops.execution_messages import context, told, writes
-from agentnb.loops.execution_references import MISSING, Path, at_path, copied, parse_expression
+from agentnb.loops.execution_loop.data import merged, written
+from agentnb.loops.execution_loop.messages import context, told, writes
+from agentnb.loops.execution_loop.references import MISSING, Path, at_path, copied, parse_expression
 
 Identity = tuple[str, str | None]
 """A kind of data, and the instance of it: messages that share these are one object."""

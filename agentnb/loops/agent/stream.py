@@ -7,8 +7,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import RunFailed, UsageError
-from agentnb.loops.agent_events import AgentEvent
-from agentnb.loops.agent_projection import Projection
+from agentnb.loops.agent.events import AgentEvent
+from agentnb.loops.agent.projection import Projection
 
 if TYPE_CHECKING:
     from agentnb.core.state import State

@@ -9,8 +9,8 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import RunStart
 from agentnb.core.messages import Message, to_message, to_messages
 from agentnb.loops.base import Loop
-from agentnb.loops.message_queue import MessageQueue
-from agentnb.loops.session_stream import EventStream
+from agentnb.loops.session_loop.queue import MessageQueue
+from agentnb.loops.session_loop.stream import EventStream
 
 
 class SessionControls(Loop):

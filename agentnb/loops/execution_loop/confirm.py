@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from agentnb.core.events import ApprovalDecision
 from agentnb.core.state import CallState, State
-from agentnb.loops.execution_values import Call, Reject
+from agentnb.loops.execution_loop.values import Call, Reject
 
 Confirm = Callable[[Call], Any]
 

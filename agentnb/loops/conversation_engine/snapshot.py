@@ -21,16 +21,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from agentnb.core.events import Event
 from agentnb.core.messages import to_messages
 from agentnb.core.state import State
-from agentnb.loops.engine_progress import (
+from agentnb.loops.conversation_engine.progress import (
     DECOMPOSE,
     GET_CONTEXT,
     known,
     progress_of,
     tasks_of,
 )
-from agentnb.loops.engine_states import WORKING, EngineState
-from agentnb.loops.engine_stream import EngineEvent, EngineEventType
-from agentnb.loops.engine_tasks import SubTask, TaskError, in_order
+from agentnb.loops.conversation_engine.states import WORKING, EngineState
+from agentnb.loops.conversation_engine.stream import EngineEvent, EngineEventType
+from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, in_order
 
 VERSION = 1
 

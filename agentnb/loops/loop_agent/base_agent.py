@@ -22,8 +22,8 @@ from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import State
 from agentnb.core.unicode import mended, mended_inside
 from agentnb.loops.base import Loop
-from agentnb.loops.invocation import Event, InvocationContext, context_of, invocation_of
-from agentnb.loops.invocation_stream import stream
+from agentnb.loops.loop_agent.invocation import Event, InvocationContext, context_of, invocation_of
+from agentnb.loops.loop_agent.stream import stream
 
 RUN = "run_agent"
 

@@ -19,7 +19,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.messages import text_of, to_messages
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
-from agentnb.loops.engine_tasks import SubTask, TaskError, read_tasks
+from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, read_tasks
 
 Activity = Callable[[dict[str, Any], State], Any]
 

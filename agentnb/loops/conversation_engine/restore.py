@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agentnb.core.events import CallStart, ErrorInfo, Event, PhaseChange, RunEnd, RunPaused, RunStart, StateUpdate
-from agentnb.loops.engine_progress import EXECUTE, outcome_key, propose_task
-from agentnb.loops.engine_snapshot import EngineSnapshot, SaidError
-from agentnb.loops.engine_states import WORKING, EngineState
-from agentnb.loops.engine_tasks import SubTask
+from agentnb.loops.conversation_engine.progress import EXECUTE, outcome_key, propose_task
+from agentnb.loops.conversation_engine.snapshot import EngineSnapshot, SaidError
+from agentnb.loops.conversation_engine.states import WORKING, EngineState
+from agentnb.loops.conversation_engine.tasks import SubTask
 
 
 def facts_of(snapshot: EngineSnapshot, start: RunStart) -> list[Event]:

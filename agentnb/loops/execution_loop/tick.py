@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from agentnb.core.events import ModelEnd
 from agentnb.core.messages import Message, text_of
 from agentnb.core.state import State
-from agentnb.loops.execution_context import Context
-from agentnb.loops.execution_messages import error_message, error_of, writes
-from agentnb.loops.execution_prompt import OutputCheck
-from agentnb.loops.execution_reply import SolutionReply
+from agentnb.loops.execution_loop.context import Context
+from agentnb.loops.execution_loop.messages import error_message, error_of, writes
+from agentnb.loops.execution_loop.prompt import OutputCheck
+from agentnb.loops.execution_loop.reply import SolutionReply
 
 
 class Tick(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from agentnb.core.events import CallProposed, ErrorInfo
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
-from agentnb.loops.engine_states import EngineState, engine_state
-from agentnb.loops.engine_tasks import SubTask
+from agentnb.loops.conversation_engine.states import EngineState, engine_state
+from agentnb.loops.conversation_engine.tasks import SubTask
 
 GET_CONTEXT = "get_context"
 DECOMPOSE = "decompose_goal"

@@ -16,7 +16,7 @@ from typing import Any
 from agentnb.core.events import CallEnd, CallStart, Delta, Event, ModelFailed, RunEnd, StateUpdate
 from agentnb.core.evolve import evolve
 from agentnb.core.state import State
-from agentnb.loops.engine_progress import (
+from agentnb.loops.conversation_engine.progress import (
     DECOMPOSE,
     EXECUTE,
     GET_CONTEXT,
@@ -25,7 +25,7 @@ from agentnb.loops.engine_progress import (
     progress_of,
     words_of,
 )
-from agentnb.loops.engine_states import EngineState, engine_state
+from agentnb.loops.conversation_engine.states import EngineState, engine_state
 
 
 class EngineEventType(StrEnum):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from agentnb.loops.execution_references import MISSING, copied, step_into
+from agentnb.loops.execution_loop.references import MISSING, copied, step_into
 
 
 def _set(old: Any, new: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.tools import Invocation, Progress
-from agentnb.loops.execution_values import Call, parameters
+from agentnb.loops.execution_loop.values import Call, parameters
 
 Activity = Callable[[Call, "SchemaTool", list[dict[str, Any]]], Any]
 

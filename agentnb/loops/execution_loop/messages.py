@@ -14,8 +14,8 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.messages import Message, to_message
 from agentnb.core.state import CallState
-from agentnb.loops.execution_references import Expression, parse_expression
-from agentnb.loops.execution_values import Call, said_beside
+from agentnb.loops.execution_loop.references import Expression, parse_expression
+from agentnb.loops.execution_loop.values import Call, said_beside
 
 _KINDS = frozenset({"input", "state", "plan"})
 """Types of message that are data of the kind of that name."""
