@@ -90,8 +90,9 @@ export class Controls {
     say(
       this.facts,
       [
-        `phase ${status.phase || "-"}`,
-        `turn ${status.turn ?? 0}`,
+        `phase ${breadcrumb(status)}`,
+        // Where loops run inside, the outermost one's turns say little about how far the run is.
+        status.nested?.length ? count(status.requests ?? 0, "model request") : `turn ${status.turn ?? 0}`,
         count(status.calls ?? 0, "call"),
         count(this.store.total, "event"),
         ...tokens.map(([name, amount]) => `${number(amount)} ${name.replaceAll("_", " ")}`),
@@ -106,4 +107,11 @@ export class Controls {
     }
     this.text.disabled = !status.can?.Steer || this.store.gone;
   }
+}
+
+// The outermost loop's phase and those of the loops that run in it.
+function breadcrumb(status) {
+  const running = (status.nested ?? []).filter((loop) => loop.running);
+  const told = running.slice(0, 3).map((loop) => `${loop.path}: ${loop.phase}`);
+  return [status.phase || "-", ...told].join(" \u203a ") + (running.length > 3 ? ` and ${running.length - 3} more` : "");
 }
