@@ -25,8 +25,10 @@ from agentnb.widgets.text import brief, repaired
 
 SHOWN = 12
 """Nested loops that are shown at most; the others are counted."""
-DRAWN = 16
-"""Tables that are drawn at most, the outermost loop's not counted: each drawing takes time and travels to the page."""
+DRAWN = 2
+"""Nested loops that are shown with a drawing, each about as high as the list of events; the others in words."""
+TABLES = 16
+"""Tables of nested loops that are drawn at most: each drawing takes time and travels to the page."""
 INPUT = 80
 """Characters of what a nested loop was given."""
 
@@ -128,7 +130,7 @@ class Loops:
             self._forget(above.inside.pop(old))
         loop = Standing(event.path, self._design_of(above, event), call=event.call, input=event.input)
         above.inside[name] = self._by_path[event.path] = loop
-        if loop.table is not None and len(self.tables) < DRAWN:
+        if loop.table is not None and len(self.tables) < TABLES:
             self.tables.setdefault(loop.table, len(self.tables))
 
     def _forget(self, loop: Standing) -> None:
@@ -163,10 +165,20 @@ def _loop_for(design: Design, call: CallState) -> Design | None:
 def nested_status(loops: Loops) -> dict[str, Any]:
     """The nested loops as the page gets them, and how many more there are."""
     nested = loops.nested()
-    return {"nested": [_entry(loop, loops.tables) for loop in nested[:SHOWN]], "more": max(0, len(nested) - SHOWN)}
+    drawn = _drawn(nested[:SHOWN], loops.tables)
+    return {"nested": [_entry(loop, drawn) for loop in nested[:SHOWN]], "more": max(0, len(nested) - SHOWN)}
 
 
-def _entry(loop: Standing, tables: Mapping[Table, int]) -> dict[str, Any]:
+def _drawn(nested: Sequence[Standing], tables: Mapping[Table, int]) -> dict[str, int]:
+    """The numbers of the tables to draw, by path: of loops that look the same beside one another only the first."""
+    chosen: dict[tuple[str, int], str] = {}
+    for loop in nested:
+        if loop.table is not None and loop.table in tables:
+            chosen.setdefault((loop.path.rpartition("/")[0], tables[loop.table]), loop.path)
+    return {path: number for (_, number), path in list(chosen.items())[:DRAWN]}
+
+
+def _entry(loop: Standing, drawn: Mapping[str, int]) -> dict[str, Any]:
     return {
         "path": repaired(loop.path),
         "input": repaired(loop.input),
@@ -174,7 +186,7 @@ def _entry(loop: Standing, tables: Mapping[Table, int]) -> dict[str, Any]:
         "arrows": arrows_of(loop),
         "running": loop.running,
         "ended": loop.ended.replace("_", " "),
-        "table": tables.get(loop.table, -1) if loop.table is not None else -1,
+        "table": drawn.get(loop.path, -1),
     }
 
 
@@ -184,7 +196,14 @@ def arrows_of(loop: Standing) -> list[list[str]]:
 
 
 def breadcrumb(phase: str, nested: Sequence[Mapping[str, Any]]) -> str:
-    """The outermost loop's phase and those of the loops that run in it, in one line: `executing > worker: thinking`."""
-    running = [entry for entry in nested if entry["running"]]
-    told = [f"{entry['path']}: {entry['phase']}" for entry in running[:3]]
-    return " > ".join([phase, *told]) + (f" and {len(running) - 3} more" if len(running) > 3 else "")
+    """The outermost loop's phase and those of the loops that run in it, in one line: `executing > worker: thinking`.
+
+    Loops beside one another are told with a comma between them.
+    """
+    told, above = phase, ""
+    for entry in nested:
+        if entry["running"]:
+            inside = not above or entry["path"].startswith(f"{above}/")
+            told += f"{' > ' if inside else ', '}{entry['path']}: {entry['phase']}"
+            above = entry["path"]
+    return told

@@ -32,7 +32,7 @@ TEXT = 1500
 LINE = 160
 """Characters of the line about an event."""
 NESTED = 3
-"""How many nested loops have a drawing, and what was said in them; of the others there is a line."""
+"""Of how many nested loops there is what was said in them."""
 ROOM = 60_000
 """Characters of detail in all; beyond that there are only the lines."""
 
@@ -40,7 +40,7 @@ ROOM = 60_000
 def plain_text(run: Any) -> str:
     """The run in one line of text."""
     name = one_line(visible(str(run.name or run.id)))
-    phase = visible(breadcrumb(str(run.phase), status(run, Loops(run.loop))["nested"]))
+    phase = one_line(visible(breadcrumb(str(run.phase), status(run, Loops(run.loop))["nested"])))
     return f"{name} ({run.loop.kind()}): {standing(run)}, phase {phase}, {run.state.position} events"
 
 
@@ -107,7 +107,7 @@ def _path(path: str) -> str:
 
 def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
     asked = _count(now["requests"], "model request") if now["nested"] else f"turn {now['turn']}"
-    phase = breadcrumb(now["phase"], now["nested"])
+    phase = one_line(breadcrumb(now["phase"], now["nested"]), LINE)
     facts = [f"phase {phase}", asked, _count(now["calls"], "call"), _count(len(events), "event")]
     facts += [f"{name.replace('_', ' ')} {amount:,g}" for name, amount in now["usage"].items()]
     if len(events) > 1:
@@ -144,8 +144,8 @@ def _diagrams(run: Any, loops: Loops, now: Mapping[str, Any], drawing: str | Non
     )
     if now["nested"]:
         yield '<ul class="agentnb-nested" aria-label="Loops inside">'
-        for number, (loop, told) in enumerate(zip(loops.nested(), now["nested"], strict=False)):
-            yield _nested(loop, told, drawing if drawing == "" or number >= NESTED else None)
+        for loop, told in zip(loops.nested(), now["nested"], strict=False):
+            yield _nested(loop, told, "" if drawing == "" or told["table"] < 0 else None)
         yield f'<li class="agentnb-dim">and {now["more"]:,} more</li></ul>' if now["more"] else "</ul>"
     yield "</div>"
 

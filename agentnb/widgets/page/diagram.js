@@ -1,9 +1,7 @@
 // The state diagrams: the kernel's drawings, restyled as the run goes on. One of the outermost loop, and below it the
-// loops that run inside, each with its path and its phase in words, and a drawing of the first few.
+// loops that run inside, each with its path and its phase in words; the kernel says which of them have a drawing.
 
 import { el, number, say, visible } from "./text.js";
-
-const DRAWN = 2; // nested loops with a drawing; each is about as high as the list of events
 
 export class Diagram {
   constructor(store) {
@@ -37,7 +35,7 @@ export class Diagram {
       this.slots.push(new Nested());
       this.list.append(this.slots.at(-1).el);
     }
-    this.slots.forEach((slot, i) => slot.show(loops[i], i < DRAWN ? tables[loops[i].table] : undefined));
+    this.slots.forEach((slot, i) => slot.show(loops[i], tables[loops[i].table]));
     if (status.more) {
       say(this.more, `and ${number(status.more)} more`);
       this.list.append(this.more);

@@ -78,7 +78,7 @@ export class Events {
     this.log.addEventListener(
       "scroll",
       () => {
-        if (this.log.clientHeight === this.height) this.follow = this.atEnd(); // else it is not the person who scrolls
+        this.follow = this.atEnd();
         this.draw();
       },
       { passive: true },
@@ -188,7 +188,6 @@ export class Events {
       length = this.length(),
       height = `${length * ROW}px`;
     if (this.spacer.style.height !== height) this.spacer.style.height = height;
-    this.height = this.log.clientHeight;
     if (this.follow && !this.atEnd()) this.log.scrollTop = length * ROW;
     const top = Math.floor(this.log.scrollTop / ROW);
     const start = Math.max(0, top - OVERSCAN);
