@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -18,6 +16,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event
 from agentnb.core.evolve import fold
 from tests.designs import FAULTS, WORLDS, states
+from tests.warm import Warm, warm
 from tests.worlds import (
     PROVIDER_ROLES,
     assert_one_terminal_event_last,
@@ -137,28 +136,23 @@ async def test_a_snapshot_at_every_event_goes_on_to_the_same_end(world: Callable
 
 
 @pytest.fixture
-def fresh_process() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.fresh_process"]
-    root = Path(__file__).parent.parent
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as process:
+def fresh_process() -> Iterator[Warm]:
+    with warm("tests.fresh_process") as process:
         yield process
-        process.kill()
 
 
 @every_world
 async def test_a_snapshot_of_every_event_goes_on_in_a_fresh_process(
-    world: Callable[[], Any], fresh_process: subprocess.Popen[str], tmp_path: Path
+    world: Callable[[], Any], fresh_process: Warm, tmp_path: Path
 ) -> None:
-    assert fresh_process.stdin is not None
-    assert fresh_process.stdout is not None
     whole = await drive(world().start("go"))
     results = {f"{e.path}/{e.call_id}": e.result for e in whole.events if isinstance(e, CallEnd)}
     answers = tmp_path / "answers.json"
     answers.write_text(json.dumps(results))
     for position in range(1, len(whole.events)):
         saved = Snapshot.of(whole.events[:position]).save(tmp_path / f"{position}.json")
-        print(world.__name__, saved, answers, file=fresh_process.stdin, flush=True)
-        said = json.loads(fresh_process.stdout.readline())
+        fresh_process.tell(world.__name__, saved, answers)
+        said = json.loads(fresh_process.hear())
         assert (said["reason"], said["output"]) == (whole.stop_reason, whole.output), f"from event {position}"
         state = fold(whole.events[:position])
         if not any(one.model == "asked" or one.open for one in states(state) if not one.over):
