@@ -23,7 +23,7 @@ from agentnb.core.state import State
 class LoopAgentState(BaseModel):
     """Where a loop agent stands: the sub-agent it runs, and how many passes are complete."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     current_sub_agent: str = ""
     times_looped: int = 0
@@ -36,7 +36,7 @@ class EventActions(BaseModel):
     with the name of a loop all up to that one. `agent_state` and `end_of_agent` are checkpoints.
     """
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
     escalate: bool | None = None
     scope: str | None = None
@@ -48,7 +48,7 @@ class EventActions(BaseModel):
 class Event(BaseModel):
     """One event of an invocation; `content` is text, or has `parts` with `text`, `function_call` and so on."""
 
-    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, defer_build=True)
 
     author: str = ""
     content: Any = None
