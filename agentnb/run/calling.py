@@ -120,29 +120,26 @@ class Calling:
     async def perform(self, call: CallState, *, pulled: bool = False) -> None:
         """Run the call, and make what came of it its result, unless it has one by then."""
         design = self._design
-        token = current_call.set((self._journal.run_id, self._frame.path, call.id))
+        current_call.set((self._journal.run_id, self._frame.path, call.id))  # in a context of the call's own
         try:
-            try:
-                if call.hidden:
-                    fields = {"result": await self._act(call, pulled)}
-                else:
-                    fields = design.outcome(await self._invoke(call))
-                for name, field in fields.items():
-                    if type(field) is not bool:
-                        fields[name] = portable(field)
-                end = CallEnd.make(call_id=call.id, name=call.name, **fields)
-            except _TimedOut as error:
-                end = _end(call, str(error), "timed_out", error.__cause__)
-            except asyncio.CancelledError as error:
-                if not self._is_the_tools_own(call):
-                    raise
-                end = self._raised(call, error)
-            except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
-                end = self._raised(call, error)
-            if design.after_call is not None and not call.hidden:
-                end = await self._after(call, end)
-        finally:
-            current_call.reset(token)
+            if call.hidden:
+                fields = {"result": await self._act(call, pulled)}
+            else:
+                fields = design.outcome(await self._invoke(call))
+            for name, field in fields.items():
+                if type(field) is not bool:
+                    fields[name] = portable(field)
+            end = CallEnd.make(call_id=call.id, name=call.name, **fields)
+        except _TimedOut as error:
+            end = _end(call, str(error), "timed_out", error.__cause__)
+        except asyncio.CancelledError as error:
+            if not self._is_the_tools_own(call):
+                raise
+            end = self._raised(call, error)
+        except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+            end = self._raised(call, error)
+        if design.after_call is not None and not call.hidden:
+            end = await self._after(call, end)
         self._journal.append(end, self._frame, call)
 
     def _is_the_tools_own(self, call: CallState) -> bool:
