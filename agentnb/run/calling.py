@@ -110,11 +110,12 @@ class Calling:
     async def perform(self, call: CallState, *, pulled: bool = False) -> None:
         """Run the call, and make what came of it its result, unless it has one by then."""
         design = self._design
-        token = current_call.set((self._journal.run_id, self._frame.path, call.id))
+        outside = current_call.get()
+        current_call.set((self._journal.run_id, self._frame.path, call.id))
         try:
             try:
                 if call.hidden:
-                    fields = {"result": await self._act(call, pulled)}
+                    fields = {"result": await self._act(call, pulled, outside)}
                 else:
                     fields = design.outcome(await self._invoke(call))
                 for name, field in fields.items():
@@ -132,7 +133,7 @@ class Calling:
             if design.after_call is not None and not call.hidden:
                 end = await self._after(call, end)
         finally:
-            current_call.reset(token)
+            current_call.set(outside)  # not by a token: a consumer may be closed in another task than it was read in
         self._journal.append(end, self._frame, call)
 
     def _is_the_tools_own(self, call: CallState) -> bool:
@@ -141,7 +142,7 @@ class Calling:
         is_wanted = state.cancelled is None and state.open.get(call.id) is call
         return is_wanted and task is not None and not task.cancelling()
 
-    async def _act(self, call: CallState, pulled: bool) -> Any:
+    async def _act(self, call: CallState, pulled: bool, outside: tuple[str, str, str] | None) -> Any:
         """One of the loop's own calls; what it says on its way is a fact at once."""
         said = self._design.activities[call.name](call.arguments, self._frame.state)
         if not hasattr(said, "__aiter__"):
@@ -151,10 +152,13 @@ class Calling:
             async for item in said:
                 if isinstance(item, Result):
                     result = item.value
-                elif not self._say(self._design.fact_of(item), call):
+                elif not self._say(self._design.fact_of(item), call) or self._frame.state.cancelled is not None:
                     break
                 elif pulled:
+                    inside = current_call.get()
+                    current_call.set(outside)  # what the consumer does meanwhile, the call has not done
                     await show()
+                    current_call.set(inside)
         return result
 
     def _say(self, said: Event | Delta, call: CallState) -> bool:
