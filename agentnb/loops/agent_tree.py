@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -77,5 +78,10 @@ def _declared(kind: type) -> dict[str, Any]:
             if isinstance(value, FieldInfo) and not value.is_required():
                 declared[attribute] = value.get_default(call_default_factory=True)
             elif isinstance(value, ModelPrivateAttr):
-                declared[attribute] = value.get_default()
+                declared[attribute] = _private_default(value)
     return declared
+
+
+def _private_default(value: ModelPrivateAttr) -> Any:
+    factory: Callable[[], Any] | None = value.default_factory  # type: ignore[assignment]  # not one that takes the model
+    return factory() if factory is not None else copy.deepcopy(value.default)

@@ -24,7 +24,7 @@ from agentnb.core.state import CallState, State
 from agentnb.core.unicode import mended, mended_inside
 from agentnb.loops.agent_tree import AgentInTree
 from agentnb.loops.companion import Companion, accompany, context_of, invocation_of
-from agentnb.loops.invocation import InvocationContext
+from agentnb.loops.invocation import Code, InvocationContext
 from agentnb.loops.invocation_event import Event
 from agentnb.loops.invocation_stream import stream
 
@@ -65,7 +65,10 @@ class BaseAgent(AgentInTree):
         Closing the stream ends the run, and has run every `finally`. What an agent raises comes out unchanged; the
         context then says where to resume, as it does after a pause.
         """
-        return stream(self, ctx)
+        opened = stream(self, ctx)
+        if ctx.code is not None:
+            ctx.code.opens(opened)
+        return opened
 
     def begin_with(self, ctx: InvocationContext) -> dict[str, Any]:
         """The run's input: what the user said, and the invocation it resumes."""
@@ -107,7 +110,8 @@ class BaseAgent(AgentInTree):
             ctx.set_agent_state(self.name)  # it begins anew
         forwarded = ctx.forwarded(state.run_id)
         paused, escalate, output, said = False, None, None, 0
-        above, ctx.agent = ctx.agent, self
+        code, above = Code(self), ctx.code
+        ctx.code = code
         try:
             async with aclosing(says(ctx)) as events:
                 async for event in events:
@@ -122,13 +126,16 @@ class BaseAgent(AgentInTree):
                     fact = _fact(event, self.name)
                     if forwarded is not None:
                         forwarded.put(fact, event)
+                    ctx.code = above
                     yield fact
+                    ctx.code = code
         except Exception as error:
             if forwarded is not None:
                 forwarded.error = error
             raise
         finally:
-            ctx.agent = above
+            ctx.code = above
+            await code.close()
         escalate = "root" if ctx.end_invocation else escalate
         yield Result({"paused": paused, "escalate": escalate, "output": output, "said": said})
 

@@ -7,6 +7,7 @@ a run finds the context of the invocation that it is part of: `agentnb.loops.com
 from __future__ import annotations
 
 import uuid
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from agentnb.loops.invocation_event import Event
 if TYPE_CHECKING:
     from agentnb.run import Run
 
+Stream = AsyncGenerator[Event, None]
+
 
 @dataclass
 class Session:
@@ -26,6 +29,24 @@ class Session:
 
     events: list[Event] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
+
+
+class Code:
+    """The code of an agent, as it runs, and the streams of other agents that it has opened."""
+
+    def __init__(self, agent: Any) -> None:
+        self.agent = agent
+        self._opened: list[Stream] = []
+
+    def opens(self, stream: Stream) -> None:
+        """It runs another agent by hand."""
+        self._opened = [other for other in self._opened if getattr(other, "ag_frame", None) is not None]
+        self._opened.append(stream)
+
+    async def close(self) -> None:
+        """Close what it has left open: nobody else would before the garbage collector does."""
+        for stream in self._opened:
+            await stream.aclose()
 
 
 class Forwarded:
@@ -50,7 +71,7 @@ class InvocationContext:
 
     is_resumable: checkpoints are events. agent_states, end_of_agents: where each agent stands, by name; a new context
     made from these (they are JSON) goes on from there. user_content: what the user said, text or content. `session` has
-    what was said, and a state that `state_delta` changes. `agent` is the one that is running, `run` the run that the
+    what was said, and a state that `state_delta` changes. `agent` is the one whose code is running, `run` the run that the
     invocation is, or was last. An agent that sets `end_invocation` leaves every loop around it.
     """
 
@@ -63,7 +84,7 @@ class InvocationContext:
     branch: str | None = None
     end_invocation: bool = False
     aborted: bool = field(default=False, init=False)
-    agent: Any = field(default=None, init=False, repr=False)
+    code: Code | None = field(default=None, init=False, repr=False)
     run: Run | None = field(default=None, init=False, repr=False)
     _streams: dict[str, tuple[Run, Forwarded]] = field(default_factory=dict, init=False, repr=False)
     _kept: dict[int, Event] = field(default_factory=dict, init=False, repr=False)
@@ -71,6 +92,11 @@ class InvocationContext:
     def __post_init__(self) -> None:
         self.agent_states = {name: _dumped(state) for name, state in self.agent_states.items()}
         self.end_of_agents = dict(self.end_of_agents)
+
+    @property
+    def agent(self) -> Any:
+        """The agent whose code is running; None where none is."""
+        return self.code.agent if self.code is not None else None
 
     @property
     def durable(self) -> bool:

@@ -357,11 +357,12 @@ async def test_an_exception_in_the_middle_of_what_an_agent_says() -> None:
             yield Event(author=self.name, content="a", actions=EventActions(escalate=True))
             raise LookupError("gone")
 
-    ctx, events = InvocationContext(is_resumable=True), []
+    ctx = InvocationContext(is_resumable=True)
+    stream = LoopAgent("OUT", [LoopAgent("IN", [Breaks("X")])]).run_async(ctx)
+    assert [short(await anext(stream)) for _ in range(3)] == ["CK(OUT,IN,0)", "CK(IN,X,0)", "a[esc]"]
     with pytest.raises(LookupError, match="gone"):
-        async for event in LoopAgent("OUT", [LoopAgent("IN", [Breaks("X")])]).run_async(ctx):
-            events.append(short(event))
-    assert events == ["CK(OUT,IN,0)", "CK(IN,X,0)", "a[esc]"]
+        await anext(stream)
+    assert await anext(stream, None) is None
     assert ctx.agent_states["IN"] == {"current_sub_agent": "X", "times_looped": 0}
 
 
