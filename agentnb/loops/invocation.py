@@ -70,9 +70,10 @@ class InvocationContext:
     """What the agents of one invocation share.
 
     is_resumable: checkpoints are events. agent_states, end_of_agents: where each agent stands, by name; a new context
-    made from these (they are JSON) goes on from there. user_content: what the user said, text or content. `session` has
-    what was said, and a state that `state_delta` changes. `agent` is the one whose code is running, `run` the run that the
-    invocation is, or was last. An agent that sets `end_invocation` leaves every loop around it.
+    made from these (they are JSON) goes on from there. user_content: what the user said, text or content.
+
+    `session` has what was said, and a state that `state_delta` changes. `agent` is the one whose code is running, `run`
+    the run that the invocation is, or was last. An agent that sets `end_invocation` leaves every loop around it.
     """
 
     is_resumable: bool = False
