@@ -120,6 +120,8 @@ class Projection:
             self._ctx.reset_below(agent)
         if self._ctx.is_resumable:
             yield self._event(self._names[path], EventActions(end_of_agent=True), reason=reason)
+        else:
+            self._ctx.set_agent_state(self._names[path])
 
     def _of_another_loop(self, fact: facts.Event | facts.Delta) -> Iterator[Event]:
         author = self._names.get(fact.path, self._agent.name)

@@ -390,6 +390,12 @@ async def test_a_state_may_be_given_as_the_model_it_is() -> None:
     assert await said_in(abc(2), ctx) == "C#1 END(L)"
 
 
+async def test_an_invocation_that_says_nothing_of_checkpoints_goes_on_from_the_maps_too() -> None:
+    ctx = InvocationContext(agent_states={"L": {"current_sub_agent": "C", "times_looped": 1}})
+    assert await said_in(abc(2), ctx) == "C#1"
+    assert (ctx.agent_states, ctx.end_of_agents) == ({}, {})
+
+
 async def test_a_state_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="extra"):
         await said_in(abc(2), is_resumable=True, agent_states={"L": {"extra": 1}})

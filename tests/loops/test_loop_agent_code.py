@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 import agentnb
 from agentnb import LoopAgent, SessionLoop, Snapshot, restore, tool
 from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext
+from agentnb.run import host as hosting
 from agentnb.testing import ScriptedLLM, call
 from tests.loops.loop_agents import K, events_in, pausing, resumed, said_by, said_in, short
 from tests.worlds import assert_folds
@@ -124,6 +126,18 @@ async def test_closing_the_stream_closes_what_is_run_by_hand(upto: int) -> None:
     inside = [K("A", log=log, says=1), LoopAgent("IN", [K("X", log=log, says=1)], 2)]
     await events_in(LoopAgent("L", [Story("S", inside)], 1), InvocationContext(is_resumable=True), upto=upto)
     assert sum(entry.endswith("begins") for entry in log) == sum(entry.endswith("ends") for entry in log)
+
+
+async def test_agents_that_live_on_agentnb_s_own_thread_may_run_others_by_hand(monkeypatch: Any) -> None:
+    class Hosted(hosting.PlainPython):
+        hosted = True
+
+    monkeypatch.setattr(hosting, "environment", Hosted())
+    loop = LoopAgent("L", [Story("S", [K("A"), LoopAgent("IN", [K("X")], 2)])], 1)
+    assert await asyncio.wait_for(said_in(loop), 10) == "A#1 X#1 X#2 S done"
+    ctx = InvocationContext(is_resumable=True)
+    await events_in(loop, ctx, upto=3)
+    assert await said_in(loop, resumed(ctx)) == "A#3 X#3 CK(IN,X,1) X#4 END(IN) S done END(L)"
 
 
 async def test_an_abort_reaches_what_is_run_by_hand() -> None:
