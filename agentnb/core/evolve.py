@@ -73,8 +73,11 @@ def _evolve_nested(state: State, event: e.Event) -> None:
     for outer in above:
         around.append(_child(around[-1], outer, event))
     parent = around[-1]
-    if event.type == "run_start":
+    if isinstance(event, e.RunStart):
         parent.children[name] = State()
+        if (call := parent.open.get(event.call)) is not None and call.hidden:
+            for one in around:  # what the loop does is counted, and not that it is run
+                one.calls_started -= 1
     evolve(_child(parent, name, event), event, nested=True)
     if event.type in _ADDS_UP:
         for one in around:

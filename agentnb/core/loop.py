@@ -102,6 +102,10 @@ class Design(ABC):
         """What must be in flight while there are open calls; a design that holds calls back overrides this."""
         return wanted(state)
 
+    def companion(self, run_id: str, recording: Sequence[Event]) -> object:
+        """What the loop's code needs beside a run as long as that lives; `recording` is what the run goes on from."""
+        return None
+
     def loop_for(self, call: CallState) -> Design | None:
         """The loop that performs this call, where one does: its events are nested in this loop's."""
         return None

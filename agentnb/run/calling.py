@@ -158,7 +158,7 @@ class Calling:
             async for item in said:
                 if isinstance(item, Result):
                     result = item.value
-                elif not self._say(self._design.fact_of(item), call):
+                elif not self._say(self._design.fact_of(item), call) or self._frame.state.cancelled is not None:
                     break
                 elif pulled:
                     await show()
