@@ -54,7 +54,8 @@ class Design(ABC):
 
     activities: Mapping[str, Callable[[dict[str, Any], State], Any]] = {}
     """The loop's own calls by name: what is asked for by a hidden `CallProposed`. They may be async, or async
-    generators."""
+    generators. A hidden call of one of `tools` that is no activity is checked, asked about and run as the model's
+    calls are."""
 
     new_reply: Callable[[int], Reply] = Reply
     """Makes what puts the model's answer together; it is given the number of the turn."""
@@ -91,7 +92,11 @@ class Design(ABC):
         """What must be in flight while there are open calls; a design that holds calls back overrides this."""
         return wanted(state)
 
-    def loop_for(self, call: CallState) -> Design | None:
+    def perform(self, call: CallState, state: State) -> Any:
+        """Do one of the loop's own calls; as an activity, what comes of it may be async, or an async generator."""
+        return self.activities[call.name](call.arguments, state)
+
+    def loop_for(self, call: CallState, state: State) -> Design | None:
         """The loop that performs this call, where one does: its events are nested in this loop's."""
         return None
 

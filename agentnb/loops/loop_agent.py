@@ -164,7 +164,7 @@ class LoopAgent(BaseAgent):
             return {**state.input, "invocation": None}
         return state.input
 
-    def loop_for(self, call: CallState) -> Design | None:
+    def loop_for(self, call: CallState, state: State) -> Design | None:
         """The sub-agent."""
         return self._sub_agent(call.name)
 

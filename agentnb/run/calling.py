@@ -56,7 +56,7 @@ class Calling:
 
     def check(self, call: CallState) -> Verdict | Refusal:
         """Whether the call may run, without the loop's hook and the policy."""
-        if call.hidden:
+        if self._frame.is_own(call):
             return NO_POLICY
         tool = self._tools.get(call.name)
         if tool is None:
@@ -76,7 +76,7 @@ class Calling:
     async def check_with_hooks(self, call: CallState) -> Verdict | Refusal:
         """Whether the call may run, by everything that has a say."""
         verdict = self.check(call)
-        if isinstance(verdict, Refusal) or call.hidden:
+        if isinstance(verdict, Refusal) or self._frame.is_own(call):
             return verdict
         if self._design.before_call is not None:
             try:
@@ -113,7 +113,7 @@ class Calling:
         token = current_call.set((self._journal.run_id, self._frame.path, call.id))
         try:
             try:
-                if call.hidden:
+                if self._frame.is_own(call):
                     fields = {"result": await self._act(call, pulled)}
                 else:
                     fields = design.outcome(await self._invoke(call))
@@ -129,7 +129,7 @@ class Calling:
                 end = self._raised(call, error)
             except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
                 end = self._raised(call, error)
-            if design.after_call is not None and not call.hidden:
+            if design.after_call is not None and not self._frame.is_own(call):
                 end = await self._after(call, end)
         finally:
             current_call.reset(token)
@@ -143,7 +143,7 @@ class Calling:
 
     async def _act(self, call: CallState, pulled: bool) -> Any:
         """One of the loop's own calls; what it says on its way is a fact at once."""
-        said = self._design.activities[call.name](call.arguments, self._frame.state)
+        said = self._design.perform(call, self._frame.state)
         if not hasattr(said, "__aiter__"):
             return await _maybe(said)
         result = None

@@ -135,7 +135,7 @@ class Work:
     def _start_call(self, call: CallState, effect: Effect) -> None:
         if call.status == "proposed":
             verdict = self._verdicts.pop(call.id, None)
-            if verdict is None and (self._checks_at_once or call.hidden):
+            if verdict is None and (self._checks_at_once or self.frame.is_own(call)):
                 verdict = self.calling.check(call)
             if verdict is NO_POLICY:
                 self._intend(call)
@@ -193,7 +193,7 @@ class Work:
             self._intents[call.id] = None
             return
         tool = self.frame.tools.get(call.name)
-        if call.hidden or (tool is not None and tool.idempotent):
+        if self.frame.is_own(call) or (tool is not None and tool.idempotent):
             self._intend(call)
         else:
             reason = (
@@ -215,7 +215,7 @@ class Work:
                 self._enter(self, call, loop)
                 continue
             effect = Effect("call", call_id, path)
-            if alone and pace != "step" and (pace == "drain" or call.hidden):
+            if alone and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
                 return effect, self.calling.perform(call, pulled=pace == "pull")
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None
@@ -223,7 +223,8 @@ class Work:
     def finish_starting(self) -> bool:
         """Start a step of the loop's own that has been said to start: no pause holds it back any more."""
         state = self.frame.state
-        begun = [call for id in self._intents if (call := state.open.get(id)) is not None and call.hidden]
+        calls = [call for id in self._intents if (call := state.open.get(id)) is not None]
+        begun = [call for call in calls if self.frame.is_own(call)]
         if all(self.frame.loop_for(call) is not None for call in begun):  # a loop inside can wait before its first step
             return False
         self._launch("step", False)
