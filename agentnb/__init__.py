@@ -23,6 +23,7 @@ from agentnb.core.errors import (
 from agentnb.loops.agent import Agent
 from agentnb.loops.base import Loop, use_driver
 from agentnb.loops.conversation_engine import ConversationEngine
+from agentnb.loops.execution_loop import ExecutionLoop
 from agentnb.loops.loop_agent import LoopAgent
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.notebook.kernel import in_kernel
@@ -38,6 +39,7 @@ __all__ = [
     "AgentnbError",
     "AlreadyDecided",
     "ConversationEngine",
+    "ExecutionLoop",
     "LimitReached",
     "Loop",
     "LoopAgent",

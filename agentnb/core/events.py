@@ -188,7 +188,10 @@ class ApprovalRequest(Event):
 
 
 class ApprovalDecision(Event):
-    """What was decided about a call, and by whom (`human`, `policy`, `deadline`)."""
+    """What was decided about a call, and by whom (`human`, `policy`, `deadline`, `loop`).
+
+    `arguments` are those it runs with instead, and for an approval those that were looked at, where they could change.
+    """
 
     type: Literal["approval_decision"] = "approval_decision"
     call_id: str

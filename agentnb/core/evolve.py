@@ -144,8 +144,9 @@ def _state_update(state: State, event: e.StateUpdate) -> None:
 
 
 def _model_start(state: State, event: e.ModelStart) -> None:
-    _close_turn(state, "The model cannot be asked")
-    state.calls = {}
+    if event.attempt == 1:  # a repetition goes on with the calls that the broken answer had made
+        _close_turn(state, "The model cannot be asked")
+        state.calls = {}
     state.turn = event.turn
     state.attempt = event.attempt
     state.model = "asked"
@@ -216,11 +217,13 @@ def _approval_request(state: State, event: e.ApprovalRequest) -> None:
 def _approval_decision(state: State, event: e.ApprovalDecision) -> None:
     call = _open_call(state, event)
     call.decision = event
-    call.status = "ready"
+    call.status = "proposed" if event.by == "loop" else "ready"  # what the loop has decided is looked at again
     if event.decision in ("edit", "replace"):
         call.name = event.name if event.name is not None else call.name
         call.arguments = event.arguments if event.arguments is not None else call.arguments
         call.malformed = None
+        if event.by == "loop":
+            call.replaced = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
 
 
 def _call_start(state: State, event: e.CallStart) -> None:
@@ -254,8 +257,13 @@ def _open_call(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.C
 
 
 def _settle(state: State) -> None:
-    """Tell the history the results, now that the turn's last call has its own, unless the loop may replace them."""
-    if state.unsaid and not (state.reply is not None and state.reply.provisional):
+    """Tell the history the results, now that the turn's last call has its own, unless the loop may replace them.
+
+    Nor while the answer that made the calls is not there.
+    """
+    if state.model == "asked" or not state.unsaid or state.failure is not None:
+        return
+    if state.reply is None or not state.reply.provisional:
         _say_results(state)
 
 
@@ -274,8 +282,11 @@ def _refuse_with_open_calls(state: State, what: str, *, visible: bool = False) -
 
 
 def _say_results(state: State) -> None:
-    """One message per call, in the order the model made the calls."""
+    """One message per call, in the order the model made the calls, behind the answer that made them."""
     state.unsaid = False
+    if state.reply is None:  # it broke off, and nobody asked again: its calls are all there is of it
+        made = [call.proposed for call in state.calls.values() if not call.hidden]
+        state.messages.append(Message.make(role="assistant", tool_calls=made))
     for call in state.calls.values():
         if not call.hidden and call.end is not None:
             state.messages.append(result_message(call, call.end))

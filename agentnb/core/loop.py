@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
@@ -25,7 +25,15 @@ from agentnb.core.events import CallEnd, Delta, Event, ModelEnd, RunEnd, RunStar
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
+from agentnb.core.tools import Invocation, Tool, specification
 from agentnb.core.wanted import Effect, wanted
+
+
+class Frame(Protocol):
+    """A loop that is being run: where it stands, and its tools by name."""
+
+    state: State
+    tools: dict[str, Tool]
 
 
 class Result(NamedTuple):
@@ -57,8 +65,8 @@ class Design(ABC):
     generators. A hidden call of one of `tools` that is no activity is checked, asked about and run as the model's
     calls are."""
 
-    new_reply: Callable[[int], Reply] = Reply
-    """Makes what puts the model's answer together; it is given the number of the turn."""
+    answers_overlap: ClassVar[bool] = False
+    """Whether calls of an answer run before it has ended: the model is asked beside everything else then."""
 
     listens: ClassVar[bool] = True
     """Whether the loop hears what the user says while it runs; where it does not, a loop inside it may."""
@@ -67,7 +75,10 @@ class Design(ABC):
     """Makes what the model is sent from the history, where the plain history will not do. May be async."""
 
     before_call: Callable[[CallState, State], Any] | None = None
-    """Asked before each of the model's calls; a text it returns blocks the call, and says why. May be async."""
+    """Asked before each of the model's calls; a text it returns blocks the call, and says why. May be async.
+
+    It may also return an unstamped `ApprovalDecision` by `loop`: a rejection, or another call instead, which is looked
+    at as the first one was."""
 
     after_call: Callable[[CallState, CallEnd, State], Any] | None = None
     """Asked after each of the model's calls; a mapping it returns replaces fields of the result. May be async."""
@@ -96,8 +107,11 @@ class Design(ABC):
         """Do one of the loop's own calls; as an activity, what comes of it may be async, or an async generator."""
         return self.activities[call.name](call.arguments, state)
 
-    def loop_for(self, call: CallState, state: State) -> Design | None:
-        """The loop that performs this call, where one does: its events are nested in this loop's."""
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """The loop that performs this call, where one does: its events are nested in this loop's.
+
+        The driver says where this loop stands; whoever only wants to know what the other one looks like does not.
+        """
         return None
 
     def input_for(self, call: CallState) -> Any:
@@ -107,6 +121,34 @@ class Design(ABC):
     def fact_of(self, item: Any) -> Event | Delta:
         """What an activity says on its way, where that is an async generator, as a fact, or as what is only shown."""
         raise TypeError(f"{self.kind()} does not know what to make of a {type(item).__name__}.")
+
+    def taken_up(self, frame: Frame) -> None:
+        """A run of this loop is made or restored; it will be told of where it stands and of its tools here."""
+        return
+
+    def messages_for(self, state: State) -> Sequence[Mapping[str, Any]] | None:
+        """What the model is sent, where the loop puts it together itself; None for the history."""
+        return None
+
+    def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
+        """What every request to the model carries beside the messages."""
+        return {"tools": [specification(tool) for tool in tools]} if tools else {}
+
+    def new_reply(self, state: State) -> Reply:
+        """What puts the model's answer together."""
+        return Reply(state.turn)
+
+    def arguments(self, call: CallState, state: State) -> dict[str, Any]:
+        """What the call runs with as things stand, looked at right before it is checked and before it is launched.
+
+        Where it changes between the two, the call is checked again, and whoever has approved it is asked again. Raises
+        InvalidArguments where it can never run.
+        """
+        return call.arguments
+
+    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
+        """The call, ready to run. Raises InvalidArguments."""
+        return tool.bind(arguments)
 
     def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
         """How many events of a recording that ends with an error a restored run keeps; all of them: it stays over."""

@@ -32,6 +32,8 @@ class Reply:
         self._usage: dict[str, float] = {}
         self._timing: list[list[int]] = []
         self._stop_reason: str | None = None
+        self.proposed: list[ToolCall] = []
+        """The calls that are complete and may start before the answer is; whoever feeds takes them off the list."""
 
     @property
     def text(self) -> str:

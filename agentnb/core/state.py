@@ -13,11 +13,16 @@ CallStatus = Literal["proposed", "asking", "ready", "running", "ended"]
 
 @dataclass(init=False)
 class CallState:
-    """One call of the current turn, from the moment it was proposed to its result."""
+    """One call of the current turn, from the moment it was proposed to its result.
+
+    `name` and `arguments` are what runs, `proposed` is the call as it was made, `replaced` what the loop has put in its
+    place.
+    """
 
     id: str
     name: str
     arguments: dict[str, Any]
+    proposed: ToolCall
     malformed: str | None = None
     hidden: bool = False
     status: CallStatus = "proposed"
@@ -25,14 +30,15 @@ class CallState:
     approval: e.ApprovalRequest | None = None
     decision: e.ApprovalDecision | None = None
     end: e.CallEnd | None = None
+    replaced: ToolCall | None = None
 
     def __init__(self, call: ToolCall, *, hidden: bool = False) -> None:
-        self.id, self.name, self.arguments = call.id, call.name, call.arguments
+        self.id, self.name, self.arguments, self.proposed = call.id, call.name, call.arguments, call
         if call.malformed is not None or hidden:  # the rest stays at the class's defaults until it changes
             self.malformed, self.hidden = call.malformed, hidden
 
 
-@dataclass(slots=True, weakref_slot=True)
+@dataclass(slots=True)
 class State:
     """Where one loop stands. Plain data; read it, and leave the changing to `evolve`.
 
@@ -46,6 +52,8 @@ class State:
     `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
     one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
     `calls_started` and `usage` (tokens, cost) add up, nested loops included, and so does `failure`.
+
+    `memo` is no part of it: a place for what the design has worked out from this state and could work out again.
     """
 
     run_id: str = ""
@@ -80,6 +88,7 @@ class State:
     unsaid: bool = False
     call: str = ""
     children: dict[str, State] = field(default_factory=dict)
+    memo: Any = field(default=None, compare=False, repr=False)
 
     @property
     def over(self) -> bool:
@@ -90,7 +99,7 @@ class State:
         """The state as plain JSON data."""
         plain: dict[str, Any] = {}
         for name in self.__dataclass_fields__:
-            if name not in ("calls", "open", "own_calls", "children"):
+            if name not in ("calls", "open", "own_calls", "children", "memo"):
                 plain[name] = _plain(getattr(self, name))
         plain["children"] = {name: child.dump() for name, child in self.children.items()}
         plain["calls"] = [_plain_call(call) for call in self.calls.values()]

@@ -9,6 +9,7 @@ Beside `generate_with_tools` there may be a `stream(messages)` that knows of no 
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
@@ -86,8 +87,18 @@ class _WithoutTools:
                 await stream.aclose()
 
 
-def _takes_tools(function: Any) -> bool:
+def _takes_tools(method: Any) -> bool:
     """Whether it can be called with `tools=`; where nobody can tell, it can."""
+    function = getattr(method, "__func__", None)  # of a class's method, which is the same for a thousand models
+    return _has_tools(method) if function is None else _method_has_tools(function)
+
+
+@functools.lru_cache(maxsize=64)
+def _method_has_tools(function: Any) -> bool:
+    return _has_tools(function)
+
+
+def _has_tools(function: Any) -> bool:
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):

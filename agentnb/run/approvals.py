@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import copy
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from agentnb.core.errors import AlreadyDecided, UnknownCall
-from agentnb.core.events import ApprovalDecision, CallEnd
+from agentnb.core.events import ApprovalDecision
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
-from agentnb.run.endings import expire
+from agentnb.run.endings import carry_out, expire
 from agentnb.run.endings import reject as refuse
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
@@ -48,9 +49,15 @@ class Decisions:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def tool_schemas(self) -> dict[str, dict[str, Any]]:
-        """The JSON schema of each tool's arguments."""
-        return {name: tool.parameters for frame in self._journal.frames for name, tool in frame.tools.items()}
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """While a thread holds this, no other makes anything a fact: what it looks at is what it decides about."""
+        return self._journal.lock
+
+    def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
+        """The JSON schema of each tool's arguments; with `path`, of the tools of the loop that runs there."""
+        frames = [frame for frame in self._journal.frames if path in (None, frame.path)]
+        return {name: tool.parameters for frame in frames for name, tool in frame.tools.items()}
 
     def waiting_calls(self) -> list[Pending]:
         """The calls that wait for a person, in the order they were made."""
@@ -89,11 +96,10 @@ class Decisions:
         """Give the call's result instead of running it. Raises UnknownCall, or AlreadyDecided."""
         with self._journal.lock:
             frame, call = self._waiting(id)
-            value = portable(result)
-            self._journal.append(ApprovalDecision.make(call_id=call.id, decision="answer", result=value), frame)
+            decision = ApprovalDecision.make(call_id=call.id, decision="answer", result=portable(result))
+            self._journal.append(decision, frame)
             # A watcher that is told of the decision may have ended the run, and the call with it.
-            end = CallEnd.make(call_id=call.id, name=call.name, result=value, outcome="answered")
-            self._journal.append(end, frame, call)
+            carry_out(self._journal, frame, call, decision)
 
     def _replace(
         self, frame: Frame, call: CallState, decision: str, name: str | None, arguments: dict[str, Any]
@@ -101,7 +107,7 @@ class Decisions:
         tool = frame.tools.get(name if name is not None else call.name)
         if tool is None:
             raise UnknownCall(f"There is no tool {name or call.name!r}; there are {', '.join(sorted(frame.tools))}.")
-        tool.bind(to_plain(arguments))  # raises where they do not fit
+        frame.design.bind(tool, call, to_plain(arguments), frame.state)  # raises where they do not fit
         made = ApprovalDecision.make(call_id=call.id, decision=decision, name=name, arguments=portable(arguments))
         self._journal.append(made, frame)
 
@@ -138,7 +144,9 @@ def _pending(frame: Frame, call: CallState, ambiguous: bool) -> Pending:
     return Pending(
         id=f"{frame.path}/{call.id}" if ambiguous and frame.path else call.id,
         name=call.name,
-        arguments=copy.deepcopy(call.arguments),  # to be changed and given to `edit`, and not to change the history
+        arguments=copy.deepcopy(
+            asked.arguments if asked is not None else call.arguments
+        ),  # to be changed and given to `edit`, and not to change the history
         schema=tool.parameters if tool is not None else {},
         reason=asked.reason if asked is not None else "",
         deadline=asked.deadline if asked is not None else None,

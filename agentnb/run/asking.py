@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import ModelProtocolError
-from agentnb.core.events import Delta, Event, ModelFailed
+from agentnb.core.events import CallProposed, Delta, Event, ModelFailed
 from agentnb.core.messages import to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
-from agentnb.core.tools import specification
 from agentnb.llms.adapt import as_model
 from agentnb.llms.protocol import Model
 from agentnb.run.frame import Frame
@@ -35,17 +34,20 @@ class Asking:
         self._frame = frame
         self._journal = journal
         self._sequential = {name for name, tool in frame.tools.items() if tool.sequential}
-        specifications = [specification(tool) for tool in frame.tools.values()]
-        self._tools: dict[str, Any] = {"tools": specifications} if specifications else {}
+        self._options = frame.design.request_options(list(frame.tools.values()))
         self._history = PlainHistory(frame.design.system_prompt)
         self._model: Model | None = None
         self.error: BaseException | None = None
         """The exception behind the last failure, for whoever raises RunFailed from it."""
+        self.shown: Callable[[], None] = lambda: None
+        """Called after something was told beside the driver: a consumer that pulls the run waits for it to move."""
+        self.calls_end: Callable[[], Awaitable[None]] | None = None
+        """Waits until none of the loop's calls runs any more."""
 
     async def ask(self, *, pulled: bool = False) -> None:  # noqa: C901 - one request, read from top to bottom
         """One request to the model, from the stream's start to its end."""
         state = self._frame.state
-        reply, started = self._design.new_reply(state.turn), time.monotonic()
+        reply, started = self._design.new_reply(state), time.monotonic()
         stream: Any = None
         try:
             prepared = await self._prepared() if self._design.prepare is not None else None
@@ -59,6 +61,8 @@ class Asking:
                         self._tell(delta)
                     if pulled:
                         await show()
+                if reply.proposed:
+                    await self._propose(reply)
                 if state.model != "asked":  # whoever was told may have cancelled
                     break
             else:
@@ -69,12 +73,20 @@ class Asking:
                 raise
             self._failed(error, reply.text)  # its own: nobody has cancelled it
         except Exception as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
+            if state.open and self.calls_end is not None:
+                await self.calls_end()  # the calls it has made already come to their results first (SEMANTICS 2g.17)
             self._failed(error, reply.text)
         else:
             self._end(reply)
         finally:
             if stream is not None and hasattr(stream, "aclose"):
                 await stream.aclose()
+
+    async def _propose(self, reply: Reply) -> None:
+        """Make the calls that are complete facts; each may start before the next is looked at."""
+        while reply.proposed:
+            self._post(CallProposed.make(call=reply.proposed.pop(0)))
+            await asyncio.sleep(0)
 
     async def _prepared(self) -> Sequence[Mapping[str, Any]]:
         """The messages as the design wants them sent."""
@@ -90,8 +102,13 @@ class Asking:
             if self._design.llm is None:
                 raise ModelProtocolError(f"{self._design.name} has no model: give it one by llm=.")
             model = self._model = as_model(self._design.llm)
-        messages = prepared if prepared is not None else self._history.of(state.messages, self._design.amended(state))
-        options = self._tools if not state.options else {**self._tools, **state.options}
+        if prepared is not None:
+            messages: Sequence[Any] = prepared
+        elif (own := self._design.messages_for(state)) is not None:
+            messages = [*self._history.prefix, *own]
+        else:
+            messages = self._history.of(state.messages, self._design.amended(state))
+        options = self._options if not state.options else {**self._options, **state.options}
         return model.stream(messages, **options)
 
     def _end(self, reply: Reply) -> None:
@@ -117,3 +134,4 @@ class Asking:
         delta.run_id = self._journal.run_id
         delta.path = self._frame.path
         self._journal.tell(delta)
+        self.shown()

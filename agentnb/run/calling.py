@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, ToolError
-from agentnb.core.events import CallEnd, Delta, Event
+from agentnb.core.events import ApprovalDecision, CallEnd, Delta, Event
 from agentnb.core.loop import Result
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
@@ -54,8 +54,8 @@ class Calling:
         self.shown: Callable[[], None] = lambda: None
         """Called after progress was told: a consumer that pulls the run waits for it to move."""
 
-    def check(self, call: CallState) -> Verdict | Refusal:
-        """Whether the call may run, without the loop's hook and the policy."""
+    def check(self, call: CallState, arguments: dict[str, Any]) -> Verdict | Refusal:
+        """Whether the call may run with these arguments, without the loop's hook and the policy."""
         if self._frame.is_own(call):
             return NO_POLICY
         tool = self._tools.get(call.name)
@@ -66,29 +66,37 @@ class Calling:
             said = call.malformed[:200]
             return _refuse(call, f"The arguments of {call.name} are not a JSON object: {said}", "invalid")
         try:
-            self.bind(call.id, tool, call.arguments)
+            self.bind(call, tool, arguments)
         except InvalidArguments as error:
-            return _refuse(call, str(error), "invalid")
+            return refusal(call, error)
         if tool.approve:
             return Verdict("ask", _why(tool))
         return NO_POLICY
 
-    async def check_with_hooks(self, call: CallState) -> Verdict | Refusal:
-        """Whether the call may run, by everything that has a say."""
-        verdict = self.check(call)
+    async def check_with_hooks(
+        self, call: CallState, arguments: dict[str, Any]
+    ) -> Verdict | Refusal | ApprovalDecision:
+        """Whether the call may run with these arguments, by everything that has a say."""
+        verdict = self.check(call, arguments)
         if isinstance(verdict, Refusal) or self._frame.is_own(call):
             return verdict
         if self._design.before_call is not None:
             try:
-                blocked = await _maybe(self._design.before_call(call, self._frame.state))
+                seen = call
+                if arguments is not call.arguments:
+                    seen = copy.copy(call)
+                    seen.arguments = arguments
+                blocked = await _maybe(self._design.before_call(seen, self._frame.state))
             except Exception as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
                 return _refuse(call, f"{type(error).__name__}: {error}", "blocked")
+            if isinstance(blocked, ApprovalDecision):
+                return blocked
             if blocked is not None:
                 return _refuse(call, blocked, "blocked")
         if self._policy is None:
             return verdict
         tool = self._tools[call.name]
-        proposed = ProposedCall(call.id, call.name, copy.deepcopy(call.arguments), tool)
+        proposed = ProposedCall(call.id, call.name, copy.deepcopy(arguments), tool)
         said: Verdict = await _maybe(self._policy(proposed))
         return self._with_its_arguments(call, tool, said)
 
@@ -97,15 +105,17 @@ class Calling:
         if said.arguments is None:
             return said
         try:
-            self.bind(call.id, tool, said.arguments)
+            self.bind(call, tool, said.arguments)
         except InvalidArguments as error:
             return Verdict("ask", f"The policy failed: {error}")
         return replace(said, arguments=portable(said.arguments))
 
-    def bind(self, call_id: str, tool: Tool, arguments: dict[str, Any]) -> None:
+    def bind(self, call: CallState, tool: Tool, arguments: dict[str, Any]) -> Invocation:
         """Make the call ready to run with these arguments. Raises InvalidArguments."""
         # A copy: what a tool does to a list it was given must not happen to the history.
-        self._bound[call_id] = (arguments, tool.bind(to_plain(arguments)))
+        made = self._design.bind(tool, call, to_plain(arguments), self._frame.state)
+        self._bound[call.id] = (arguments, made)
+        return made
 
     async def perform(self, call: CallState, *, pulled: bool = False) -> None:
         """Run the call, and make what came of it its result, unless it has one by then."""
@@ -171,7 +181,8 @@ class Calling:
         tool = self._tools[call.name]
         arguments, invocation = self._bound.pop(call.id, (None, None))
         if invocation is None or arguments is not call.arguments:
-            invocation = tool.bind(to_plain(call.arguments))
+            invocation = self.bind(call, tool, call.arguments)
+            del self._bound[call.id]
         progress = partial(self._progress, call)
         return invocation(progress) if tool.timeout is None else self._in_time(call, tool, invocation(progress))
 
@@ -221,6 +232,11 @@ def _end(call: CallState, words: str, outcome: str, error: BaseException | None 
 
 def _refuse(call: CallState, words: str, outcome: str) -> Refusal:
     return Refusal(_end(call, words, outcome))
+
+
+def refusal(call: CallState, error: InvalidArguments) -> Refusal:
+    """The no to a call whose arguments do not fit."""
+    return _refuse(call, str(error), "invalid")
 
 
 def _why(tool: Tool) -> str:

@@ -21,7 +21,6 @@ from typing import Literal
 
 from agentnb.core.errors import RunFailed
 from agentnb.core.events import ErrorInfo, Event, RunPaused, StopReason
-from agentnb.core.evolve import nested
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
@@ -134,7 +133,8 @@ class Driver:
             self.begin()
             return None
         if state.failure is not None:
-            if self._inflight:  # what is in flight is finished first
+            if self._inflight:  # what runs is finished first; what is only looked at will be looked at again
+                self._inflight.cancel_all_but((), self._is_no_check)
                 return "wait"
             raise self.failed()
         if not gate.is_open(state):
@@ -212,6 +212,7 @@ class Driver:
     def _make_work(self, frame: Frame) -> Work:
         work = Work(frame, self._journal, self._gate, self._inflight, self._policy, self._enter)
         work.calling.shown = self.news.nudge
+        work.asking.shown = self.news.wake
         return work
 
     def _enter(self, above: Work, call: CallState, loop: Design) -> None:
@@ -226,10 +227,8 @@ class Driver:
             self._take_in(above, frame)
 
     def _take_in(self, above: Work, frame: Frame) -> None:
-        frame.state = nested(self._state, frame.path)
         work = above.inside[frame.call] = self._make_work(frame)
         self._works.append(work)
-        self._journal.frames.append(frame)
         self._take_up_nested(work)
 
     def _take_up_nested(self, work: Work) -> None:
@@ -240,7 +239,9 @@ class Driver:
             loop = frame.loop_for(call) if call is not None and call.status == "running" else None
             if call is not None and loop is not None:
                 path = f"{frame.path}/{name}" if frame.path else name
-                self._take_in(work, Frame(loop, state, path=path, above=frame, call=call.id))
+                inside = Frame(loop, state, path=path, above=frame, call=call.id)
+                self._journal.frames.append(inside)
+                self._take_in(work, inside)
 
     def _leave(self, work: Work) -> None:
         """A loop inside another is over."""
@@ -256,6 +257,12 @@ class Driver:
         if self._state.cancelled is None:
             return False
         return any(frame.path == effect.path and effect.id in frame.state.open for frame in self._journal.frames)
+
+    def _is_no_check(self, effect: Effect) -> bool:
+        """Whether this performs something, and does not only ask whether it may be performed."""
+        frame = next((frame for frame in self._journal.frames if frame.path == effect.path), None)
+        call = frame.state.open.get(effect.id) if frame is not None else None
+        return call is None or call.status == "running"
 
     async def close(self) -> None:
         """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run."""

@@ -36,11 +36,19 @@ def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | N
 def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str) -> None:
     """Decide a call with no, and tell the model so."""
     reason = portable(reason)
-    words = f"Rejected: {reason}" if reason else "Rejected by the user."
     with journal.lock:
         decision = ApprovalDecision.make(call_id=call.id, decision="reject", by=by, reason=reason)
         journal.append(decision, frame, call)
-        journal.append(_refused(call, words, "rejected"), frame, call)
+        carry_out(journal, frame, call, decision)
+
+
+def carry_out(journal: Journal, frame: Frame, call: CallState, decision: ApprovalDecision) -> None:
+    """Give the call the end that was decided: the rejection, or the answer."""
+    words = f"Rejected: {decision.reason}" if decision.reason else "Rejected by the user."
+    end = _refused(call, words, "rejected")
+    if decision.decision == "answer":
+        end = CallEnd.make(call_id=call.id, name=call.name, result=decision.result, outcome="answered")
+    journal.append(end, frame, call)
 
 
 def next_deadline(journal: Journal) -> float | None:

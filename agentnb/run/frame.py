@@ -31,6 +31,7 @@ class Frame:
         self.call = call
         self.state = state
         self.tools: dict[str, Tool] = as_tools(design.tools)
+        design.taken_up(self)
 
     def loop_for(self, call: CallState) -> Design | None:
         """The loop that performs this call, where no tool and no activity does."""

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Delta, Event, encode_body
-from agentnb.core.evolve import evolve
+from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design, phase_opened
 from agentnb.core.state import CallState, State
 from agentnb.run.frame import Frame
@@ -105,6 +105,9 @@ class Journal:
             line = self._encode(event) if self.recorder is not None else b""
             evolve(self.state, event)
             self.events.append(event)
+            if frame.above is not None and kind == "run_start":  # known before anybody is told: they may end the run
+                frame.state = nested(self.state, frame.path)
+                self.frames.append(frame)
             if self.recorder is not None:
                 self.recorder.record(stamp["seq"], line)
             self.fresh = True

@@ -7,18 +7,20 @@ and otherwise the person is asked (DESIGN, promise 2).
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
 
+from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ErrorInfo, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.asking import Asking
-from agentnb.run.calling import Calling, Refusal
-from agentnb.run.endings import ABORTED, end_run, reject
+from agentnb.run.calling import Calling, Refusal, refusal
+from agentnb.run.endings import ABORTED, carry_out, end_run, reject
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
@@ -53,13 +55,16 @@ class Work:
         self.frame = frame
         self.asking = Asking(frame, journal)
         self.calling = Calling(frame, journal, policy)
+        self.asking.calls_end = self._calls_end
         self._checks_at_once = policy is None and frame.design.before_call is None
+        self._resolves = type(frame.design).arguments is not Design.arguments
         self.asked_by_us = False
         """Whether the model's request that is a fact was made by this process, and not by one that is gone."""
         self._journal = journal
         self._gate = gate
         self._inflight = inflight
-        self._verdicts: dict[str, Verdict | Refusal] = {}
+        self._verdicts: dict[str, tuple[dict[str, Any], Verdict | Refusal | ApprovalDecision]] = {}
+        """What the checks have said, and about which arguments."""
         self._intents: dict[str, None] = {}  # a set that keeps the order the calls were made in
         self._model = (MODEL._replace(path=frame.path),)
         self._enter = enter
@@ -125,7 +130,7 @@ class Work:
                     self._journal.append(again, self.frame)
             return None
         self.asked_by_us = False
-        if pace == "step" or not alone:
+        if pace == "step" or not alone or self.frame.design.answers_overlap:
             self._inflight.spawn(effect, self.asking.ask)
             return None
         return effect, self.asking.ask(pulled=pace == "pull")
@@ -133,58 +138,83 @@ class Work:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def _start_call(self, call: CallState, effect: Effect) -> None:
-        if call.status == "proposed":
-            verdict = self._verdicts.pop(call.id, None)
-            if verdict is None and (self._checks_at_once or self.frame.is_own(call)):
-                verdict = self.calling.check(call)
-            if verdict is NO_POLICY:
-                self._intend(call)
-            elif verdict is None:
-                self._inflight.spawn(effect, partial(self._check, call))
-            else:
-                self._apply(verdict, call)
-        elif call.status == "ready":
-            self._intend(call)
-        elif call.id not in self._intents:
-            self._recover(call)
+        if call.status == "running":
+            if call.id not in self._intents:
+                self._recover(call)
+            return
+        if call.decision is not None and call.decision.decision in ("reject", "answer"):
+            carry_out(self._journal, self.frame, call, call.decision)  # a crash came between it and its end
+            return
+        arguments = call.arguments
+        if self._resolves and not self.frame.is_own(call):
+            try:
+                arguments = self.frame.design.arguments(call, self.frame.state)
+            except InvalidArguments as error:
+                self._apply(refusal(call, error), call, arguments)
+                return
+        if call.status == "ready" and _is_decided(call, arguments):
+            self._intend(call, arguments)
+        else:
+            self._check_call(call, effect, arguments)
 
-    async def _check(self, call: CallState) -> None:
-        self._verdicts[call.id] = await self.calling.check_with_hooks(call)
+    def _check_call(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
+        """Ask whether the call may run with these arguments, or do what was said about that."""
+        verdict: Verdict | Refusal | ApprovalDecision | None = None
+        if call.id in self._verdicts:
+            about, said = self._verdicts.pop(call.id)
+            if about == arguments:  # otherwise they have changed since
+                arguments, verdict = about, said  # the very object that was made ready to run
+        if verdict is None and (self._checks_at_once or self.frame.is_own(call)):
+            verdict = self.calling.check(call, arguments)
+        if verdict is NO_POLICY:
+            self._intend(call, arguments)
+        elif verdict is None:
+            self._inflight.spawn(effect, partial(self._check, call, arguments))
+        else:
+            self._apply(verdict, call, arguments)
 
-    def _apply(self, verdict: Verdict | Refusal, call: CallState) -> None:
+    async def _check(self, call: CallState, arguments: dict[str, Any]) -> None:
+        self._verdicts[call.id] = (arguments, await self.calling.check_with_hooks(call, arguments))
+
+    def _apply(self, verdict: Verdict | Refusal | ApprovalDecision, call: CallState, arguments: dict[str, Any]) -> None:
         if isinstance(verdict, Refusal):
             self._journal.append(verdict.end, self.frame, call)
-        elif verdict.decision == "ask":
-            self._ask_person(call, verdict)
         elif verdict.decision == "reject":
             reject(self._journal, self.frame, call, verdict.reason, by=verdict.by or "policy")
+        elif isinstance(verdict, ApprovalDecision):
+            self._journal.append(verdict, self.frame, call)
+        elif verdict.decision == "ask":
+            self._ask_person(call, verdict, arguments)
         else:
+            looked_at = arguments if arguments is not call.arguments else None
             decision = ApprovalDecision.make(
                 call_id=call.id,
                 decision=verdict.decision,
                 by=verdict.by,
                 reason=verdict.reason,
-                arguments=verdict.arguments,
+                arguments=verdict.arguments if verdict.arguments is not None else looked_at,
             )
             self._journal.append(decision, self.frame, call)
 
-    def _ask_person(self, call: CallState, verdict: Verdict, *, unknown: bool = False) -> None:
+    def _ask_person(
+        self, call: CallState, verdict: Verdict, arguments: dict[str, Any], *, unknown: bool = False
+    ) -> None:
         request = ApprovalRequest.make(
             call_id=call.id,
             name=call.name,
-            arguments=call.arguments,
+            arguments=arguments,
             reason=verdict.reason,
             deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
             unknown=unknown,
         )
         self._journal.append(request, self.frame, call)
 
-    def _intend(self, call: CallState) -> None:
+    def _intend(self, call: CallState, arguments: dict[str, Any]) -> None:
         if self._gate.limits and (why := self._gate.limit_reached(self._journal.state, starting="call")) is not None:
             end_run(self._journal, "limit", why, ErrorInfo.make(type="LimitReached", message=why))
             return
         self._intents[call.id] = None
-        intent = CallStart.make(call_id=call.id, name=call.name, arguments=call.arguments, attempt=call.attempt + 1)
+        intent = CallStart.make(call_id=call.id, name=call.name, arguments=arguments, attempt=call.attempt + 1)
         self._journal.append(intent, self.frame, call)
 
     def _recover(self, call: CallState) -> None:
@@ -194,13 +224,13 @@ class Work:
             return
         tool = self.frame.tools.get(call.name)
         if self.frame.is_own(call) or (tool is not None and tool.idempotent):
-            self._intend(call)
+            self._intend(call, call.arguments)
         else:
             reason = (
                 f"{call.name} was started and nobody knows how it ended. Approve to run it again, "
                 "answer with its result if it happened, or reject to fail it."
             )
-            self._ask_person(call, Verdict("ask", reason), unknown=True)
+            self._ask_person(call, Verdict("ask", reason), call.arguments, unknown=True)
 
     def _launch(self, pace: Pace, alone: bool) -> ToPerform | None:
         """Run the calls whose intent is a fact, once it is on disk; gives the one that the pump is to run itself."""
@@ -230,6 +260,16 @@ class Work:
         self._launch("step", False)
         return True
 
+    async def _calls_end(self) -> None:
+        """Wait until none of this loop's calls runs any more."""
+        state, path = self.frame.state, self.frame.path
+        while running := [
+            task
+            for effect, task in self._inflight.items()
+            if effect.path == path and (call := state.open.get(effect.id)) is not None and call.status == "running"
+        ]:
+            await asyncio.wait(running)
+
     # -- loops inside this one -------------------------------------------------------------------------------------
 
     def return_to(self, above: Work) -> None:
@@ -249,3 +289,12 @@ class Work:
             error=state.error if failed else None,
         )
         self._journal.append(end, above.frame, call)
+
+
+def _is_decided(call: CallState, arguments: dict[str, Any]) -> bool:
+    """Whether the decision about a call holds for these arguments: an approval binds what was shown (promise 5)."""
+    decision = call.decision
+    if decision is None or decision.decision != "approve":
+        return True
+    shown = decision.arguments if decision.arguments is not None else call.approval and call.approval.arguments
+    return shown is None or shown == arguments

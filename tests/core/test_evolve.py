@@ -217,3 +217,44 @@ def test_folding_a_prefix_changes_nothing_in_the_events() -> None:
 )
 def test_a_result_is_told_as_text_or_blocks(result: Any, content: Any) -> None:
     assert render(result) == content
+
+
+# -- answers whose calls run before they have ended ------------------------------------------------------------------
+
+
+def proposed(*ids: str) -> list[e.Event]:
+    return [e.CallProposed(call=call) for call in calls(*ids)]
+
+
+def test_results_wait_for_the_answer_that_made_the_calls() -> None:
+    state = fold([*ASKED, *proposed("t1"), begun("t1"), end("t1")])
+    assert roles(state) == ["user"]
+    for event in (*proposed("t2"), answer("t1", "t2"), begun("t2"), end("t2")):
+        evolve(state, event)
+    assert roles(state) == ["user", "assistant", "t1", "t2"]
+
+
+def test_a_repeated_request_goes_on_with_the_calls_of_the_broken_answer() -> None:
+    failed = e.ModelFailed(error=e.ErrorInfo(type="E", message="cut"))
+    again = [failed, e.RunResumed(), e.ModelStart(turn=1, attempt=2)]
+    state = fold([*ASKED, *proposed("t1", "t2"), begun("t1"), end("t1"), *again])
+    assert (list(state.calls), list(state.open)) == (["t1", "t2"], ["t2"])
+    for event in (begun("t2"), end("t2"), answer("t1", "t2")):
+        evolve(state, event)
+    assert roles(state) == ["user", "assistant", "t1", "t2"]
+
+
+def test_an_answer_that_never_came_is_told_as_the_calls_it_had_made() -> None:
+    state = fold(
+        [*ASKED, *proposed("t1"), e.CancelRequested(), end("t1", outcome="aborted"), e.RunEnd(reason="cancelled")]
+    )
+    assert roles(state) == ["user", "assistant", "t1"]
+    assert [call.id for call in state.messages[1].tool_calls] == ["t1"]
+
+
+def test_what_the_loop_puts_in_a_calls_place_is_looked_at_again() -> None:
+    instead = e.ApprovalDecision(call_id="t1", decision="replace", by="loop", name="other", arguments={"n": 1})
+    state = fold([*ASKED, *proposed("t1"), instead])
+    call = state.open["t1"]
+    assert (call.status, call.name, call.arguments) == ("proposed", "other", {"n": 1})
+    assert (call.proposed, call.replaced) == (calls("t1")[0], ToolCall(id="t1", name="other", arguments={"n": 1}))

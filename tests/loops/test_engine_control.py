@@ -11,7 +11,7 @@ import pytest
 from agentnb import UsageError
 from agentnb.errors import IllegalTransition
 from agentnb.loops.conversation_engine import ConversationEngine, EngineState, SubTask
-from agentnb.loops.engine_stream import Projection
+from agentnb.loops.conversation_engine.stream import Projection
 from agentnb.run import host
 from agentnb.run.host import PlainPython
 from tests.loops.engines import PLANNED, WHOLE, World, boom, in_words, is_chain, is_waiting, notation, rest, take

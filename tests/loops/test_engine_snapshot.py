@@ -10,7 +10,7 @@ from agentnb import Snapshot, UsageError, restore
 from agentnb.core.evolve import fold
 from agentnb.errors import IllegalTransition
 from agentnb.loops.conversation_engine import ConversationEngine, EngineState
-from agentnb.loops.engine_stream import Projection
+from agentnb.loops.conversation_engine.stream import Projection
 from agentnb.testing import ScriptedLLM
 from tests.loops.engines import WHOLE, World, boom, is_chain, notation, portable, rest, take
 from tests.worlds import assert_folds, collect, payload, until

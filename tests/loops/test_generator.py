@@ -22,6 +22,7 @@ from agentnb.loops import want
 from agentnb.loops.generator import GeneratorLoop
 from agentnb.loops.want import ask, phase, say
 from agentnb.testing import ScriptedLLM, call
+from agentnb.widgets.loops import Loops
 from tests.worlds import (
     asks,
     assert_folds,
@@ -330,6 +331,25 @@ async def test_a_loop_runs_inside_and_has_a_history_of_its_own() -> None:
     assert run.state.children["writer"].messages[0].content == "cats 0"
 
 
+async def test_the_panel_draws_the_loops_inside() -> None:
+    inner = Loop.from_generator(lambda given: (yield phase("b")), name="inner", phases=["a", "b"])
+
+    def made() -> GeneratorLoop:
+        @Loop.from_generator
+        def outer(given: Any) -> Steps:
+            yield want.call(inner, given)
+
+        return outer
+
+    run = made().start("x")
+    while run.state.children.get("inner") is None:
+        await run.step("event")
+    for shown in (run, restore(at(run.events, len(run.events)), made())):
+        (standing,) = Loops(shown.loop).follow(shown.events).nested()
+        assert (standing.path, standing.design) == ("inner", inner)
+    assert made().loop_for(run.state.own_calls[0]) is None
+
+
 async def test_loops_are_made_inside_the_generator_and_restored() -> None:
     def made() -> GeneratorLoop:
         @Loop.from_generator
@@ -554,7 +574,6 @@ async def test_advance_is_a_function_of_the_state() -> None:
     for position in [*positions, *reversed(positions)]:
         fact = loop.advance(fold(run.events[:position]))
         assert (fact.type, fact.phase) == ("phase_change", run.events[position].phase)
-    assert len(loop._live) == 0
 
 
 async def test_a_call_that_a_crash_broke_off_runs_again_and_a_tool_asks_first() -> None:
@@ -731,7 +750,7 @@ async def test_a_generator_that_raises_ends_the_run_with_its_traceback() -> None
     assert isinstance(failed.value.__cause__, KeyError)
     assert run.stop_reason == "error"
     assert 'raise KeyError("lost")' in str(run.state.error and run.state.error.traceback)
-    assert len(broken._live) == 0
+    assert run.state.memo is None
 
 
 @pytest.mark.parametrize(
@@ -851,15 +870,33 @@ async def test_closing_at_every_event_ends_the_run_once() -> None:
 
 
 async def test_a_generator_goes_with_its_run() -> None:
-    loop = World().loop()
-    run = loop.start("cats")
-    await run.step("turn")
-    assert len(loop._live) == 1
-    run.cancel()
+    dropped: list[int] = []
+
+    @Loop.from_generator
+    def watched(number: int) -> Steps:
+        try:
+            yield want.call(lambda: 1)
+            yield want.call(lambda: 2)
+        finally:
+            dropped.append(number)
+
+    ended = watched.start(1)
+    await ended
+    assert dropped == [1]
+    cancelled = watched.start(2)
+    await cancelled.step("call")
+    cancelled.cancel()
     await asyncio.sleep(0)
-    del run
+    del cancelled
     gc.collect()
-    assert len(loop._live) == 0
+    assert dropped == [1, 2]
+
+
+async def test_a_state_is_looked_at_by_another_loop() -> None:
+    run = World().loop().start("cats")
+    await run.step("turn")
+    other = World().loop()
+    assert other.advance(run.state) == run.loop.advance(run.state)
 
 
 async def test_a_thousand_runs_of_one_loop_at_once() -> None:
@@ -881,7 +918,7 @@ async def test_a_thousand_runs_of_one_loop_at_once() -> None:
     runs = [loop.start(number) for number in range(1000)]
     assert await asyncio.gather(*map(_value, runs)) == [10 * number for number in range(1000)]
     assert started == 1000  # none was run again
-    assert len(loop._live) == 0
+    assert all(run.state.memo is None for run in runs)
 
 
 async def test_two_runs_that_one_recording_goes_on_in() -> None:

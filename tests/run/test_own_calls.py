@@ -120,7 +120,8 @@ async def test_who_performs_a_call_may_depend_on_where_the_loop_stands() -> None
             return f"{self.name} performs {call.id} in {state.phase}"
 
     class Outer(Caller):
-        def loop_for(self, call: CallState, state: State) -> Design | None:
+        def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+            assert state is not None
             return Inner(f"number_{len(state.own_calls)}")
 
     run = Outer("a", "b").start(None)

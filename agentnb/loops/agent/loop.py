@@ -1,0 +1,178 @@
+"""Agent: a model, its tools and a retriever, as one stream of events (SEMANTICS 5).
+
+Written top to bottom it would read:
+
+    for turn in range(max_iterations):
+        take what the user has said to redirect it; retrieve for the user's last message; ask the model
+        if it has made no calls:
+            return its text
+        run the calls
+    raise LimitReached
+
+The design itself recurs once per turn; here it is a loop, and a turn costs the same however many there were (5g.2). As
+a decision it is `advance`, and its events are a projection of the run's (`agent_stream`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from agentnb.core.errors import RunFailed, UsageError
+from agentnb.core.events import ErrorInfo, Event, MessageAdded, ModelEnd, ModelStart, Queue, RunEnd
+from agentnb.core.messages import text_of
+from agentnb.core.state import State
+from agentnb.loops.agent.events import AgentEvent, AgentEventType, EventCollector, ToolCall, ToolResult
+from agentnb.loops.agent.retrieval import RETRIEVE, amended, asks_retriever, retrieve_first
+from agentnb.loops.agent.stream import asks_token, stream
+from agentnb.loops.agent.turns import TurnState
+from agentnb.loops.base import Loop
+
+if TYPE_CHECKING:
+    from agentnb.run import Run
+
+__all__ = ["Agent", "AgentEvent", "AgentEventType", "EventCollector", "ToolCall", "ToolResult", "TurnState"]
+
+
+class Agent(Loop):
+    """Ask the model and run its tool calls until it answers with text alone.
+
+    llm, tools: the model and what it can call. system_prompt: said to the model before the conversation. retriever: an
+    object with `retrieve(query)`, or a function; sync or async; asked in every turn for the user's last message.
+    max_iterations: requests to the model at most; None is no limit. tool_execution: `sequential` or `parallel`.
+
+    Raises UsageError for what it does not know.
+    """
+
+    phases: ClassVar[Mapping[str, Sequence[str]]] = {
+        "idle": ["context_assembly", "done"],
+        "context_assembly": ["retrieval", "llm_call", "done"],
+        "retrieval": ["context_assembly", "llm_call"],
+        "llm_call": ["tool_execution", "context_assembly", "done"],
+        "tool_execution": ["context_assembly", "retrieval", "llm_call", "done"],
+        "done": [],
+    }
+    opened_by: ClassVar[Mapping[str, str]] = {
+        "message": "context_assembly",
+        "call_proposed": "retrieval",
+        "model_start": "llm_call",
+        "run_end": "done",
+    }
+    limits_that_raise = frozenset({"max_iterations"})
+
+    def __init__(
+        self,
+        llm: Any,
+        tools: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        system_prompt: str | None = None,
+        retriever: Any = None,
+        max_iterations: int | None = 10,
+        tool_execution: Literal["sequential", "parallel"] = "sequential",
+        name: str | None = None,
+    ) -> None:
+        super().__init__(llm, tools, name=name)
+        if tool_execution not in ("sequential", "parallel"):
+            raise UsageError(f"tool_execution must be 'sequential' or 'parallel', not {tool_execution!r}.")
+        if max_iterations is not None and max_iterations < 0:
+            raise UsageError(f"max_iterations must be None or a number that is not negative, not {max_iterations!r}.")
+        self.system_prompt = system_prompt
+        self.retriever = retriever
+        self.max_iterations = max_iterations
+        self.tool_execution = tool_execution
+        if retriever is not None:
+            retrieve = asks_retriever(retriever)
+            self.activities = {RETRIEVE: lambda arguments, state: retrieve(arguments["query"])}
+
+    # -- the decision ----------------------------------------------------------------------------------------------
+
+    def advance(self, state: State) -> Event:
+        """What comes next (SEMANTICS 5c)."""
+        if state.queues["input"]:
+            return _take(state, "input")
+        if not state.messages and not state.queues["steering"]:
+            return _take(state, "follow_up") if state.queues["follow_up"] else RunEnd.make(reason="empty")
+        answer = _answer(state)
+        if answer is not None and not state.queues["follow_up"]:
+            return RunEnd.make(reason="completed", output=text_of(answer.message.content))
+        if self.max_iterations is not None and state.turn >= self.max_iterations:
+            return self._at_limit()
+        if answer is not None:
+            return _take(state, "follow_up")
+        if state.queues["steering"]:
+            return _take(state, "steering")
+        if self.retriever is not None and (fact := retrieve_first(state)) is not None:
+            return fact
+        return ModelStart.make(turn=state.turn + 1)
+
+    def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
+        """One call at a time, unless they may run beside each other."""
+        if not reply.message.tool_calls:
+            return {}
+        return {"phase": "tool_execution", "sequential": self.tool_execution == "sequential"}
+
+    def ends_at_limit(self, state: State) -> bool:
+        """Whether the limit is what comes next: it goes before a cancellation (SEMANTICS 5c)."""
+        is_between_turns = state.model == "idle" and not state.open and not state.over and _answer(state) is None
+        return is_between_turns and self.max_iterations is not None and state.turn >= self.max_iterations
+
+    def _at_limit(self) -> RunEnd:
+        why = f"The agent has asked its model {self.max_iterations} times (max_iterations) and is not done."
+        return RunEnd.make(reason="max_iterations", error=ErrorInfo.make(type="LimitReached", message=why))
+
+    def amended(self, state: State) -> Mapping[int, dict[str, Any]]:
+        """The user's last message, with what was retrieved for it."""
+        return amended(state)
+
+    # -- the agent -------------------------------------------------------------------------------------------------
+
+    def config(self) -> dict[str, Any]:
+        """What decides how this agent behaves."""
+        names = ("system_prompt", "max_iterations", "tool_execution")
+        chosen = {name: getattr(self, name) for name in names}
+        return {**super().config(), **chosen, "retrieves": self.retriever is not None}
+
+    async def execute(self, prompt: Any, cancel_token: Any = None, **options: Any) -> AsyncGenerator[AgentEvent, None]:
+        """Run on a prompt; the stream of its events, the last of which is the only terminal one.
+
+        The run moves as the events are asked for, and closing the stream cancels it. cancel_token: anything with
+        `is_set()`, `is_cancelled()` or `cancelled`; looked at between chunks and before each tool and turn. options: as
+        for `start`.
+        """
+        async with aclosing(self.events(self.start(prompt, **options), cancel_token)) as events:
+            async for event in events:
+                yield event
+
+    def events(self, run: Run, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
+        """A run of this agent, started or restored, as the stream that `execute` gives."""
+        return stream(run, asks_token(cancel_token), self.ends_at_limit)
+
+    async def run(self, prompt: Any, cancel_token: Any = None, **options: Any) -> str:
+        """Run on a prompt; gives the text of the answer.
+
+        Raises what the model raised, LimitReached where it has made its requests and is not done, RunCancelled where it
+        was cancelled, and RunFailed where the loop failed. cancel_token, options: as for `execute`.
+        """
+        run = self.start(prompt, **options)
+        try:
+            if cancel_token is not None:
+                async with aclosing(self.events(run, cancel_token)) as events:
+                    async for _ in events:
+                        pass
+            return str(await run or "")
+        except RunFailed as error:
+            if run.state.failure is None or not isinstance(error.__cause__, Exception):
+                raise
+            failure = error.__cause__
+        raise failure
+
+
+def _take(state: State, queue: Queue) -> MessageAdded:
+    return MessageAdded.make(message=state.queues[queue][0], origin=queue)
+
+
+def _answer(state: State) -> ModelEnd | None:
+    """The model's last word: an answer without calls, after which nobody has said anything."""
+    reply = state.reply
+    return reply if reply is not None and not reply.message.tool_calls and not state.heard else None

@@ -1,0 +1,210 @@
+"""ConversationEngine: fetch context, decompose a goal into tasks, run them one by one (SEMANTICS 4).
+
+Written top to bottom it would read:
+
+    context = await coordinator.get_context_async(user_input)
+    tasks = in_order(await llm.decompose_goal(user_input, context))
+    for task in tasks:
+        await execute(task, context)
+
+As a decision it is `advance`, one branch for each state of the machine (`engine_states`). Whatever takes time is a call
+of the run's, so its result is a fact, and going on from a snapshot never asks for it again. Where the llm is a model
+the decomposition is a request to it, with the plan's JSON schema: seen as it is written, counted in tokens, and asked
+again by the run's `resume` where the model failed; the call after it reads the plan out of the answer.
+
+Pausing is the run's own: what is in flight comes to its end, and nothing new is started (4g.5). The design's own
+methods, from `run` to `reset`, are in `engine_controls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import CallEnd, ErrorInfo, Event, MessageAdded, ModelStart, PhaseChange, RunEnd
+from agentnb.core.events import StateUpdate as Update
+from agentnb.core.loop import Design
+from agentnb.core.messages import Message
+from agentnb.core.state import CallState, State
+from agentnb.loops.conversation_engine import ports as ports
+from agentnb.loops.conversation_engine.controls import EngineControls
+from agentnb.loops.conversation_engine.ports import EngineContext
+from agentnb.loops.conversation_engine.progress import (
+    DECOMPOSE,
+    EXECUTE,
+    GET_CONTEXT,
+    outcome_key,
+    outcome_of,
+    propose,
+    propose_task,
+    results_of,
+    unrecorded,
+)
+from agentnb.loops.conversation_engine.states import PHASES, VALID_STATE_TRANSITIONS, EngineState
+from agentnb.loops.conversation_engine.stream import EngineEvent, EngineEventType
+from agentnb.loops.conversation_engine.tasks import SubTask, in_order
+
+__all__ = [
+    "VALID_STATE_TRANSITIONS",
+    "ConversationEngine",
+    "EngineContext",
+    "EngineEvent",
+    "EngineEventType",
+    "EngineState",
+    "SubTask",
+]
+
+
+class ConversationEngine(EngineControls):
+    """Decompose a goal into tasks and run them in order of priority.
+
+    coordinator: gives the context; an object with `get_context_async(user_input)`, or a callable. llm: makes the plan;
+    an object with `decompose_goal(user_input)`, a callable, or a model; without one the whole goal is one task.
+    execute: does a task; a callable of the `SubTask`, or another loop; without one a task's description is its result.
+    All may be sync or async, and the last two may take the context as a second argument. on_task_error: `fail` ends
+    the engine in an error, `continue` goes on without what depends on the task. max_tasks: longer plans are cut off
+    there, and TASKS_TRUNCATED says so; None is no limit.
+
+    Raises UsageError for anything else.
+    """
+
+    phases: ClassVar[Mapping[str, Sequence[str]]] = PHASES
+    opened_by: ClassVar[Mapping[str, str]] = {"run_end": EngineState.ERROR.value}  # whoever ends it, if not `_complete`
+
+    def __init__(
+        self,
+        coordinator: Any = None,
+        llm: Any = None,
+        execute: Any = None,
+        on_task_error: Literal["fail", "continue"] = "fail",
+        *,
+        max_tasks: int | None = 100,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(llm, name=name)
+        if on_task_error not in ("fail", "continue"):
+            raise UsageError(f"on_task_error must be fail or continue, not {on_task_error!r}.")
+        if max_tasks is not None and max_tasks < 0:
+            raise UsageError(f"max_tasks must be None or a number that is not negative, not {max_tasks!r}.")
+        self.on_task_error, self.max_tasks = on_task_error, max_tasks
+        decompose = ports.decomposer_of(llm)
+        self._asks_model = llm is not None and decompose is None
+        self.system_prompt = ports.INSTRUCTIONS if self._asks_model else None
+        self.activities = {
+            GET_CONTEXT: ports.get_context(coordinator),
+            DECOMPOSE: ports.decompose_goal(decompose, self._asks_model, max_tasks),
+            EXECUTE: ports.execute_task(execute),
+        }
+        self._executor = execute if isinstance(execute, Design) else None
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """The loop that executes tasks, where a loop does."""
+        return self._executor if call.name == EXECUTE else None
+
+    def input_for(self, call: CallState) -> Any:
+        """A task's description."""
+        return call.arguments["description"]
+
+    def config(self) -> dict[str, Any]:
+        """What decides which tasks there are, and what a failed one does."""
+        return {**super().config(), "on_task_error": self.on_task_error, "max_tasks": self.max_tasks}
+
+    # -- the decision ----------------------------------------------------------------------------------------------
+
+    def advance(self, state: State) -> Event:
+        """What comes next (SEMANTICS 4c)."""
+        match state.phase:
+            case EngineState.IDLE:
+                return _enter(state, EngineState.RECEIVING)
+            case EngineState.RECEIVING:
+                return _enter(state, EngineState.CONTEXT_FETCHING)
+            case EngineState.CONTEXT_FETCHING:
+                return self._fetch_context(state)
+            case EngineState.DECOMPOSING:
+                return self._decompose(state)
+            case EngineState.SCHEDULING:
+                return self._schedule(state)
+            case _:
+                return self._execute(state)
+
+    def _fetch_context(self, state: State) -> Event:
+        if "context" in state.values:  # it came with a snapshot
+            return _enter(state, EngineState.DECOMPOSING)
+        call = state.calls.get(GET_CONTEXT)
+        if call is None or call.end is None:
+            return propose(GET_CONTEXT, GET_CONTEXT, {})
+        if call.end.is_error:
+            return _fail(call.end)
+        return Update.make(values={"context": call.end.result}, phase=EngineState.DECOMPOSING.value)
+
+    def _decompose(self, state: State) -> Event:
+        if "tasks" in state.values:
+            return _enter(state, EngineState.SCHEDULING)
+        call = state.calls.get(DECOMPOSE)
+        if call is None or call.end is None:
+            return self._ask_model(state) or propose(DECOMPOSE, DECOMPOSE, {})
+        if call.end.is_error:
+            return _fail(call.end)
+        return Update.make(values={"tasks": call.end.result["tasks"]}, phase=EngineState.SCHEDULING.value)
+
+    def _ask_model(self, state: State) -> Event | None:
+        if not self._asks_model or state.reply is not None:
+            return None
+        if state.messages:
+            return ModelStart.make(turn=1, options={"schema": ports.SCHEMA})
+        return MessageAdded.make(
+            message=Message.make(role="user", content=ports.goal_with_context(state)), origin="input"
+        )
+
+    def _schedule(self, state: State) -> Event:
+        if state.values.get("scheduled"):
+            return _enter(state, EngineState.EXECUTING)
+        ordered = in_order([SubTask(**task) for task in state.values["tasks"]])
+        return Update.make(values={"tasks": [task.plan() for task in ordered], "scheduled": True})
+
+    def _execute(self, state: State) -> Event:
+        values = state.values
+        if (ended := unrecorded(state)) is not None:
+            return _record(state, ended.arguments["id"], outcome_of(ended))
+        if values.get("failed") and self.on_task_error == "fail":
+            return self._fail_with_task(state)
+        tasks, position = values["tasks"], values.get("next", 0)
+        while position < len(tasks) and outcome_key(tasks[position]["id"]) in values:
+            position += 1
+        if position == len(tasks):
+            return RunEnd.make(reason="completed", phase=EngineState.COMPLETED.value, output=results_of(state))
+        task = tasks[position]
+        for dependency in task["dependencies"]:
+            if values[outcome_key(dependency)]["status"] == "failed":
+                outcome = {"status": "failed", "error": f"{dependency!r}, which it depends on, failed."}
+                return _record(state, task["id"], outcome, skipped=task["id"])
+        return propose_task(task)
+
+    def _fail_with_task(self, state: State) -> RunEnd:
+        """End with what the task that failed said; its call is at hand unless it failed before a snapshot."""
+        ends = [call.end for call in state.calls.values() if call.end is not None and call.end.is_error]
+        if ends:
+            return _fail(ends[0])
+        outcomes = (state.values.get(outcome_key(task["id"]), {}) for task in state.values["tasks"])
+        said = next(outcome["error"] for outcome in outcomes if outcome.get("status") == "failed")
+        return _error(ErrorInfo.make(type="TaskFailed", message=said))
+
+
+def _enter(state: State, phase: EngineState) -> PhaseChange:
+    return PhaseChange.make(source=state.phase, phase=phase.value)
+
+
+def _record(state: State, task_id: str, outcome: dict[str, Any], **more: Any) -> Update:
+    """What has become of a task, as values of the state; `next` is where the search for the next one may begin."""
+    counted = outcome["status"]
+    counts = {counted: state.values.get(counted, 0) + 1, "next": state.values.get("next", 0) + 1}
+    return Update.make(values={outcome_key(task_id): outcome, **counts, **more})
+
+
+def _fail(end: CallEnd) -> RunEnd:
+    return _error(end.error or ErrorInfo.make(type="Error", message=str(end.result)))
+
+
+def _error(error: ErrorInfo) -> RunEnd:
+    return RunEnd.make(reason="error", phase=EngineState.ERROR.value, error=error)

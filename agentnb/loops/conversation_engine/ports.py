@@ -1,0 +1,191 @@
+"""What an engine is given, as the activities its run calls: where the context comes from, who decomposes, who executes.
+
+Each may be sync or async; a sync one runs in a worker thread, so that it holds up nobody. `decompose_goal` and
+`execute` get the context as a second argument where they name one `context` or cannot do without one (4g.14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from agentnb.core.errors import UsageError
+from agentnb.core.messages import text_of, to_messages
+from agentnb.core.state import State
+from agentnb.loops.base import Loop
+from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, read_tasks
+
+Activity = Callable[[dict[str, Any], State], Any]
+
+_PARTS = ("rules", "tools", "knowledge")
+
+INSTRUCTIONS = """\
+Decompose the user's goal into the tasks that lead to it. Answer with JSON and nothing else:
+{"tasks": [{"id": "...", "description": "...", "priority": 0, "dependencies": []}]}
+A task with a smaller priority runs earlier. dependencies are the ids of tasks that must be done before it."""
+
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "tasks": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "string"},
+                    "description": {"type": "string"},
+                    "priority": {"type": "integer"},
+                    "dependencies": {"type": "array", "items": {"type": "string"}},
+                },
+                "required": ["id", "description", "priority", "dependencies"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["tasks"],
+    "additionalProperties": False,
+}
+"""What a model's decomposition looks like: closed, so that a provider enforces it."""
+
+
+class EngineContext(dict[str, Any]):
+    """What a run knows before it decomposes: `rules`, `tools`, `knowledge`, read as keys or as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"The context has no {name!r}; it has {', '.join(self)}.") from None
+
+
+def context_of(state: State) -> EngineContext:
+    """The context of a run, for whoever is called with it."""
+    return EngineContext(state.values.get("context", {}))
+
+
+# -- the activities --------------------------------------------------------------------------------------------------
+
+
+def get_context(coordinator: Any) -> Activity:
+    """Ask the coordinator, an object with `get_context_async` or a callable; without one the context is empty."""
+    ask = getattr(coordinator, "get_context_async", coordinator)
+    if ask is not None and not callable(ask):
+        raise UsageError(f"A coordinator has get_context_async(user_input) or is a callable, not {coordinator!r}.")
+
+    async def activity(_: dict[str, Any], state: State) -> dict[str, Any]:
+        return _read_context(await _call(ask, state.input) if ask is not None else None)
+
+    return activity
+
+
+def decomposer_of(llm: Any) -> Callable[..., Any] | None:
+    """What decomposes where `llm` is no model: its `decompose_goal`, or itself."""
+    if llm is None or callable(decompose := getattr(llm, "decompose_goal", None)):
+        return None if llm is None else decompose
+    if any(callable(getattr(llm, name, None)) for name in ("stream", "generate_with_tools", "complete")):
+        return None
+    if not callable(llm):
+        raise UsageError(f"{type(llm).__name__} can decompose no goal: it has no decompose_goal and is no model.")
+    ask: Callable[..., Any] = llm
+    return ask
+
+
+def decompose_goal(decompose: Callable[..., Any] | None, asks_model: bool, max_tasks: int | None) -> Activity:
+    """Make the plan: with `decompose`, from the model's answer, or of one task that is the whole goal."""
+
+    async def activity(_: dict[str, Any], state: State) -> dict[str, Any]:
+        if decompose is not None:
+            given = await _call(decompose, state.input, context=context_of(state))
+        elif asks_model:
+            given = text_of(state.reply.message.content) if state.reply is not None else ""
+        else:
+            given = [{"id": "task_default", "description": goal_of(state)}]
+        tasks = read_tasks(given)
+        kept, dropped = tasks[:max_tasks], tasks[len(tasks) if max_tasks is None else max_tasks :]
+        gone = {task.id for task in dropped}
+        if orphan := next((task for task in kept if not gone.isdisjoint(task.dependencies)), None):
+            raise TaskError(f"The task {orphan.id!r} depends on one that max_tasks={max_tasks} leaves out.")
+        return {"tasks": [task.plan() for task in kept], "dropped": [task.id for task in dropped]}
+
+    return activity
+
+
+def execute_task(execute: Any) -> Activity:
+    """Do a task: with a callable, or by taking its description for its result (a loop is run by the driver)."""
+    if execute is not None and not callable(execute) and not isinstance(execute, Loop):
+        raise UsageError(f"execute= takes a callable of the task or a loop, not {execute!r}.")
+
+    async def activity(arguments: dict[str, Any], state: State) -> Any:
+        task = SubTask(**arguments, status="running")
+        if execute is None:
+            return task.description
+        return await _call(execute, task, context=context_of(state))
+
+    return activity
+
+
+# -- calling ---------------------------------------------------------------------------------------------------------
+
+
+async def _call(function: Callable[..., Any], argument: Any, *, context: EngineContext | None = None) -> Any:
+    arguments: list[Any] = [argument]
+    options: dict[str, Any] = {}
+    if context is not None and (way := _way_to_pass_context(function)) is not None:
+        if way == "second":
+            arguments.append(context)
+        else:
+            options[way] = context
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+        return await function(*arguments, **options)
+
+    def in_thread() -> Any:
+        try:
+            return function(*arguments, **options)
+        except StopIteration as error:  # asyncio cannot hand this one over, and would wait for ever
+            raise RuntimeError(f"StopIteration: {error}") from error
+
+    said = await asyncio.to_thread(in_thread)
+    return await said if inspect.isawaitable(said) else said
+
+
+def _way_to_pass_context(function: Callable[..., Any]) -> str | None:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some builtins have none to look at
+        return None
+    if any(p.name == "context" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters[1:]):
+        return "context"
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return "second" if len(positional) > 1 and positional[1].default is inspect.Parameter.empty else None
+
+
+def _read_context(given: Any) -> dict[str, Any]:
+    if given is None:
+        read: dict[str, Any] = {}
+    elif isinstance(given, Mapping):
+        read = dict(given)
+    elif isinstance(given, BaseModel):
+        read = given.model_dump()
+    elif dataclasses.is_dataclass(given) and not isinstance(given, type):
+        read = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
+    else:
+        read = {name: getattr(given, name, None) for name in _PARTS}
+    return {**read, **{name: read[name] if read.get(name) is not None else [] for name in _PARTS}}
+
+
+def goal_of(state: State) -> str:
+    """The goal as text."""
+    return "\n".join(text_of(message.content) for message in to_messages(state.input))
+
+
+def goal_with_context(state: State) -> str:
+    """What a model is asked: the goal, and what is known where anything is."""
+    goal = goal_of(state)
+    known = {name: value for name, value in context_of(state).items() if value}
+    return f"{goal}\n\nWhat is known:\n{json.dumps(known, ensure_ascii=False)}" if known else goal

@@ -1,0 +1,71 @@
+"""Going back to an engine's snapshot (SEMANTICS 4g.9).
+
+Facts are made of it: a journal that leads to where the engine stood, for a run to go on from. So a task that was
+completed does not run again, and one that was running does.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from agentnb.core.events import CallStart, ErrorInfo, Event, PhaseChange, RunEnd, RunPaused, RunStart, StateUpdate
+from agentnb.loops.conversation_engine.progress import EXECUTE, outcome_key, propose_task
+from agentnb.loops.conversation_engine.snapshot import EngineSnapshot, SaidError
+from agentnb.loops.conversation_engine.states import WORKING, EngineState
+from agentnb.loops.conversation_engine.tasks import SubTask
+
+
+def facts_of(snapshot: EngineSnapshot, start: RunStart) -> list[Event]:
+    """A journal that leads to where the snapshot was taken; `start` is how a run of this engine begins."""
+    stamp: dict[str, Any] = {"run_id": uuid.uuid4().hex[:12], "time": time.time()}
+    journal: list[Event] = [start.model_copy(update={"phase": EngineState.IDLE.value})]
+    source = EngineState.IDLE
+    for phase in WORKING[: WORKING.index(snapshot.phase) + 1] if snapshot.phase in WORKING else ():
+        journal.append(PhaseChange.make(source=source.value, phase=phase.value))
+        journal += [StateUpdate.make(values=values) for values in _values(snapshot, phase)]
+        source = phase
+    if snapshot.phase is EngineState.EXECUTING and snapshot.state is not EngineState.ERROR:
+        journal += _begun(snapshot.tasks)
+    if snapshot.state is EngineState.PAUSED:
+        journal.append(RunPaused.make(reason="paused"))
+    elif snapshot.state is EngineState.COMPLETED:
+        results = {task.id: task.result for task in snapshot.tasks if task.status == "completed"}
+        journal.append(RunEnd.make(reason="completed", phase=EngineState.COMPLETED.value, output=results))
+    elif snapshot.state is EngineState.ERROR and not snapshot.cancelled:
+        said = snapshot.error or SaidError(type="Error", message="The engine had failed.")
+        error = ErrorInfo.make(type=said.type, message=said.message)
+        journal.append(RunEnd.make(reason="error", phase=EngineState.ERROR.value, error=error))
+    for seq, fact in enumerate(journal):
+        fact.__dict__.update(stamp, seq=seq)  # nobody else has seen them yet
+    return journal
+
+
+def _begun(tasks: Sequence[SubTask]) -> list[Event]:
+    """The start of the task that was running: nobody knows how that ended, and so it is started again."""
+    task = next((task for task in tasks if task.status in ("pending", "running")), None)
+    if task is None or task.status == "pending":
+        return []
+    call = propose_task(task.plan())
+    return [call, CallStart.make(call_id=call.call.id, name=EXECUTE, arguments=task.plan())]
+
+
+def _values(snapshot: EngineSnapshot, phase: EngineState) -> Iterable[dict[str, Any]]:
+    """What the engine had found out in this phase."""
+    plan = [task.plan() for task in snapshot.tasks]
+    if phase is EngineState.CONTEXT_FETCHING and snapshot.context is not None:
+        yield {"context": snapshot.context}
+    elif phase is EngineState.DECOMPOSING and (snapshot.decomposed or plan):
+        yield {"tasks": plan}
+    elif phase is EngineState.SCHEDULING and snapshot.scheduled:
+        yield {"tasks": plan, "scheduled": True}
+    elif phase is EngineState.EXECUTING:
+        completed = failed = done = 0
+        for position, task in enumerate(snapshot.tasks):
+            if task.status in ("completed", "failed"):
+                completed, failed = completed + (task.status == "completed"), failed + (task.status == "failed")
+                outcome = task.model_dump(include={"status", "result" if task.status == "completed" else "error"})
+                done += done == position  # of those at the front, which need not be looked at again
+                yield {outcome_key(task.id): outcome, "completed": completed, "failed": failed, "next": done}

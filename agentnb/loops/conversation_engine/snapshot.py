@@ -1,0 +1,161 @@
+"""An engine's own snapshots: a JSON dict of the engine as it stands (SEMANTICS 4d, 4g.9).
+
+A snapshot names its tasks in the order they run in, with what has become of each, and the state before a pause. How an
+engine goes on from it is in `engine_restore`.
+
+What is not a snapshot is refused as a whole, before anything is changed (4g.10). One without a `version` is of the
+published design: it knows neither the input nor the order.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from agentnb.core.events import Event
+from agentnb.core.messages import to_messages
+from agentnb.core.state import State
+from agentnb.loops.conversation_engine.progress import (
+    DECOMPOSE,
+    GET_CONTEXT,
+    known,
+    progress_of,
+    tasks_of,
+)
+from agentnb.loops.conversation_engine.states import WORKING, EngineState
+from agentnb.loops.conversation_engine.stream import EngineEvent, EngineEventType
+from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, in_order
+
+VERSION = 1
+
+
+class SaidError(BaseModel):
+    """The error an engine has ended in."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    type: str
+    message: str
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(defer_build=True)
+
+    event_type: EngineEventType
+    data: dict[str, Any]
+    timestamp: float
+
+
+class _Task(SubTask):
+    description: str  # not optional here: a task without one is not ours
+
+
+class EngineSnapshot(BaseModel):
+    """What a snapshot says, checked."""
+
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+    version: int = VERSION
+    state: EngineState
+    previous_state: EngineState | None = None
+    progress: float = 0.0
+    user_input: Any = None
+    context: dict[str, Any] | None = None
+    tasks: list[_Task]
+    decomposed: bool | None = None
+    scheduled: bool = False
+    completed_tasks: int
+    total_tasks: int
+    error: SaidError | None = None
+    cancelled: bool = False
+    undelivered: list[_Event] = []
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EngineSnapshot:
+        done = [task for task in self.tasks if task.status in ("completed", "failed")]
+        completed = sum(task.status == "completed" for task in self.tasks)
+        if self.version != VERSION:
+            raise ValueError(f"its version is {self.version}; this agentnb reads {VERSION}")
+        if not 0 <= self.progress <= 1:
+            raise ValueError(f"its progress is {self.progress}")
+        if (self.total_tasks, self.completed_tasks) != (len(self.tasks), completed):
+            raise ValueError(f"it counts {self.completed_tasks} of {self.total_tasks} tasks, and has others")
+        if self.state is EngineState.COMPLETED and len(done) < len(self.tasks):
+            raise ValueError("it is completed, and has tasks that are not")
+        if self.tasks and self.phase in (EngineState.IDLE, EngineState.RECEIVING, EngineState.CONTEXT_FETCHING):
+            raise ValueError(f"it has tasks, and comes from the state {self.phase}")
+        if self.previous_state is not None and self.previous_state not in (EngineState.IDLE, *WORKING):
+            raise ValueError(f"it comes from the state {self.previous_state}")
+        in_order(self.tasks)
+        return self
+
+    @property
+    def phase(self) -> EngineState:
+        """Where the work stood: what the engine was doing, whether or not it was paused or broken off in it."""
+        if self.state in WORKING:
+            return self.state
+        if self.previous_state is not None and self.state is not EngineState.COMPLETED:
+            return self.previous_state
+        return EngineState.EXECUTING if self.state is not EngineState.IDLE else EngineState.IDLE
+
+
+def read(given: Any) -> EngineSnapshot:
+    """The snapshot in plain data. Raises TaskError, which says what is wrong with it, where it is none."""
+    try:
+        given = json.loads(json.dumps(given))  # a copy, and nothing that is not JSON
+        snapshot = EngineSnapshot.model_validate(given)
+        to_messages(snapshot.user_input)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in fault["loc"]) or "the snapshot"
+        raise TaskError(f"{where}: {fault['msg']}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TaskError(f"the snapshot is not JSON: {error}") from error
+    if snapshot.phase is EngineState.EXECUTING and not snapshot.scheduled:
+        by_id = {task.id: task for task in snapshot.tasks}
+        snapshot.tasks = [by_id[task.id] for task in in_order(snapshot.tasks)]
+        snapshot.scheduled = True
+    return snapshot
+
+
+# -- taking one ------------------------------------------------------------------------------------------------------
+
+
+def take(
+    state: State, events: Sequence[Event], shown: EngineState, undelivered: Iterable[EngineEvent]
+) -> dict[str, Any]:
+    """The snapshot of a run; `shown` is the state the engine reports, `undelivered` what its consumer has not seen."""
+    progress = progress_of(state)
+    cancelled = state.stop_reason == "cancelled"
+    phase = _last_working_phase(events) if state.over else EngineState(state.phase or EngineState.IDLE)
+    failure = state.error or state.failure
+    return {
+        "version": VERSION,
+        "state": shown.value,
+        "previous_state": phase.value if shown in (EngineState.PAUSED, EngineState.ERROR) else None,
+        "progress": progress.fraction,
+        "user_input": copy.deepcopy(state.input),
+        "context": copy.deepcopy(known(state, "context", GET_CONTEXT)),
+        "tasks": [copy.deepcopy(task.model_dump(mode="json")) for task in tasks_of(state)],
+        "decomposed": known(state, "tasks", DECOMPOSE) is not None,
+        "scheduled": state.values.get("scheduled", False),
+        "completed_tasks": progress.completed,
+        "failed_tasks": progress.failed,
+        "total_tasks": progress.total,
+        "error": {"type": failure.type, "message": failure.message} if failure is not None else None,
+        "cancelled": cancelled,
+        "undelivered": [copy.deepcopy(dataclasses.asdict(event)) for event in undelivered],
+        "timestamp": time.time(),
+    }
+
+
+def _last_working_phase(events: Sequence[Event]) -> EngineState:
+    """The phase a run was in when it ended."""
+    phases = (events[position].phase for position in range(len(events) - 1, -1, -1))
+    return next(EngineState(phase) for phase in phases if phase in (EngineState.IDLE, *WORKING))

@@ -1,0 +1,141 @@
+"""ConversationEngine's own vocabulary: its events, as a projection of the run's (SEMANTICS 4b, 4c).
+
+`Projection` folds the same facts as the run and says them in the design's words, so that the events of a live run and
+of a recording are the same. Every change of state is said before what belongs to it, pausing and failing included
+(4g.4).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from agentnb.core.events import CallEnd, CallStart, Delta, Event, ModelFailed, RunEnd, StateUpdate
+from agentnb.core.evolve import evolve
+from agentnb.core.state import State
+from agentnb.loops.conversation_engine.progress import (
+    DECOMPOSE,
+    EXECUTE,
+    GET_CONTEXT,
+    outcome_key,
+    outcome_of,
+    progress_of,
+    words_of,
+)
+from agentnb.loops.conversation_engine.states import EngineState, engine_state
+
+
+class EngineEventType(StrEnum):
+    """What can happen to an engine."""
+
+    STATE_CHANGED = "state_changed"
+    CONTEXT_RECEIVED = "context_received"
+    TASK_DECOMPOSED = "task_decomposed"
+    TASKS_TRUNCATED = "tasks_truncated"
+    TASK_SCHEDULED = "task_scheduled"
+    TASK_STARTED = "task_started"
+    TASK_COMPLETED = "task_completed"
+    TASK_FAILED = "task_failed"
+    ENGINE_PAUSED = "engine_paused"
+    ENGINE_RESUMED = "engine_resumed"
+    ENGINE_COMPLETED = "engine_completed"
+    ENGINE_ERROR = "engine_error"
+
+
+@dataclass(frozen=True)
+class EngineEvent:
+    """One event of an engine; `timestamp` in seconds since the epoch."""
+
+    event_type: EngineEventType
+    data: dict[str, Any] = field(default_factory=dict)
+    timestamp: float = field(default_factory=time.time)
+
+
+_Said = tuple[EngineEventType, dict[str, Any]]
+
+
+class Projection:
+    """Says a run's events in an engine's words; `counts_failures`: the engine goes on after a task that failed."""
+
+    def __init__(self, *, counts_failures: bool = False) -> None:
+        self.state = State()
+        self._counts_failures = counts_failures
+
+    def say(self, fact: Event | Delta) -> list[EngineEvent]:
+        """The engine's events that this one is."""
+        if isinstance(fact, Delta):
+            return []
+        before, phase = engine_state(self.state), self.state.phase or EngineState.IDLE.value
+        evolve(self.state, fact)
+        after = engine_state(self.state)
+        said = list(self._changes(before, after, phase))
+        said += self._happenings(fact, phase)
+        return [EngineEvent(event_type, data, fact.time) for event_type, data in said]
+
+    def _changes(self, before: EngineState, after: EngineState, phase: str) -> Iterator[_Said]:
+        if before is not after:
+            yield EngineEventType.STATE_CHANGED, {"from": before.value, "to": after.value}
+        progress = progress_of(self.state)
+        if after is EngineState.PAUSED and before is not after:
+            yield EngineEventType.ENGINE_PAUSED, {"progress": progress.fraction}
+        elif before is EngineState.PAUSED and after not in (before, EngineState.ERROR):
+            yield EngineEventType.ENGINE_RESUMED, {"progress": progress.fraction}
+        elif after is EngineState.COMPLETED and before is not after:
+            counts = {"total_tasks": progress.total, "completed_tasks": progress.completed}
+            failed = {"failed_tasks": progress.failed} if self._counts_failures else {}
+            yield EngineEventType.ENGINE_COMPLETED, {**counts, **failed}
+
+    def _happenings(self, fact: Event, phase: str) -> Iterator[_Said]:
+        if fact.path:
+            return  # of the loop that executes a task
+        if isinstance(fact, CallStart) and fact.name == EXECUTE:
+            yield EngineEventType.TASK_STARTED, {"task_id": fact.arguments["id"]}
+        elif isinstance(fact, CallEnd):
+            yield from self._end_of_call(fact)
+        elif isinstance(fact, StateUpdate):
+            yield from self._update(fact)
+        elif isinstance(fact, ModelFailed):
+            yield EngineEventType.ENGINE_ERROR, {"error": words_of(fact.error), "phase": phase}
+        elif isinstance(fact, RunEnd) and fact.reason != "completed":
+            why = words_of(fact.error) if fact.error is not None else self.state.cancelled or fact.reason
+            yield EngineEventType.ENGINE_ERROR, {"error": why, "phase": phase}
+
+    def _end_of_call(self, end: CallEnd) -> Iterator[_Said]:
+        if end.outcome == "aborted":
+            return  # the run has ended in the middle of it, which is its own event
+        if end.name == EXECUTE:
+            call = self.state.calls[end.call_id]
+            task_id, outcome = call.arguments["id"], outcome_of(call)
+            if end.is_error:
+                yield _failed(task_id, outcome["error"])
+            else:
+                done = {"result": end.result, "progress": progress_of(self.state).fraction}
+                yield EngineEventType.TASK_COMPLETED, {"task_id": task_id, **done}
+        elif end.name == GET_CONTEXT and not end.is_error:
+            counts = {f"{part}_count": _count(end.result[part]) for part in ("rules", "tools", "knowledge")}
+            yield EngineEventType.CONTEXT_RECEIVED, counts
+        elif end.name == DECOMPOSE and not end.is_error:
+            tasks, dropped = end.result["tasks"], end.result["dropped"]
+            named = [{"id": task["id"], "description": task["description"]} for task in tasks]
+            yield EngineEventType.TASK_DECOMPOSED, {"task_count": len(tasks), "tasks": named}
+            if dropped:
+                truncated = {"max_tasks": len(tasks), "task_count": len(tasks) + len(dropped), "dropped": dropped}
+                yield EngineEventType.TASKS_TRUNCATED, truncated
+
+    def _update(self, fact: StateUpdate) -> Iterator[_Said]:
+        if "scheduled" in fact.values:
+            for task in fact.values["tasks"]:
+                yield EngineEventType.TASK_SCHEDULED, {"task_id": task["id"], "priority": task["priority"]}
+        elif (skipped := fact.values.get("skipped")) is not None:
+            yield _failed(skipped, self.state.values[outcome_key(skipped)]["error"])
+
+
+def _failed(task_id: str, error: str) -> _Said:
+    return EngineEventType.TASK_FAILED, {"task_id": task_id, "error": error, "phase": EngineState.EXECUTING.value}
+
+
+def _count(part: Any) -> int:
+    return len(part) if isinstance(part, (list, dict)) else int(part not in (None, ""))

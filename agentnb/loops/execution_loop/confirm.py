@@ -1,0 +1,67 @@
+"""confirm: the loop's own question about each call, right before it is launched (SEMANTICS 2g.11).
+
+It is asked about the call with its data, call by call, while the others go on, and before any policy or person is.
+Only True lets a call run; a failure of `confirm` and every answer that is none are a no. A call that it puts in the
+place of another is looked at again like any (it may be blocked, it may not fit its tool, a person may be asked about
+it), and not confirmed again: it is itself the decision.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from agentnb.core.events import ApprovalDecision
+from agentnb.core.state import CallState, State
+from agentnb.loops.execution_loop.values import Call, Reject
+
+Confirm = Callable[[Call], Any]
+
+_KEPT = ("_outputPath", "_outputMethod", "_instance")
+"""What a replacement keeps of the call where it does not say otherwise: those who wait for its result still get it."""
+
+
+def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
+    """`confirm` as the core asks it: None lets the call run, a decision does not."""
+
+    async def ask(call: CallState, state: State) -> ApprovalDecision | None:
+        if call.decision is not None and call.decision.by == "loop":
+            return None
+        asked = Call.of(call)
+        try:
+            said = confirm(Call(asked, id=call.id))
+            said = await said if inspect.isawaitable(said) else said
+            return _decision(asked, said)
+        except Exception as error:  # it has not said yes
+            return _reject(call.id, f"confirm failed: {type(error).__name__}: {error}")
+
+    return ask
+
+
+def _decision(asked: Call, said: Any) -> ApprovalDecision | None:
+    if said is True or (isinstance(said, Mapping) and dict(said) == asked):
+        return None
+    if isinstance(said, Mapping):
+        return _replace(asked, said)
+    if said is False:
+        return _reject(asked.id, "")
+    if isinstance(said, Reject):
+        return _reject(asked.id, said.reason)
+    return _reject(asked.id, f"confirm returned {said!r}, which is no decision")
+
+
+def _replace(asked: Call, said: Mapping[str, Any]) -> ApprovalDecision:
+    fields = dict(said)
+    if "_tool" not in fields and set(fields) <= {"id", "name", "arguments"} and "name" in fields:
+        fields = {"_tool": fields["name"], **fields.get("arguments", {})}
+    fields = {**{name: asked[name] for name in _KEPT if name in asked}, "_tool": asked.name, **fields}
+    name = str(fields.pop("_tool"))
+    arguments = to_jsonable_python(fields, serialize_unknown=True)
+    return ApprovalDecision.make(call_id=asked.id, decision="replace", by="loop", name=name, arguments=arguments)
+
+
+def _reject(call_id: str, reason: str) -> ApprovalDecision:
+    return ApprovalDecision.make(call_id=call_id, decision="reject", by="loop", reason=reason)

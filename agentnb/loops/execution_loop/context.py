@@ -1,0 +1,187 @@
+"""The context of a run: everything that was written to it, and the data this folds to (SEMANTICS 2b, 2g.6).
+
+The log only grows. It stands in the history: what the run was given, and at the end of each tick what its calls have
+written, in the order in which they ended, and then its errors. While a tick goes on, what its calls have written so far
+is read from their results: the log as it will be. `Context` folds it as it grows, each message once; it holds nothing
+that could not be worked out again from the state, and is kept beside it (`State.memo`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import to_json
+
+from agentnb.core.messages import Message
+from agentnb.core.state import CallState, State
+from agentnb.loops.execution_loop.data import merged, written
+from agentnb.loops.execution_loop.messages import context, told, writes
+from agentnb.loops.execution_loop.references import MISSING, Path, at_path, copied, parse_expression
+
+Identity = tuple[str, str | None]
+"""A kind of data, and the instance of it: messages that share these are one object."""
+
+KINDS = frozenset({"state", "input", "data", "plan"})
+"""The kinds of data there always are."""
+
+
+class Context:
+    """The context of one run, folded up to where its state stands."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Goes up whenever what is found at some path may have changed."""
+        self.ended: list[CallState] = []
+        """The calls of this tick that have ended, in that order."""
+        self.calls_made = 0
+        """How many calls the answers so far have made."""
+        self.native = False
+        """Whether the model makes its calls by the provider's own means."""
+        self.read: dict[str, Any] = {}
+        self.turn_read = 0
+        """What somebody has read of the calls of a turn, and of which turn (`execution_dataflow`)."""
+        self._data: dict[Identity, Any] = {}
+        self._words: dict[Identity, dict[str, Any]] = {}
+        self._rendered: dict[Identity, dict[str, Any]] = {}
+        self._told: list[Identity | dict[str, Any]] = []
+        self._transcript: list[dict[str, Any]] = []
+        self._log: list[dict[str, Any]] = []
+        self.errors: list[Message] = []
+        """The error messages of the last tick that has ended."""
+        self.tick: Any = None
+        """What somebody has worked out about a tick that has ended (`execution_tick`)."""
+        self._folded: dict[str, int] = {}
+        self._logged: dict[str, int] = {}
+        """How many of the messages of each call of this tick are folded, and how many stand in the log."""
+        self._seen = 0
+        self._turn = 0
+        self._asked = False
+
+    @classmethod
+    def of(cls, state: State) -> Context:
+        """The context of a run that stands there."""
+        folded = state.memo
+        if not isinstance(folded, Context):
+            folded = state.memo = cls()
+        folded.catch_up(state)
+        return folded
+
+    def catch_up(self, state: State) -> None:
+        """Fold what has been added since."""
+        messages = state.messages
+        while self._seen < len(messages):
+            self._take(messages[self._seen])
+            self._seen += 1
+        if state.turn != self._turn:
+            self._turn, self.ended = state.turn, []
+            self._folded = {id: count for id, count in self._folded.items() if id in state.calls}
+            self._logged = {id: count for id, count in self._logged.items() if id in state.calls}
+        if len(self.ended) != len(state.calls) - len(state.open):
+            self._take_ended(state)
+        if self._asked is not (state.model == "asked"):
+            self._asked = not self._asked
+            self.version += 1
+
+    def _take_ended(self, state: State) -> None:
+        known = {call.id for call in self.ended}
+        news = [call for call in list(state.calls.values()) if call.end is not None and call.id not in known]
+        for call in sorted(news, key=lambda call: call.end.seq if call.end is not None else 0):
+            self.ended.append(call)
+            for number, message in enumerate(writes(call), 1):
+                if number > self._folded.get(call.id, 0):  # a run that was taken up again: it may be logged already
+                    self._folded[call.id] = number
+                    self._fold(message)
+
+    def _take(self, message: Message) -> None:
+        if message.role not in ("assistant", "tool"):
+            self._log.append(context(message))
+        if message.role == "data":
+            call_id = (message.get("_call") or {}).get("_id")
+            if message.get("kind") == "error":
+                self.errors.append(message)
+            elif call_id is None:
+                self._fold(message)
+            else:
+                number = self._logged[call_id] = self._logged.get(call_id, 0) + 1
+                if number > self._folded.get(call_id, 0):
+                    self._folded[call_id] = number
+                    self._fold(message)
+        elif message.role in ("assistant", "tool"):
+            self._transcript.append(message.plain)
+            if message.role == "assistant":
+                self.calls_made += len(message.tool_calls)
+                self.native = self.native or bool(message.details and message.details.get("native"))
+                self.errors = []
+        else:
+            self._transcript.append(message.plain)
+            self._told.append(message.plain)
+
+    def _fold(self, message: Message) -> None:
+        fields = message.plain
+        if fields.get("type") != "data":  # text that a tool has returned
+            return
+        identity = (fields["kind"], fields.get("_instance"))
+        root, data, path = self._data.get(identity, MISSING), fields["data"], fields.get("_outputPath")
+        if path is None:
+            self._data[identity] = merged(root, copied(data))
+        else:
+            keys = next(parse_expression(path).paths).keys
+            method = fields.get("_outputMethod", "set")
+            self._data[identity] = written(root, keys, at_path(data, keys), method)
+        if identity not in self._words:
+            self._told.append(identity)
+            self._words[identity] = {"type": "data", "kind": identity[0]}
+        self._words[identity] |= {
+            name: fields[name] for name in ("_instance", "description", "schema") if name in fields
+        }
+        self._rendered.pop(identity, None)
+        self.version += 1
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def look(self, path: Path, instance: str | None = None) -> Any:
+        """What stands at a path, MISSING where nothing does. An instance sees its own data before everybody's."""
+        if instance is not None:
+            found = at_path(self._data.get((path.kind, instance), MISSING), path.keys)
+            if found is not MISSING:
+                return found
+        return at_path(self._data.get((path.kind, None), MISSING), path.keys)
+
+    def knows(self, kind: str) -> bool:
+        """Whether there may be data of this kind."""
+        return kind in KINDS or any(known == kind for known, _ in self._data)
+
+    def whole(self, kind: str) -> Any:
+        """A copy of all the data of a kind, without those of instances."""
+        return copied(self._data.get((kind, None), {}))
+
+    def log(self, state: State) -> list[dict[str, Any]]:
+        """The log as it will be: with what calls of this tick have written whose turn to be appended has not come."""
+        coming = [message for call in self.ended for message in writes(call)] if self.ended else []
+        return [*self._log, *map(context, coming[state.heard.count("loop") :])]
+
+    def messages(self, *, native: bool) -> list[dict[str, Any]]:
+        """What the model is told: one message for each object, the text between them, the last tick's errors.
+
+        A model that makes its calls by the provider's own means is told those and their results, as it expects.
+        """
+        if native:
+            told_of = [self._render(item) for item in self._told if isinstance(item, tuple)]
+            return [*told_of, *self._transcript, *self._render_errors(calls=False)]
+        return [*map(self._render, self._told), *self._render_errors(calls=True)]
+
+    def _render_errors(self, *, calls: bool) -> list[dict[str, Any]]:
+        errors = [context(error) for error in self.errors]
+        return [_as_message(told(error)) for error in errors if calls or error["data"]["call"] is None]
+
+    def _render(self, item: Identity | dict[str, Any]) -> dict[str, Any]:
+        if isinstance(item, dict):
+            return item
+        rendered = self._rendered.get(item)
+        if rendered is None:
+            rendered = self._rendered[item] = _as_message({**self._words[item], "data": self._data[item]})
+        return rendered
+
+
+def _as_message(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "user", "content": to_json(fields).decode()}

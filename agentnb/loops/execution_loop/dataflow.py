@@ -1,0 +1,156 @@
+"""Dataflow: which calls may start, and with what (SEMANTICS 2c.2).
+
+A call is `free` when everything it refers to is there, `blocked` while something is not, and `broken` when it can never
+run as it stands: a reference or an output path that is malformed, a kind of data that nobody writes, a tool that does
+not exist. A free or broken call is looked at at once (a broken one is refused); a blocked one when something was
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from agentnb.core.errors import InvalidArguments
+from agentnb.core.messages import ToolCall
+from agentnb.core.state import CallState, State
+from agentnb.core.tools import Tool
+from agentnb.loops.execution_loop.context import Context
+from agentnb.loops.execution_loop.data import METHODS
+from agentnb.loops.execution_loop.references import (
+    DAGGER,
+    MISSING,
+    Expression,
+    Path,
+    expressions_in,
+    find,
+    parse_expression,
+    resolve,
+)
+from agentnb.loops.execution_loop.values import parameters
+
+Standing = Literal["free", "blocked", "broken"]
+
+
+class _Read:
+    """A call as it was read once: what it refers to, where it writes, and what is wrong with it."""
+
+    def __init__(self, made: ToolCall) -> None:
+        self.made = made
+        self.parameters = parameters(made.arguments)
+        self.instance: str | None = made.arguments.get("_instance")
+        self.needs: list[Expression] = []
+        self.writes: list[Path] = []
+        self.fault: str | None = None
+        self.version = -1
+        self.standing: Standing = "blocked"
+        try:
+            _check(made)
+            self.needs = list(expressions_in(self.parameters))
+            if (path := made.arguments.get("_outputPath")) is not None:
+                self.writes = list(parse_expression(path).paths)
+        except InvalidArguments as error:
+            self.fault = str(error)
+
+
+def _check(made: ToolCall) -> None:
+    if made.malformed is not None:
+        raise InvalidArguments(f"A call is a JSON object: {made.malformed[:200]}")
+    if not made.name:
+        raise InvalidArguments("The call names no tool: it needs `_tool`.")
+    path, method = made.arguments.get("_outputPath"), made.arguments.get("_outputMethod")
+    if path is not None and not (isinstance(path, str) and path.startswith(DAGGER)):
+        raise InvalidArguments(f"`_outputPath` must be a path like {DAGGER}state.name, not {path!r}.")
+    if method is not None and method not in METHODS:
+        raise InvalidArguments(f"`_outputMethod` must be one of {', '.join(METHODS)}, not {method!r}.")
+    if not isinstance(made.arguments.get("_instance"), (str, type(None))):
+        raise InvalidArguments("`_instance` must be text.")
+
+
+class Dataflow:
+    """The calls of a run's tick, and the context they read."""
+
+    def __init__(self, state: State, tools: Mapping[str, Tool] | None) -> None:
+        """Without `tools`, every name is taken for that of a tool."""
+        self.context = Context.of(state)
+        self._state = state
+        self._tools = tools
+        if self.context.turn_read != state.turn:
+            self.context.turn_read, self.context.read = state.turn, {}
+
+    def standing(self, call: CallState) -> Standing:
+        """How a call stands that has not started."""
+        if call.status == "running" or _is_edited(call) or _has_its_end(call):
+            return "free"
+        read = self._read(call)
+        if read.version != self.context.version:
+            read.version, read.standing = self.context.version, self._look(read)
+        return read.standing
+
+    def _read(self, call: CallState) -> _Read:
+        made = call.replaced or call.proposed
+        read = self.context.read.get(call.id)
+        if not isinstance(read, _Read) or read.made is not made:
+            read = self.context.read[call.id] = _Read(made)
+        return read
+
+    def _look(self, read: _Read) -> Standing:
+        if read.fault is not None or (self._tools is not None and read.made.name not in self._tools):
+            return "broken"
+        missing = [need for need in read.needs if find(need, lambda path: self._at(read, path)) is MISSING]
+        if not missing:
+            return "free"
+        if self._state.model == "asked":  # a call that writes it may still come
+            return "blocked"
+        return "broken" if any(self._unknown_kinds(need) for need in missing) else "blocked"
+
+    def _at(self, read: _Read, path: Path) -> Any:
+        return self.context.look(path, read.instance)
+
+    def _unknown_kinds(self, need: Expression) -> set[str]:
+        written = {path.kind for call in self._state.calls.values() for path in self._read(call).writes}
+        return {path.kind for path in need.paths if path.kind not in written and not self.context.knows(path.kind)}
+
+    def arguments(self, call: CallState) -> dict[str, Any]:
+        """What the call runs with as things stand. Raises InvalidArguments where it cannot run."""
+        if call.status == "running" or _is_edited(call):
+            return call.arguments
+        read = self._read(call)
+        if read.fault is not None:
+            raise InvalidArguments(read.fault)
+        if self._tools is not None and call.name not in self._tools:
+            return call.arguments  # it is refused for that, and needs no data
+        if not read.needs and len(read.parameters) == len(call.arguments) and not _has_dagger(read.parameters):
+            return call.arguments
+        if read.needs and self.standing(call) == "broken" and (why := self.why_unresolved(call)):
+            raise InvalidArguments(why)
+        arguments: dict[str, Any] = resolve(read.parameters, lambda path: self._at(read, path))
+        return arguments
+
+    def why_unresolved(self, call: CallState) -> str | None:
+        """What a call waits for, in words for the model; None where it waits for nothing."""
+        read = self._read(call)
+        missing = [need for need in read.needs if find(need, lambda path: self._at(read, path)) is MISSING]
+        if not missing:
+            return None
+        unknown = {kind for need in missing for kind in self._unknown_kinds(need)}
+        words = f"unresolved reference {', '.join(map(str, missing))}: nothing was written there"
+        return f"{words}; unknown kind {', '.join(sorted(unknown))}" if unknown else words
+
+
+def _is_edited(call: CallState) -> bool:
+    """Whether a person or a policy has given the arguments: they stand as they are."""
+    return call.arguments is not (call.replaced or call.proposed).arguments
+
+
+def _has_its_end(call: CallState) -> bool:
+    """Whether it was decided how the call ends, and only its end is missing."""
+    return call.decision is not None and call.decision.decision in ("reject", "answer")
+
+
+def _has_dagger(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.startswith(DAGGER)
+    if isinstance(value, dict):
+        return any(map(_has_dagger, value.values()))
+    return isinstance(value, list) and any(map(_has_dagger, value))

@@ -1,0 +1,291 @@
+"""ExecutionLoop: requests that answer with calls and data, until one has an output (SEMANTICS 2).
+
+Written top to bottom it would read:
+
+    while True:
+        ask the model for a Solution; start each of its calls as soon as what it refers to is there,
+            also while the rest of the answer is still coming
+        when the answer is complete and nothing can start any more: what still waits will never run, and fails
+        append what the calls have written, and then the errors of all that failed
+        if the Solution has an output: end with it
+
+As a decision it is `advance`. What may start is `wanted`: the calls whose references are found (`execution_dataflow`)
+in the data that the log folds to (`execution_context`). What a call runs with is looked at when it is checked and again
+when it is launched, so that a person decides about the data itself and not about its name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import (
+    CallEnd,
+    Event,
+    MessageAdded,
+    ModelStart,
+    Queue,
+    RunEnd,
+    RunStart,
+    StopReason,
+)
+from agentnb.core.loop import Frame
+from agentnb.core.messages import Message
+from agentnb.core.reply import Reply
+from agentnb.core.state import CallState, State
+from agentnb.core.tools import Invocation, Tool
+from agentnb.core.wanted import Effect, wanted
+from agentnb.loops.base import Loop
+from agentnb.loops.execution_loop.confirm import Confirm, confirmation
+from agentnb.loops.execution_loop.context import Context
+from agentnb.loops.execution_loop.dataflow import Dataflow
+from agentnb.loops.execution_loop.messages import context, to_context, to_input
+from agentnb.loops.execution_loop.prompt import (
+    REFERENCES,
+    OutputCheck,
+    instructions,
+    native_specifications,
+    solution_schema,
+)
+from agentnb.loops.execution_loop.reply import SolutionReply
+from agentnb.loops.execution_loop.stream import ExecutionEvent, ExecutionStream
+from agentnb.loops.execution_loop.tick import Tick, read_tick
+from agentnb.loops.execution_loop.tools import Activity, SchemaTool, with_schemas
+from agentnb.loops.execution_loop.values import Call, ErrorMessage, Reject, Solution, said_beside
+
+__all__ = ["Call", "ErrorMessage", "ExecutionEvent", "ExecutionLoop", "ExecutionStream", "Reject", "Solution"]
+
+
+class ExecutionLoop(Loop):
+    """Ask for Solutions and run their calls as data allows, until one has an output.
+
+    llm, tools: the model and what it can call; a tool may also be a JSON schema, latent or performed by one of the
+    `activities`. output: what the output must be, a JSON schema or a type; one that is not is told to the model as an
+    error. confirm: asked about each call right before it is launched, the others going on; returns True, False,
+    `Reject(reason)`, or a call (Call or dict) to run instead, which is checked again. max_requests: requests to the
+    model at most. max_concurrency: calls that run at once at most. context: messages the model is told, data messages
+    (`{"type": "data", "kind": ..., "data": ...}`) among them. system_prompt: told first. native: offer the tools to the
+    model by the provider's own means instead of asking for JSON text; a reply of text is the output then.
+
+    Raises UsageError for what these cannot be.
+    """
+
+    phases: ClassVar[Mapping[str, Sequence[str]]] = {
+        "ready": ["updating", "requesting", "done"],
+        "requesting": ["confirming", "calling", "updating", "done"],
+        "confirming": ["calling", "requesting", "updating", "done"],
+        "calling": ["confirming", "requesting", "updating", "done"],
+        "updating": ["requesting", "done"],
+        "done": [],
+    }
+    opened_by: ClassVar[Mapping[str, str]] = {
+        "model_start": "requesting",
+        "approval_request": "confirming",
+        "call_start": "calling",
+        "message": "updating",
+        "run_end": "done",
+    }
+    answers_overlap = True  # a call starts when its own object closes
+
+    def __init__(
+        self,
+        llm: Any,
+        tools: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        output: Any = None,
+        confirm: Confirm | None = None,
+        max_requests: int | None = None,
+        max_concurrency: int | None = None,
+        context: Sequence[Any] = (),
+        activities: Mapping[str, Activity] | None = None,
+        system_prompt: str | None = None,
+        native: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(llm, with_schemas(tools, activities or {}), name=name)
+        for limit, value in (("max_requests", max_requests), ("max_concurrency", max_concurrency)):
+            if value is not None and (value < 0 or (value == 0 and limit == "max_concurrency")):
+                raise UsageError(f"{limit} must be None or a number that is not negative, not {value!r}.")
+        self.max_requests, self.max_concurrency, self.native = max_requests, max_concurrency, native
+        self._given = [to_context(message) for message in context]
+        self._output_check = OutputCheck(output)
+        self._words = system_prompt
+        self._frame: Frame | None = None
+        self.tools_by_name: dict[str, Tool] | None = None
+        """The tools of a run, by name; None before there was one."""
+        self._reading: tuple[State, Context] | None = None
+        self._lock = threading.Lock()
+        self._stream: ExecutionStream | None = None
+        if confirm is not None:
+            self.before_call = confirmation(confirm)
+
+    # -- the decision ----------------------------------------------------------------------------------------------
+
+    def advance(self, state: State) -> Event:
+        """What comes next (SEMANTICS 2c)."""
+        if state.open:  # nothing can start any more: what still waits would wait for ever (2g.1)
+            call = next(iter(state.open.values()))
+            why = self._flow(state).why_unresolved(call) or "unresolved reference"
+            return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="invalid")
+        if state.queues["input"]:
+            return _take(state, "input")
+        if state.reply is None:
+            return self._request(state)
+        tick = read_tick(Context.of(state), state, self._output_check)
+        if (logged := state.heard.count("loop")) < len(tick.log):
+            return MessageAdded.make(message=tick.log[logged])
+        if state.queues["steering"] and self._may_ask(state):
+            return _take(state, "steering")
+        why_end = None if {"steering", "follow_up"} & set(state.heard) else self._why_end(state, tick)
+        if why_end is None:
+            return self._request(state)
+        if state.queues["follow_up"] and self._may_ask(state):
+            return _take(state, "follow_up")
+        return RunEnd.make(reason=why_end, output=tick.output)
+
+    def _request(self, state: State) -> Event:
+        if not self._may_ask(state):
+            return RunEnd.make(reason="max_requests")
+        return ModelStart.make(turn=state.turn + 1)
+
+    def _may_ask(self, state: State) -> bool:
+        return self.max_requests is None or state.turn < self.max_requests
+
+    def _why_end(self, state: State, tick: Tick) -> StopReason | None:
+        """Why the loop is over with this tick (2c: output, then the limit, then stalled)."""
+        if tick.has_output:
+            return "completed"
+        if not self._may_ask(state):
+            return "max_requests"
+        return None if state.calls or tick.has_errors else "stalled"  # the next request would see the same context
+
+    def wanted(self, state: State) -> Sequence[Effect]:
+        """The model, what runs, and of the calls that wait those whose references are found."""
+        wants = wanted(state)
+        if not wants or not state.open:
+            return wants
+        flow = self._flow(state)
+        calls = [call for call in state.open.values() if call.status != "asking"]
+        admitted = [call for call in calls if call.status == "running"]
+        for call in calls:
+            if call.status != "running" and flow.standing(call) != "blocked" and self._admits(call, admitted):
+                admitted.append(call)
+        questions = [Effect("question", call.id) for call in state.open.values() if call.status == "asking"]
+        model = [effect for effect in wants if effect.kind == "model"]
+        return [*model, *questions, *(Effect("call", call.id) for call in admitted)]
+
+    def _admits(self, call: CallState, beside: Sequence[CallState]) -> bool:
+        """Whether a call may run beside these: the limit, and tools that run alone."""
+        if self.max_concurrency is not None and len(beside) >= self.max_concurrency:
+            return False
+        return not beside or not any(self._runs_alone(other) for other in (call, *beside))
+
+    def _runs_alone(self, call: CallState) -> bool:
+        tool = self.tools_by_name.get(call.name) if self.tools_by_name is not None else None
+        return tool is not None and tool.sequential
+
+    def _flow(self, state: State) -> Dataflow:
+        return Dataflow(state, self.tools_by_name)
+
+    # -- requests and calls ----------------------------------------------------------------------------------------
+
+    def taken_up(self, frame: Frame) -> None:
+        """Take the tools, and tell the model of them."""
+        self._frame, self.tools_by_name = frame, frame.tools
+        tools = list(frame.tools.values())
+        how = REFERENCES if self.native else instructions(tools, self._output_check.schema)
+        self.system_prompt = f"{self._words}\n\n{how}" if self._words else how
+
+    def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
+        """The tools, or the schema of a Solution that names them."""
+        if self.native:
+            return {"tools": native_specifications(tools)} if tools else {}
+        return {"schema": solution_schema(tools, self._output_check.schema)}
+
+    def messages_for(self, state: State) -> Sequence[Mapping[str, Any]]:
+        """The context, and not the answers (SEMANTICS 2b)."""
+        folded = Context.of(state)
+        return folded.messages(native=self.native or folded.native)
+
+    def new_reply(self, state: State) -> Reply:
+        """A Solution; a repeated request takes up the calls it has made before."""
+        folded = Context.of(state)
+        earlier = [call.proposed for call in state.calls.values()]
+        made, native = folded.calls_made + len(earlier), self.native or folded.native
+        return SolutionReply(state.turn, made, earlier, native=native)
+
+    def arguments(self, call: CallState, state: State) -> dict[str, Any]:
+        """The call's parameters with data in place of its references."""
+        return self._flow(state).arguments(call)
+
+    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
+        """Activities get the whole call and the context; latent tools the result that the model has given."""
+        if not isinstance(tool, SchemaTool):
+            return tool.bind(arguments)
+        made = Call.made_of(tool.name, {**arguments, **said_beside(call)}, call.id)
+        return tool.prepare(made, lambda: Context.of(state).log(state))
+
+    def outcome(self, value: Any) -> dict[str, Any]:
+        """A tool may return a message: a data message, or text for the model."""
+        if isinstance(value, Mapping) and value.get("type") == "data" and "data" in value:
+            return {"result": value["data"], "details": {"message": dict(value)}}
+        if isinstance(value, Message) and value.role in ("user", "system"):
+            return {"result": value.content, "details": {"message": value.plain}}
+        return {"result": value}
+
+    # -- the loop and its run --------------------------------------------------------------------------------------
+
+    def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
+        """The run's first fact: the context it has, and its input as messages."""
+        given = None if input is None else [message.plain for message in to_input(input)]
+        return super().begin(given, [*self._given, *history])
+
+    def config(self) -> dict[str, Any]:
+        """The limits and the output's schema."""
+        limits = {name: getattr(self, name) for name in ("max_requests", "max_concurrency", "native")}
+        return {**super().config(), **limits, "system_prompt": self._words, "output": self._output_check.schema}
+
+    def run(self, input: Any = None) -> ExecutionStream:
+        """Run the loop; the stream of its ten kinds of events. Raises UsageError while one is open."""
+        if self._stream is not None and not self._stream.ended:
+            raise UsageError("This loop is running; go on with its stream, or close it.")
+        self._stream = ExecutionStream(self.start(input), self)
+        return self._stream
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The data of the kind `state`, as the log folds to by now."""
+        whole: dict[str, Any] = self._read().whole("state")
+        return whole
+
+    @property
+    def context(self) -> list[dict[str, Any]]:
+        """The log: what the run was given, and every data message and error since, oldest first."""
+        if self._frame is None or self._frame.state.started is None:
+            return [context(message) for message in self._given]
+        return [dict(message) for message in self._read().log(self._frame.state)]
+
+    @property
+    def output(self) -> Any:
+        """What the run came to; None until it is over."""
+        return self._frame.state.output if self._frame is not None else None
+
+    @property
+    def errors(self) -> list[ErrorMessage]:
+        """The errors of the last tick that has ended."""
+        return [ErrorMessage(data=error.get("data")) for error in self._read().errors]
+
+    def _read(self) -> Context:
+        """The context of the latest run, for whoever asks from outside of it, in whatever thread."""
+        state = self._frame.state if self._frame is not None else State()
+        with self._lock:
+            if self._reading is None or self._reading[0] is not state:
+                self._reading = state, Context()
+            self._reading[1].catch_up(state)
+            return self._reading[1]
+
+
+def _take(state: State, queue: Queue) -> MessageAdded:
+    return MessageAdded.make(message=state.queues[queue][0], origin=queue)

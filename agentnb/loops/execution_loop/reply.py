@@ -1,0 +1,188 @@
+"""Solutions as they stream: a call is there as soon as its own object has closed (SEMANTICS 2g.19, 2g.21).
+
+The text of an answer goes through an incremental JSON parser (ijson, in C where it can), so that reading it is linear
+in its length and no call is ever made of part of an object. What is no Solution is a fault, in words for the model;
+the calls that were complete before it stand. A model that makes its calls by the provider's own means is read too:
+there text without calls is the output.
+
+A request that is asked again, because its answer broke off or because the process that asked is gone, may be answered
+with the same calls as before. Those are taken up and not made a second time, so that nothing runs twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from pydantic_core import to_json
+
+from agentnb.core.events import Delta, ModelEnd
+from agentnb.core.messages import ToolCall
+from agentnb.core.reply import Reply, parse_arguments
+from agentnb.core.unicode import mended, mended_inside
+
+_KNOWN = frozenset({"calls", "output", "meta", "done"})
+_OPENS = frozenset({"start_map", "start_array"})
+_CLOSES = frozenset({"end_map", "end_array"})
+
+
+class SolutionText:
+    """Reads the JSON text of one Solution."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+        self.fault: str | None = None
+        import ijson  # 7 ms, which only a run of such a loop is to pay
+
+        self._json = ijson
+        self._events: Any = ijson.sendable_list()
+        self._parser = ijson.basic_parse_coro(self._events)
+        self._value: Any = None
+        self._depth = 0
+        self._key: str | None = None
+        self._in_object = self._in_calls = False
+        self.closed = False
+        """Whether the object has closed."""
+
+    def feed(self, text: str) -> list[Any]:
+        """Take the next piece of text; gives the calls that have closed with it."""
+        if self.fault is not None or not text:
+            return []
+        return self._read(lambda: self._parser.send(text.encode("utf-8", "replace")))
+
+    def end(self) -> None:
+        """There is no more text."""
+        if self.fault is None:
+            self._read(self._parser.close)
+        if self.fault is None and self.fields and not _KNOWN & set(self.fields):
+            self.fault = "the object has neither `calls` nor `output`"
+
+    def _read(self, parse: Any) -> list[Any]:
+        closed: list[Any] = []
+        try:
+            parse()
+        except self._json.JSONError as error:
+            self.fault = str(error).split("\n", 1)[0].strip()
+        for event, value in self._events:
+            self._take(event, value, closed)
+        self._events.clear()
+        return closed
+
+    def _take(self, event: str, value: Any, closed: list[Any]) -> None:
+        if self._value is not None:
+            self._build(event, value, closed)
+        elif event == "map_key":
+            self._key = value
+        elif not self._in_object:
+            if event != "start_map" and self.fault is None:
+                self.fault = "it is no JSON object"
+            self._in_object = True
+        elif event == "start_array" and self._key == "calls" and not self._in_calls:
+            self._in_calls = True
+            self.fields["calls"] = None  # they are given as they come
+        elif event == "end_array" and self._in_calls:
+            self._in_calls = False
+        elif event == "end_map":
+            self.closed = True
+        else:
+            self._value = self._json.ObjectBuilder()
+            self._build(event, value, closed)
+
+    def _build(self, event: str, value: Any, closed: list[Any]) -> None:
+        self._value.event(event, float(value) if isinstance(value, Decimal) else value)
+        self._depth += (event in _OPENS) - (event in _CLOSES)
+        if self._depth > 0:
+            return
+        built, self._value = mended_inside(self._value.value), None
+        if self._in_calls:
+            closed.append(built)
+        elif self._key == "calls" and built is not None:
+            self.fault = self.fault or "`calls` is no list"
+        elif self._key is not None:
+            self.fields[self._key] = built
+
+
+class SolutionReply(Reply):
+    """An answer that makes its calls as it comes."""
+
+    def __init__(self, turn: int, made: int, earlier: Sequence[ToolCall], *, native: bool) -> None:
+        """`made`: calls of the run so far. `earlier`: those that this request's broken answers have made."""
+        super().__init__(turn)
+        self._calls = list(earlier)
+        self._made = made
+        self._earlier = list(earlier)
+        self._native = native
+        self._has_native_calls = False
+        self._solution = SolutionText()
+        self._arguments: dict[int, SolutionText] = {}
+        self._closed: dict[int, str] = {}
+
+    def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
+        """Take in one chunk; the calls that are complete with it are in `proposed`."""
+        delta = super().feed(chunk, milliseconds)
+        if delta is not None and delta.type == "text_delta":
+            for item in self._solution.feed(delta.content):
+                self._propose_item(item)
+        return delta
+
+    def end(self) -> ModelEnd:
+        """The finished answer; its message's `details` have the Solution's output, or what is wrong with it."""
+        end = super().end()
+        message = end.message.model_copy(update={"details": self._details()})
+        return end.model_copy(update={"message": message})
+
+    def _details(self) -> dict[str, Any]:
+        solution, text = self._solution, self.text
+        solution.end()
+        fields = {name: value for name, value in solution.fields.items() if name in _KNOWN and name != "calls"}
+        if self._has_native_calls or (self._native and solution.fault is not None):
+            output = text if text and not self._has_native_calls else None
+            return {"native": True, "output": output, **({} if solution.fault is not None else fields)}
+        if solution.fault is None:
+            return {"output": None, **fields}
+        begins = f" It begins with {text[:60]!r}." if text else ""
+        return {
+            "output": None,
+            "fault": f"The answer is not a Solution in JSON, and nothing else: {solution.fault}.{begins}",
+        }
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def _fragment(self, chunk: Mapping[str, Any]) -> Delta:
+        index = chunk.get("index") or 0
+        if index in self._closed and (chunk.get("id") or "") not in ("", self._closed[index]):
+            del self._closed[index], self._arguments[index]  # another call in the place of one that is complete
+        delta = super()._fragment(chunk)
+        arguments = self._arguments.setdefault(index, SolutionText())
+        arguments.feed(delta.arguments)
+        if arguments.closed:
+            fragment = self._fragments.pop(index)  # what follows a complete call is no other one
+            if index not in self._closed:
+                self._closed[index] = fragment["id"]
+                self._add(fragment)
+        return delta
+
+    def _add(self, call: Mapping[str, Any]) -> None:
+        self._has_native_calls = True
+        function = call.get("function", call)
+        arguments, malformed = parse_arguments(function.get("arguments"))
+        self._propose(mended(function.get("name") or ""), arguments, malformed)
+
+    def _propose_item(self, item: Any) -> None:
+        if not isinstance(item, dict):
+            self._propose("", {}, to_json(item).decode())
+        elif isinstance(name := item.get("_tool"), str):
+            self._propose(name, {key: value for key, value in item.items() if key != "_tool"}, None)
+        else:
+            self._propose("", item, None)
+
+    def _propose(self, name: str, arguments: dict[str, Any], malformed: str | None) -> None:
+        for position, made in enumerate(self._earlier):
+            if (made.name, made.arguments, made.malformed) == (name, arguments, malformed):
+                del self._earlier[position]
+                return
+        self._made += 1
+        call = ToolCall.make(id=f"c{self._made}", name=name, arguments=arguments, malformed=malformed)
+        self._calls.append(call)
+        self.proposed.append(call)

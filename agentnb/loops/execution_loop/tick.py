@@ -1,0 +1,62 @@
+"""A tick at its end: what it adds to the log, and whether it has an output (SEMANTICS 2c.4 to 2c.6, 2g.3, 2g.4)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentnb.core.events import ModelEnd
+from agentnb.core.messages import Message, text_of
+from agentnb.core.state import State
+from agentnb.loops.execution_loop.context import Context
+from agentnb.loops.execution_loop.messages import error_message, error_of, writes
+from agentnb.loops.execution_loop.prompt import OutputCheck
+from agentnb.loops.execution_loop.reply import SolutionReply
+
+
+class Tick(NamedTuple):
+    """One request and its calls, all of which have ended."""
+
+    reply: ModelEnd
+    log: list[Message]
+    """What was written, in the order in which calls have ended, and then every error, once."""
+    has_errors: bool
+    has_output: bool
+    output: Any
+
+
+def read_tick(context: Context, state: State, check: OutputCheck) -> Tick:
+    """The tick that has ended; worked out once, and kept beside the context."""
+    reply = state.reply
+    assert reply is not None
+    if not isinstance(context.tick, Tick) or context.tick.reply is not reply:
+        context.tick = _read(context, reply, check)
+    return context.tick
+
+
+def _read(context: Context, reply: ModelEnd, check: OutputCheck) -> Tick:
+    answer = reply.message.details or _read_again(reply.message)
+    output, fault = None, answer.get("fault")
+    has_output = fault is None and (answer.get("output") is not None or answer.get("done") is True)
+    if has_output:
+        output, fault = _checked(answer.get("output"), check)
+    errors = [error for call in context.ended if (error := error_of(call)) is not None]
+    if fault is not None:
+        errors.append(error_message(None, fault))
+    written = [message for call in context.ended for message in writes(call)]
+    return Tick(reply, [*written, *errors], bool(errors), has_output and fault is None, output)
+
+
+def _read_again(message: Message) -> dict[str, Any]:
+    """What an answer says that nobody has read as it came: one that was put in the place of another."""
+    reply = SolutionReply(0, 0, (), native=False)
+    reply.feed({"type": "text_delta", "content": text_of(message.content)}, 0)
+    details: dict[str, Any] = reply.end().message.details
+    return details
+
+
+def _checked(output: Any, check: OutputCheck) -> tuple[Any, str | None]:
+    """The output as it is kept, or what is wrong with it; `{"value": null}` is null where it is not itself meant."""
+    if output != {"value": None}:
+        return check.read(output)
+    value, fault = check.read(output)
+    return (value, None) if check.schema is not None and fault is None else check.read(None)

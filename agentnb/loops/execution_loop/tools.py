@@ -1,0 +1,106 @@
+"""Tools as JSON schemas: latent ones, and those that an activity performs (SEMANTICS 2b).
+
+A tool may be given as the design writes it: a JSON schema whose names with an underscore are not parameters. Where no
+activity of its name (or of the name in `_activity`) is known, it is latent: the model has given the result in
+`_output`, and a call without it is a mistake. An activity is called with the call (data in place of its references),
+the tool and the context; it may be async.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.tools import Invocation, Progress
+from agentnb.loops.execution_loop.values import Call, parameters
+
+Activity = Callable[[Call, "SchemaTool", list[dict[str, Any]]], Any]
+
+
+class SchemaTool:
+    """A tool that was given as a JSON schema."""
+
+    sequential = False
+
+    def __init__(self, schema: Mapping[str, Any], activities: Mapping[str, Activity]) -> None:
+        """`schema` may also say `approve`, `idempotent`, `timeout` and `needs`, as `@tool` does. Raises UsageError."""
+        properties = schema.get("properties", {})
+        self.schema = dict(schema)
+        self.name = _constant(schema.get("_tool", schema.get("name", properties.get("_tool"))))
+        if not isinstance(self.name, str) or not self.name:
+            raise UsageError(f"A tool's schema names the tool in `_tool`; this one does not: {dict(schema)!r}.")
+        self.description = str(schema.get("description", ""))
+        self.parameters = dict(schema.get("parameters") or _parameters(schema))
+        self.output = schema.get("_output", properties.get("_output"))
+        activity = _constant(schema.get("_activity", properties.get("_activity"))) or self.name
+        self.activity: Activity | None = activity if callable(activity) else activities.get(activity)
+        self.approve = bool(schema.get("approve", False))
+        self.idempotent = bool(schema.get("idempotent", False))
+        self.timeout: float | None = schema.get("timeout")
+        self.needs: tuple[str, ...] = tuple(schema.get("needs", ()))
+
+    @property
+    def is_latent(self) -> bool:
+        """Whether the model itself gives the result."""
+        return self.activity is None
+
+    def bind(self, arguments: dict[str, Any]) -> Invocation:
+        """The call with these arguments, made by nobody in particular. Raises InvalidArguments."""
+        return self.prepare(Call.made_of(self.name, arguments), list)
+
+    def prepare(self, call: Call, context: Callable[[], list[dict[str, Any]]]) -> Invocation:
+        """The call, ready to run. Raises InvalidArguments that names what is at fault."""
+        _validate(self.name, self.parameters, call.arguments)
+        if self.activity is not None:
+            activity = self.activity
+
+            async def act(progress: Progress) -> Any:
+                done = activity(call, self, context())
+                return await done if inspect.isawaitable(done) else done
+
+            return act
+        if "_output" not in call:
+            raise InvalidArguments(f"{self.name} has no activity: its call needs `_output`, the result.")
+        if self.output:
+            _validate(f"the `_output` of {self.name}", self.output, call["_output"])
+
+        async def give(progress: Progress) -> Any:
+            return call["_output"]
+
+        return give
+
+
+def _constant(value: Any) -> Any:
+    return value.get("const") if isinstance(value, Mapping) else value
+
+
+def _parameters(schema: Mapping[str, Any]) -> dict[str, Any]:
+    required = [name for name in schema.get("required", ()) if not name.startswith("_")]
+    given = {"type": "object", "properties": parameters(schema.get("properties", {}))}
+    return {**given, "required": required} if required else given
+
+
+def _validate(what: str, schema: Mapping[str, Any], value: Any) -> None:
+    if faults := list(schema_faults(schema, value)):
+        raise InvalidArguments(f"Invalid arguments for {what}: {'; '.join(faults)}.")
+
+
+def schema_faults(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
+    """What of a value does not follow a JSON schema, in words."""
+    from jsonschema import Draft202012Validator  # takes a tenth of a second, which most loops need not spend
+
+    for fault in Draft202012Validator(schema).iter_errors(value):
+        where = ".".join(map(str, fault.absolute_path))
+        yield f"{where}: {fault.message}" if where else fault.message
+
+
+def with_schemas(tools: Sequence[Any] | Mapping[str, Any], activities: Mapping[str, Activity]) -> Any:
+    """The tools, with those that are schemas as tools."""
+    if isinstance(tools, Mapping):
+        return {
+            name: SchemaTool({"_tool": name, **item}, activities) if isinstance(item, Mapping) else item
+            for name, item in tools.items()
+        }
+    return [SchemaTool(item, activities) if isinstance(item, Mapping) else item for item in tools]

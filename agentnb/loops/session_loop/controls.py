@@ -1,0 +1,90 @@
+"""A session's own methods: one conversation, run by run, with the design's words for talking to it (SEMANTICS 3c)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import RunStart
+from agentnb.core.messages import Message, to_message, to_messages
+from agentnb.loops.base import Loop
+from agentnb.loops.session_loop.queue import MessageQueue
+from agentnb.loops.session_loop.stream import EventStream
+
+
+class SessionControls(Loop):
+    """What SessionLoop is besides its decision."""
+
+    def __init__(
+        self,
+        llm: Any,
+        tools: Sequence[Any],
+        *,
+        queue: MessageQueue | None,
+        messages: Sequence[Any],
+        name: str | None,
+    ) -> None:
+        super().__init__(llm, tools, name=name)
+        self.queue = queue if queue is not None else MessageQueue()
+        self._stream: EventStream | None = None
+        self._messages = to_messages(list(messages))
+
+    def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
+        """The run's first fact, with what is queued already."""
+        return super().begin(input, history).model_copy(update={"queued": self.queue.hand_over()})
+
+    def _start(self, **options: Any) -> Any:
+        if "history" not in options:
+            options["history"] = self._messages
+        run = super()._start(**options)
+        self.queue.attach(run)
+        return run
+
+    def run(self, message: Any) -> EventStream:
+        """Say something to the session; the stream of its ten kinds of events. Raises UsageError while one is open."""
+        return self._open(message)
+
+    def continue_(self) -> EventStream:
+        """Go on without saying anything: answer a last message that is the user's or a tool's, or hear what is queued.
+
+        Raises UsageError where there is nothing to go on from (SEMANTICS 3c).
+        """
+        messages = self.messages
+        if not messages:
+            raise UsageError("No messages to continue from")
+        if messages[-1].role == "assistant" and not any(self.queue.waiting().values()):
+            raise UsageError("Cannot continue from message role: assistant")
+        return self._open(None)
+
+    def _open(self, message: Any) -> EventStream:
+        if self._stream is not None and not self._stream.ended:
+            raise UsageError("This session is running; steer it, queue a follow-up, or abort it.")
+        self._messages = self.messages
+        if self._stream is not None:
+            self.queue.detach()
+        self._stream = EventStream(self._start(input=message))
+        return self._stream
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation; assign to it to go on from another one."""
+        return self._messages if self._stream is None else list(self._stream.run.messages or self._messages)
+
+    @messages.setter
+    def messages(self, messages: Sequence[Any]) -> None:
+        if self._stream is not None and not self._stream.ended:
+            raise UsageError("The messages of a session that is running cannot be replaced.")
+        self._stream, self._messages = None, [to_message(message) for message in messages]
+
+    def steer(self, text: Any) -> None:
+        """Redirect the session: heard as soon as `steering_mode` allows, or when it next runs."""
+        self.queue.add_steering(text)
+
+    def follow_up(self, text: Any) -> None:
+        """Say something for when the session would stop, or when it next runs."""
+        self.queue.add_followup(text)
+
+    def abort(self, reason: str = "aborted") -> bool:
+        """End the run that is open; every call gets its result, what is queued stays queued. False where none is."""
+        return self._stream is not None and self._stream.run.cancel(reason)

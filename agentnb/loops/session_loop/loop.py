@@ -1,0 +1,221 @@
+"""SessionLoop: a chat agent's loop, two loops in one (SEMANTICS 3).
+
+Written top to bottom it would read:
+
+    while True:                                    # the outer loop: follow-ups
+        while there is something to answer:        # the inner loop: tool rounds
+            ask the model; run its tool calls; take what the user has said to redirect it (steering)
+        if nobody has queued a follow-up:
+            break
+
+As a decision it is `advance`: take what has been said, ask the model while there is something to answer, then take a
+follow-up, then end. Steering is heard at the start and after every turn. What happens to a batch of calls when the user
+steers in the middle of it is `steering_mode`: `after_batch` runs it to its end, `skip_pending` passes over the calls
+that have not started, `discard` also replaces the results there are. In every mode each call has exactly one result, in
+the order the model made the calls, before the next message (3g.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import (
+    CallEnd,
+    CallProposed,
+    Event,
+    MessageAdded,
+    ModelEnd,
+    ModelStart,
+    Queue,
+    RunEnd,
+)
+from agentnb.core.messages import Message, ToolCall, text_of
+from agentnb.core.state import State
+from agentnb.core.wanted import MODEL, Effect, wanted
+from agentnb.loops.session_loop.controls import SessionControls
+from agentnb.loops.session_loop.hooks import ToolCallContext, after_call, before_call, preparation
+from agentnb.loops.session_loop.queue import MessageQueue
+from agentnb.loops.session_loop.stream import EventStream, SessionEvent
+
+__all__ = ["EventStream", "MessageQueue", "SessionEvent", "SessionLoop", "ToolCallContext"]
+
+SteeringMode = Literal["after_batch", "skip_pending", "discard"]
+Drain = Literal["one-at-a-time", "all"]
+
+SKIPPED = "Skipped due to queued user message."
+CUT_OFF = "Not executed: the answer that made this call hit the output token limit."
+
+
+class SessionLoop(SessionControls):
+    """Ask the model, run its tool calls, feed the results back, until nobody has anything to say.
+
+    llm, tools: the model and what it can call. queue: what the user says while it runs (`MessageQueue`). steering_mode,
+    drain: what steering does to a batch of calls, and whether queued messages are heard one at a time or all at once.
+    tool_execution: `parallel` or `sequential`. before_tool_call, after_tool_call: hooks around every call; they get a
+    `ToolCallContext` and return None or a dict (`block, reason`; `content, details, is_error`). transform_context,
+    convert_to_llm: make what the model is sent from the messages. should_stop_after_turn: asked after every turn with
+    the messages. Hooks may be async. max_turns: requests to the model at most. messages: the conversation to go on
+    from.
+
+    Raises UsageError for a mode it does not know.
+    """
+
+    phases: ClassVar[Mapping[str, Sequence[str]]] = {
+        "idle": ["listening", "thinking", "done"],
+        "listening": ["thinking", "done"],
+        "thinking": ["acting", "listening", "done"],
+        "acting": ["thinking", "listening", "done"],
+        "done": [],
+    }
+    checks_in_order = True  # SEMANTICS 3c.4
+    opened_by: ClassVar[Mapping[str, str]] = {
+        "message": "listening",
+        "model_start": "thinking",
+        "call_start": "acting",
+        "approval_request": "acting",
+        "run_end": "done",
+    }
+
+    def __init__(
+        self,
+        llm: Any,
+        tools: Sequence[Any] = (),
+        *,
+        queue: MessageQueue | None = None,
+        steering_mode: SteeringMode = "after_batch",
+        drain: Drain = "one-at-a-time",
+        tool_execution: Literal["parallel", "sequential"] = "parallel",
+        before_tool_call: Callable[[ToolCallContext], Any] | None = None,
+        after_tool_call: Callable[[ToolCallContext], Any] | None = None,
+        transform_context: Callable[[Sequence[Message]], Any] | None = None,
+        convert_to_llm: Callable[[Sequence[Message]], Any] | None = None,
+        should_stop_after_turn: Callable[[Sequence[Message]], Any] | None = None,
+        max_turns: int | None = None,
+        system_prompt: str | None = None,
+        messages: Sequence[Any] = (),
+        name: str | None = None,
+    ) -> None:
+        super().__init__(llm, tools, queue=queue, messages=messages, name=name)
+        _one_of("steering_mode", steering_mode, ("after_batch", "skip_pending", "discard"))
+        _one_of("drain", drain, ("one-at-a-time", "all"))
+        _one_of("tool_execution", tool_execution, ("parallel", "sequential"))
+        if max_turns is not None and max_turns < 0:
+            raise UsageError(f"max_turns must be None or a number that is not negative, not {max_turns!r}.")
+        self.steering_mode, self.drain, self.tool_execution = steering_mode, drain, tool_execution
+        self.max_turns, self.system_prompt = max_turns, system_prompt
+        if before_tool_call is not None:
+            self.before_call = before_call(before_tool_call)
+        if after_tool_call is not None:
+            self.after_call = after_call(after_tool_call)
+        if transform_context is not None or convert_to_llm is not None:
+            self.prepare = preparation(transform_context, convert_to_llm)
+        if should_stop_after_turn is not None:
+            self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(list(state.messages))}
+
+    # -- the decision ----------------------------------------------------------------------------------------------
+
+    def advance(self, state: State) -> Event:
+        """What comes next (SEMANTICS 3c)."""
+        if state.unsaid and (passed_over := self._passed_over(state)):
+            return passed_over
+        if state.queues["input"]:
+            return _take(state, "input")
+        after_turn = state.reply is not None and not state.heard
+        if after_turn and "should_stop_after_turn" in self.activities:
+            asked = state.calls.get(f"should_stop_after_turn_{state.turn}")
+            if asked is None:
+                call = ToolCall(id=f"should_stop_after_turn_{state.turn}", name="should_stop_after_turn")
+                return CallProposed.make(call=call, hidden=True)
+            if asked.end is not None and (asked.end.is_error or asked.end.result):
+                return self._end(state, "error" if asked.end.is_error else "completed")
+        if "follow_up" not in state.heard and self._hears(state, "steering"):
+            return self._unless_at_limit(state, _take(state, "steering"))
+        if self.drain == "all" and "follow_up" in state.heard and state.queues["follow_up"]:
+            return _take(state, "follow_up")
+        if state.heard or self._has_results_to_answer(state) or self._begins_with_a_question(state):
+            return self._unless_at_limit(state, ModelStart.make(turn=state.turn + 1))
+        if self._hears(state, "follow_up"):
+            return self._unless_at_limit(state, _take(state, "follow_up"))
+        return self._end(state, "completed" if state.messages else "empty")
+
+    def _unless_at_limit(self, state: State, fact: Event) -> Event:
+        """The fact, or the end where no further request may follow: what is queued stays queued then."""
+        if self.max_turns is not None and state.turn >= self.max_turns:
+            return self._end(state, "max_turns")
+        return fact
+
+    @staticmethod
+    def _begins_with_a_question(state: State) -> bool:
+        """Whether the history this run goes on from waits for an answer."""
+        return state.reply is None and bool(state.messages) and state.messages[-1].role != "assistant"
+
+    def wanted(self, state: State) -> Sequence[Effect]:
+        """Calls that are to be passed over are not wanted; one that runs already is."""
+        wants = wanted(state)
+        if not wants or self._why_pass_over(state) is None:
+            return wants
+        kept = {call.id for call in state.open.values() if call.hidden or call.status == "running"}
+        return [effect for effect in wants if effect is MODEL or effect.id in kept]
+
+    def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
+        """One call at a time, and results that may still be replaced, where the modes say so."""
+        if self.tool_execution == "parallel" and self.steering_mode != "discard":
+            return {}
+        return {"sequential": self.tool_execution == "sequential", "provisional": self.steering_mode == "discard"}
+
+    def _why_pass_over(self, state: State) -> str | None:
+        if state.reply is not None and state.reply.stop_reason == "length":
+            return CUT_OFF
+        return SKIPPED if self.steering_mode != "after_batch" and state.queues["steering"] else None
+
+    def _passed_over(self, state: State) -> CallEnd | None:
+        """The next call of the turn that gets words instead of running, or instead of its result."""
+        why = self._why_pass_over(state)
+        if why is None:
+            return None
+        for call in state.calls.values():
+            replaced = self.steering_mode == "discard" and call.end is not None and call.end.outcome != "skipped"
+            if not call.hidden and (call.end is None or replaced):
+                return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="skipped")
+        return None
+
+    def _hears(self, state: State, queue: Queue) -> bool:
+        return bool(state.queues[queue]) and (self.drain == "all" or queue not in state.heard)
+
+    def _has_results_to_answer(self, state: State) -> bool:
+        if state.reply is None or not state.reply.message.tool_calls:
+            return False
+        for call in state.calls.values():  # noqa: SIM110 - a generator would be a microsecond more in every turn
+            if not call.hidden and call.end is not None and not call.end.terminate:
+                return True
+        return False
+
+    def _end(self, state: State, reason: Any) -> RunEnd:
+        answer = state.reply.message if state.reply is not None else None
+        return RunEnd.make(reason=reason, output=text_of(answer.content) if answer is not None else None)
+
+    def outcome(self, value: Any) -> dict[str, Any]:
+        """A tool may return a dict with `content` and, beside it, `details`, `terminate` or `is_error`."""
+        if isinstance(value, dict) and "content" in value and set(value) <= _RESULT_KEYS:
+            fields = {"result": value["content"], **{k: v for k, v in value.items() if k != "content"}}
+            return {**fields, "terminate": bool(fields.get("terminate")), "is_error": bool(fields.get("is_error"))}
+        return {"result": value}
+
+    def config(self) -> dict[str, Any]:
+        """The modes and limits of this session."""
+        names = ("steering_mode", "drain", "tool_execution", "max_turns", "system_prompt")
+        return {**super().config(), **{name: getattr(self, name) for name in names}}
+
+
+_RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})
+
+
+def _take(state: State, queue: Any) -> MessageAdded:
+    return MessageAdded.make(message=state.queues[queue][0], origin=queue)
+
+
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"{name} must be one of {', '.join(allowed)}, not {value!r}.")

@@ -1,0 +1,205 @@
+"""The five designs and nestings of them, each as a small world that can be built again in any process.
+
+Models here keep no state: what they answer follows from the conversation, so a run that goes on elsewhere is answered
+as the one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, tool
+from agentnb.core.state import State
+from agentnb.loops.base import Loop
+from agentnb.loops.loop_agent import BaseAgent, Event, EventActions
+from agentnb.testing import call
+from tests.worlds import provider_faults
+
+Turn = Sequence[Mapping[str, Any]]
+
+FAULTS: list[str] = []
+"""What providers would have refused of what the models here were sent."""
+
+
+class Answers:
+    """A model whose n-th answer of a conversation is the n-th turn; afterwards it says `words`."""
+
+    def __init__(self, *turns: Turn, words: str = "done") -> None:
+        self.turns = turns
+        self.words = words
+
+    async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
+        FAULTS.extend(provider_faults(messages))
+        answered = sum(message["role"] == "assistant" for message in messages)
+        if answered < len(self.turns):
+            for chunk in self.turns[answered]:
+                await asyncio.sleep(0)
+                yield chunk
+        else:
+            yield {"type": "text_delta", "content": f"{self.words} {answered}"}
+        yield {"type": "usage", "input_tokens": 10, "output_tokens": 1}
+
+
+@tool
+async def double(n: int) -> int:
+    """Twice as much."""
+    await asyncio.sleep(0)
+    return 2 * n
+
+
+@tool(idempotent=True)
+async def fail(n: int) -> None:
+    """Fails."""
+    raise RuntimeError(f"no {n}")
+
+
+@tool(approve=True)
+async def write(n: int) -> str:
+    """Asks first."""
+    return f"wrote {n}"
+
+
+@tool
+def think(n: int) -> int:
+    """In a thread."""
+    return n + 1
+
+
+TOOLS = [double, fail, write, think]
+WORK: list[Turn] = [
+    [call("double", {"n": 1}, id="c1"), call("fail", {"n": 2}, id="c2"), call("write", {"n": 3}, id="c3")],
+    [call("think", {"n": 4}, id="c4"), call("nothing", {}, id="c5")],
+]
+
+
+class Says(BaseAgent):
+    """Says its name twice; the second time it leaves the loop, where it is told to."""
+
+    leaves = False
+
+    async def _run_async_impl(self, ctx: Any) -> AsyncIterator[Event]:
+        yield Event(author=self.name, content=f"{self.name} one")
+        await asyncio.sleep(0)
+        yield Event(author=self.name, content=f"{self.name} two", actions=EventActions(escalate=self.leaves))
+
+
+def session() -> Loop:
+    return SessionLoop(Answers(*WORK), TOOLS, name="session")
+
+
+def sequential_session() -> Loop:
+    return SessionLoop(Answers(*WORK), TOOLS, tool_execution="sequential", name="session")
+
+
+def agent() -> Loop:
+    return Agent(Answers(*WORK), TOOLS, retriever=lambda query: ["a document"], name="agent")
+
+
+def parallel_agent() -> Loop:
+    return Agent(Answers(*WORK), TOOLS, tool_execution="parallel", name="agent")
+
+
+def _plan(goal: str) -> list[dict[str, Any]]:
+    return [{"id": name, "description": f"do {name}", "priority": n} for n, name in enumerate("bac")]
+
+
+async def _execute(task: Any) -> str:
+    await asyncio.sleep(0)
+    if task.id == "a":
+        raise RuntimeError("not a")
+    return str(task.id).upper()
+
+
+class _Planner:
+    decompose_goal = staticmethod(_plan)
+
+
+def engine() -> Loop:
+    return ConversationEngine(
+        lambda goal: {"rules": ["be brief"]}, _Planner(), _execute, on_task_error="continue", name="engine"
+    )
+
+
+def loop_agent() -> Loop:
+    return LoopAgent("loop_agent", [Says("first"), Says("second")], 2)
+
+
+class Solves:
+    """A model that answers with Solutions: calls first, one of which waits for another, then the output."""
+
+    async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
+        FAULTS.extend(provider_faults(messages))
+        solution: Mapping[str, Any] = {"calls": SOLUTION, "output": None}
+        if any('"kind":"error"' in str(message["content"]) for message in messages):  # the first tick is over
+            solution = {"calls": [], "output": "solved"}
+        text = json.dumps(solution)
+        for start in range(0, len(text), 20):
+            await asyncio.sleep(0)
+            yield {"type": "text_delta", "content": text[start : start + 20]}
+        yield {"type": "usage", "input_tokens": 10, "output_tokens": 1}
+
+
+SOLUTION = [
+    {"_tool": "think", "n": "†state.two", "_outputPath": "†state.three"},
+    {"_tool": "double", "n": 1, "_outputPath": "†state.two"},
+    {"_tool": "write", "n": 3, "_outputPath": "†state.written"},
+    {"_tool": "fail", "n": 2, "_outputPath": "†state.never"},
+    {"_tool": "double", "n": "†state.never", "_outputPath": "†state.nor_this"},
+]
+
+
+def execution() -> Loop:
+    return ExecutionLoop(Solves(), TOOLS, name="execution")
+
+
+def native_execution() -> Loop:
+    return ExecutionLoop(Answers(*WORK), TOOLS, native=True, name="execution")
+
+
+def loop_of_executions() -> Loop:
+    return LoopAgent("outer", [execution(), Says("says")], 1)
+
+
+def engine_of_sessions() -> Loop:
+    return ConversationEngine(llm=_Planner(), execute=session(), name="engine")
+
+
+def loop_of_loops() -> Loop:
+    inner = LoopAgent("inner", [Says("says"), agent(), Says("leaves", leaves=True)])
+    return LoopAgent("outer", [sequential_session(), inner], 2)
+
+
+def session_of_agents() -> Loop:
+    """Two agents at once, as the tools of a session; each has a call that asks, of the same id."""
+    turn = [call("one", {"input": "go"}, id="c1"), call("two", {"input": "go"}, id="c2")]
+    one, two = (Agent(Answers(*WORK), TOOLS, name=name) for name in ("one", "two"))
+    return SessionLoop(Answers(turn, turn), [one, two], name="boss")
+
+
+WORLDS: dict[str, Callable[[], Loop]] = {
+    world.__name__: world
+    for world in (
+        session,
+        sequential_session,
+        agent,
+        parallel_agent,
+        engine,
+        execution,
+        native_execution,
+        loop_agent,
+        loop_of_executions,
+        engine_of_sessions,
+        loop_of_loops,
+        session_of_agents,
+    )
+}
+
+
+def states(state: State) -> Iterator[State]:
+    """A state, and those of the loops inside it."""
+    yield state
+    for child in state.children.values():
+        yield from states(child)

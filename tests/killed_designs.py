@@ -1,0 +1,114 @@
+"""The process that is killed at an event: a run of one of the designs whose calls leave their ids in a file.
+
+Run as a warm server: it imports agentnb once and forks a child for each line on its standard input, because starting
+Python for every event of every design would take longer than everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Store, tool
+from agentnb.loops.base import Loop
+from agentnb.testing import call
+from tests.designs import Answers
+
+TURNS = 2
+PER_TURN = 3
+
+
+def _effects(path: Path) -> Callable[[str], Any]:
+    """A tool that leaves what it was called with, and the name of the loop that called it, in a file."""
+
+    def of(loop: str) -> Any:
+        @tool
+        async def effect(id: str) -> str:
+            await asyncio.sleep(0)
+            with path.open("a") as file:
+                file.write(f"{loop}:{id}\n")
+            await asyncio.sleep(0)
+            return f"did {id}"
+
+        return effect
+
+    return of
+
+
+def _turns() -> list[list[Mapping[str, Any]]]:
+    """Turns of calls that run beside each other."""
+    ids = [[f"c{turn}_{n}" for n in range(PER_TURN)] for turn in range(TURNS)]
+    return [[call("effect", {"id": id}, id=id) for id in turn] for turn in ids]
+
+
+class Solves:
+    """A model that answers with Solutions: three calls, the last of which waits for the others; then the output."""
+
+    async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
+        calls: list[Mapping[str, Any]] = [
+            {"_tool": "effect", "id": "†state.a && †state.b && †input.last", "_outputPath": "†state.c"},
+            {"_tool": "effect", "id": "c0_0", "_outputPath": "†state.a"},
+            {"_tool": "effect", "id": "c0_1", "_outputPath": "†state.b"},
+        ]
+        solved = any("did c0_2" in str(message["content"]) for message in messages)
+        text = json.dumps({"calls": [] if solved else calls, "output": "solved" if solved else None})
+        for start in range(0, len(text), 30):
+            await asyncio.sleep(0)
+            yield {"type": "text_delta", "content": text[start : start + 30]}
+
+
+def make_loop(design: str, path: Path) -> Loop:
+    """The loop that is killed, and the one that goes on."""
+    effect = _effects(path)
+
+    def session(name: str) -> SessionLoop:
+        return SessionLoop(Answers(*_turns()), [effect(name)], name=name)
+
+    def agent(name: str) -> Agent:
+        return Agent(Answers(*_turns()), [effect(name)], tool_execution="parallel", name=name)
+
+    def execution(name: str) -> ExecutionLoop:
+        context = [{"type": "data", "kind": "input", "data": {"last": "c0_2"}}]
+        return ExecutionLoop(Solves(), [effect(name)], context=context, name=name)
+
+    both = [call("one", {"input": "go"}, id="c0_0"), call("two", {"input": "go"}, id="c0_1")]
+    made: dict[str, Callable[[], Loop]] = {
+        "session": lambda: session("session"),
+        "agent": lambda: agent("agent"),
+        "engine": lambda: ConversationEngine(execute=session("worker")),
+        "loop_agent": lambda: LoopAgent("outer", [session("first"), LoopAgent("inner", [agent("second")], 1)], 1),
+        "execution": lambda: execution("execution"),
+        "session_of_agents": lambda: SessionLoop(Answers(both), [agent("one"), agent("two")]),
+    }
+    return made[design]()
+
+
+DESIGNS = ("session", "agent", "engine", "execution", "loop_agent", "session_of_agents")
+
+
+async def drive(design: str, database: str, effects: str, fatal: str) -> None:
+    """Run until the event `fatal` has happened, and die of it."""
+    run = make_loop(design, Path(effects)).start("go", name="run", store=Store(database))
+    run.watch(lambda event: event.seq == int(fatal) and os.kill(os.getpid(), signal.SIGKILL))
+    await run
+
+
+def serve() -> None:
+    """Fork for every line `design database effects event`; say how the child ended."""
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            asyncio.run(drive(*line.split()))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print("killed" if os.WIFSIGNALED(status) else "over", flush=True)
+
+
+if __name__ == "__main__":
+    serve()

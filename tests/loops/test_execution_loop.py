@@ -1,0 +1,875 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from agentnb import ExecutionLoop, LimitReached, RunCancelled, RunFailed, UsageError, tool
+from agentnb.core.messages import Message
+from agentnb.loops.execution_loop import Call, ErrorMessage, Reject, Solution
+from agentnb.testing import ScriptedLLM, call, delay, text
+from tests.loops.execution_world import World, c, data_told, errors_told, notation, solution
+from tests.worlds import assert_folds, assert_one_terminal_event_last, collect, provider_faults, running_tasks, until
+
+
+async def told(loop: ExecutionLoop) -> list[str]:
+    events = await collect(loop.run())
+    stream = loop._stream
+    assert stream is not None
+    assert_folds(stream.run)
+    assert provider_faults([m.plain for m in stream.run.messages if m.role != "data"]) == []
+    loop.llm.assert_complete()
+    return notation(events)
+
+
+# -- the scenarios of SEMANTICS 2h ---------------------------------------------------------------------------------
+
+
+async def test_el_01_an_output_ends_the_loop() -> None:
+    loop = World().loop(solution(output={"x": 1}))
+    assert await told(loop) == ["request 1", "completed 1", "output"]
+    assert loop.output == {"x": 1}
+
+
+async def test_el_02_calls_run_in_the_order_of_their_data() -> None:
+    loop = World().loop(
+        solution(c("sum", "†state.summary", p="†state.prof"), c("fetch", "†state.prof", u="†input.u")),
+        solution(output="done"),
+    )
+    stream = loop.run()
+    events = await collect(stream)
+    assert notation(events) == [
+        *("request 1", "received c1", "received c2", "unblocked c2", "started c2", "done c2"),
+        *("unblocked c1", "started c1", "done c1", "completed 1", "request 2", "completed 2", "output"),
+    ]
+    assert [event.args for event in events if event.type == "call_started"] == [{"u": "alice"}, {"p": {"name": "Al"}}]
+    assert loop.state == {"prof": {"name": "Al"}, "summary": "S:Al"}
+    assert data_told(loop, 1) == [{"prof": {"name": "Al"}, "summary": "S:Al"}]
+    assert stream.run.stop_reason == "completed"
+
+
+async def test_el_03_a_call_runs_before_the_next_one_is_received() -> None:
+    loop = World().loop([*text('{"calls":[{"_tool":"fast"},'), delay(0.03), *text('{"_tool":"slow"}],"output":"ok"}')])
+    assert await told(loop) == [
+        *("request 1", "received c1", "unblocked c1", "started c1", "done c1"),
+        *("received c2", "unblocked c2", "started c2", "done c2", "completed 1", "output"),
+    ]
+
+
+async def test_el_06_a_failed_call_fails_those_that_wait_for_it() -> None:
+    loop = World().loop(solution(c("boom", "†state.a"), c("echo", v="†state.a")), solution(output=1))
+    assert await told(loop) == [
+        *("request 1", "received c1", "unblocked c1", "started c1", "received c2"),
+        *("failed c1 runtime", "failed c2 structural", "errors 2", "completed 1"),
+        *("request 2", "completed 2", "output"),
+    ]
+    first, second = errors_told(loop, 1)
+    assert (first["call"], first["error"]) == (c("boom", "†state.a"), "RuntimeError: api down")
+    assert second["call"] == c("echo", v="†state.a")
+    assert "†state.a" in second["error"]
+
+
+async def test_el_09_an_output_before_the_calls_does_not_end_the_loop_before_they_have_run() -> None:
+    world = World()
+    before = json.dumps({"output": "ok", "calls": [c("give", "†state.a", v=1)]})
+    for words in (before, json.dumps({"calls": [c("give", "†state.a", v=1)], "output": "ok"})):
+        loop = world.loop(text(words, pieces=9))
+        said = await told(loop)
+        assert said == ["request 1", "received c1", "unblocked c1", "started c1", "done c1", "completed 1", "output"]
+        assert (loop.output, loop.state) == ("ok", {"a": 1})
+    assert world.ran == ["give 1", "give 1"]
+
+
+async def test_el_12_nothing_to_do_and_nothing_to_say_is_a_stall() -> None:
+    loop = World().loop(solution())
+    assert await told(loop) == ["request 1", "completed 1", "stalled"]
+    assert loop.output is None
+
+
+async def test_el_14_a_rejection_fails_those_that_wait_for_the_call() -> None:
+    loop = World(0.002).loop(
+        solution(c("slow", "†state.x"), c("fast"), c("echo", v="†state.x")),
+        solution(output=1),
+        confirm=lambda call: call.name != "slow",
+    )
+    said = await told(loop)
+    assert [word for word in said if not word.startswith(("received", "unblocked", "started"))] == [
+        *("request 1", "rejected c1", "done c2", "failed c3 structural", "errors 2", "completed 1"),
+        *("request 2", "completed 2", "output"),
+    ]
+    assert errors_told(loop, 1)[0]["error"] == "rejected by user"
+
+
+# -- when calls start ------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_never_starts_before_its_object_has_closed() -> None:
+    world = World()
+    whole = json.dumps({"calls": [c("give", v="x" * 20)], "output": 1})
+    closes = whole.index("}") + 1
+    seen: list[list[str]] = []
+
+    def letters(_: Any) -> list[Any]:
+        return [chunk for letter in whole for chunk in ({"type": "text_delta", "content": letter}, delay(0.001))]
+
+    loop = world.loop(letters)
+    run = loop.start(None)
+    run.watch(lambda news: seen.append(list(world.ran)) if news.type == "text_delta" else None)
+    await run
+    assert not any(seen[:closes])
+    assert seen[-1] == [f"give {'x' * 20}"]
+
+
+async def test_everything_that_can_run_runs_at_once() -> None:
+    running, most = 0, 0
+
+    @tool
+    async def work(n: int) -> int:
+        nonlocal running, most
+        running, most = running + 1, max(most, running + 1)
+        await asyncio.sleep(0.005)
+        running -= 1
+        return n
+
+    calls = solution(*(c("work", n=n) for n in range(6)), output=1)
+    await World().loop(calls, tools=[work]).start(None)
+    assert most == 6
+    most = 0
+    await World().loop(calls, tools=[work], max_concurrency=2).start(None)
+    assert most == 2
+
+
+async def test_a_tool_that_runs_alone_has_nothing_beside_it() -> None:
+    log: list[str] = []
+
+    @tool(sequential=True)
+    async def alone(n: int) -> None:
+        log.append(f"alone {n}")
+        await asyncio.sleep(0.003)
+        log.append(f"end {n}")
+
+    @tool
+    async def other() -> None:
+        log.append("other")
+        await asyncio.sleep(0.001)
+        log.append("end")
+
+    await (
+        World().loop(solution(c("other"), c("alone", n=1), c("alone", n=2), output=1), tools=[alone, other]).start(None)
+    )
+    assert log == ["other", "end", "alone 1", "end 1", "alone 2", "end 2"]
+
+
+async def test_a_cycle_ends_as_errors_and_does_not_hang() -> None:
+    loop = World().loop(
+        solution(c("echo", "†state.a", v="†state.b"), c("echo", "†state.b", v="†state.a")), solution(output=1)
+    )
+    said = await told(loop)
+    assert said[3:6] == ["failed c1 structural", "failed c2 structural", "errors 2"]
+
+
+async def test_the_last_to_end_wins_and_not_the_last_called() -> None:
+    loop = World(0.002).loop(solution(c("slow", "†state.x"), c("fast", "†state.x"), output=1))
+    await told(loop)
+    assert loop.state == {"x": "slow"}
+    assert [message["data"] for message in loop.context[1:]] == [{"x": "fast"}, {"x": "slow"}]
+
+
+async def test_ids_are_unique_over_the_run() -> None:
+    loop = World().loop(solution(c("fast"), c("fast")), solution(c("fast")), solution(output=1))
+    said = await told(loop)
+    assert [word for word in said if word.startswith("received")] == ["received c1", "received c2", "received c3"]
+
+
+# -- references and paths --------------------------------------------------------------------------------------------
+
+
+async def test_references_are_found_in_expressions_and_inside_parameters() -> None:
+    context = [{"type": "data", "kind": "data", "data": {"a": 1, "none": None, "list": [{"k": "v"}]}}]
+    world = World()
+    values = [
+        "†data.x || †data.a",
+        "†data.none || †data.a",
+        "†data.a && †data.list.0.k",
+        {"in": ["†data.a", "††data.a"]},
+        "Hi †data.a",
+        "†data",
+    ]
+    loop = world.loop(solution(*(c("give", v=value) for value in values), output=1), context=context)
+    events = await collect(loop.run())
+    assert [event.result for event in events if event.type == "call_completed"] == [
+        1,
+        None,
+        "v",
+        {"in": [1, "†data.a"]},
+        "Hi †data.a",
+        {"a": 1, "none": None, "list": [{"k": "v"}]},
+    ]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        c("give", v="†"),
+        c("give", v="†state."),
+        c("give", v="†state..a"),
+        c("give", v="† a note"),
+        c("give", v="†state.a || literal"),
+        c("give", "state.a", v=1),
+        c("give", "†state.a ||", v=1),
+        c("give", "†state.a", v=1, _outputMethod="overwrite"),
+        c("give", v="†nosuch.x"),
+        c("nosuch", v="†state.never"),
+        c("give", wrong=1),
+        c("fetch", u=5),
+        {"v": 1},
+        {"_tool": 5},
+        "give",
+        7,
+    ],
+)
+async def test_what_is_wrong_with_a_call_is_a_structural_error(bad: Any) -> None:
+    world = World()
+    loop = world.loop(solution(bad, c("fast")), solution(output=1))
+    said = await told(loop)
+    assert "failed c1 structural" in said
+    assert "unblocked c1" not in said
+    assert "done c2" in said
+    assert "errors 1" in said
+    assert world.ran == ["fast"]
+    assert len(errors_told(loop, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "comes_to"),
+    [
+        ("set", [{"a": 1}, {"b": 2}], {"b": 2}),
+        ("merge", [{"a": {"x": 1}}, {"a": {"y": 2}}], {"a": {"x": 1, "y": 2}}),
+        ("assign", [{"a": {"x": 1}, "c": 3}, {"a": {"y": 2}}], {"a": {"y": 2}, "c": 3}),
+        ("push", [1, [2]], [1, [2]]),
+        ("concat", [[1], [2, 3]], [1, 2, 3]),
+        ("concat", ["ab", "cd"], "abcd"),
+    ],
+)
+async def test_output_methods(method: str, values: list[Any], comes_to: Any) -> None:
+    calls = [c("give", "†state.deep.x", v=value, _outputMethod=method) for value in values]
+    loop = World().loop(*(solution(made) for made in calls), solution(output=1))
+    await told(loop)
+    assert loop.state == {"deep": {"x": comes_to}}
+
+
+async def test_the_log_is_folded_at_each_path() -> None:
+    loop = World().loop(
+        solution(c("give", "†data.user", v={"name": "Al", "status": "off"}), c("give", "†state.a", v={"b": 1})),
+        solution(c("give", "†data.user.status", v="on"), c("give", "†state.a", v=9)),
+        solution(c("give", "†state.user", v="†data.user"), c("give", "†state.b", v="†state.a.b")),
+        solution(output=1),
+    )
+    assert "failed c6 structural" in await told(loop)
+    assert loop.state == {"a": 9, "user": {"name": "Al", "status": "on"}}
+
+
+async def test_what_was_passed_to_a_call_does_not_change_with_the_data() -> None:
+    loop = World().loop(
+        solution(c("give", "†state.list", v=[1])),
+        solution(c("give", v="†state.list")),
+        solution(c("give", "†state.list", v=2, _outputMethod="push")),
+        solution(output=1),
+    )
+    events = await collect(loop.run())
+    assert loop.state == {"list": [1, 2]}
+    assert [event.args for event in events if event.type == "call_started"][1] == {"v": [1]}
+    assert next(event.result for event in events if event.type == "call_completed") == [1]
+
+
+async def test_output_paths_choose_or_fan_out() -> None:
+    loop = World().loop(
+        solution(c("give", "†state.ok || †state.err", v=1), c("give", "†state.x && †data.y", v=2)),
+        solution(c("give", "†state.z", v="†data.y")),
+        solution(output=1),
+    )
+    await told(loop)
+    assert loop.state == {"ok": 1, "x": 2, "z": 2}
+
+
+async def test_instances_are_objects_of_their_own() -> None:
+    loop = World().loop(
+        solution(c("give", "†state.n", v=1, _instance="a"), c("give", "†state.n", v=2, _instance="b")),
+        solution(c("give", "†data.n", v="†state.n", _instance="a"), c("give", "†data.m", v="†state.n")),
+        solution(output=1),
+    )
+    said = await told(loop)
+    assert "failed c4 structural" in said  # outside of the instances there is no such data
+    assert loop.state == {}
+    assert {"type": "data", "kind": "data", "_instance": "a", "data": {"n": 1}}.items() <= loop.context[3].items()
+    assert data_told(loop, 1) == [{"n": 1}, {"n": 2}]
+
+
+async def test_messages_of_one_identity_are_merged_deep() -> None:
+    context = [
+        {"type": "data", "kind": "data", "data": {"user": {"name": "Al"}}},
+        {"type": "data", "kind": "data", "data": {"user": {"age": 5}}},
+        {"role": "user", "content": "Please."},
+    ]
+    loop = World().loop(solution(c("give", "†state.user", v="†data.user")), solution(output=1), context=context)
+    await told(loop)
+    assert loop.state == {"user": {"name": "Al", "age": 5}}
+    assert data_told(loop, 0, "data") == [{"user": {"name": "Al", "age": 5}}]
+    assert loop.llm.requests[0].messages[-1] == {"role": "user", "content": "Please."}
+    assert loop.context[:3] == context
+
+
+# -- what tools return -----------------------------------------------------------------------------------------------
+
+
+async def test_a_result_without_a_path_is_dropped_and_a_message_is_appended() -> None:
+    @tool
+    async def tell(kind: str) -> Any:
+        if kind == "text":
+            return Message(role="user", content="Look here.")
+        return {"type": "data", "kind": kind, "data": {"told": kind}}
+
+    loop = World().loop(
+        solution(c("tell", kind="state"), c("tell", kind="text"), c("tell", "†state.ok || †state.err", kind="state")),
+        solution(c("give", v=5)),
+        solution(output=1),
+        tools=[*World().tools, tell],
+    )
+    await told(loop)
+    assert loop.state == {"told": "state"}
+    assert {"role": "user", "content": "Look here."} in loop.llm.requests[1].messages
+    assert "5" not in json.dumps(loop.llm.requests[2].messages)
+
+
+async def test_a_message_may_choose_among_the_alternatives() -> None:
+    @tool
+    async def attempt() -> Any:
+        return {"type": "data", "data": "why", "_outputPath": "†state.err"}
+
+    loop = World().loop(solution(c("attempt", "†state.ok || †state.err"), output=1), tools=[attempt])
+    await told(loop)
+    assert loop.state == {"err": "why"}
+
+
+async def test_a_latent_tool_gives_what_the_model_has_said() -> None:
+    decide = {
+        "_tool": "decide",
+        "properties": {"why": {"type": "string"}},
+        "required": ["why"],
+        "_output": {"type": "integer"},
+    }
+    loop = World().loop(
+        solution(
+            c("decide", "†state.n", why="†input.u", _output=3),
+            c("decide", "†state.m", why="so"),
+            c("decide", "†state.m", why="so", _output="three"),
+            c("decide", "†state.m", why=1, _output=3),
+        ),
+        solution(output=1),
+        tools=[decide],
+    )
+    said = await told(loop)
+    assert [word for word in said if word.startswith(("done", "failed"))] == [
+        *("failed c2 structural", "failed c3 structural", "failed c4 structural", "done c1")
+    ] or sorted(word for word in said if word.startswith(("done", "failed"))) == [
+        *("done c1", "failed c2 structural", "failed c3 structural", "failed c4 structural")
+    ]
+    assert loop.state == {"n": 3}
+
+
+async def test_an_activity_gets_the_call_the_tool_and_the_context() -> None:
+    seen: list[Any] = []
+
+    async def look(call: Call, tool: Any, context: list[dict[str, Any]]) -> str:
+        seen.append((call["_tool"], call.u, call._outputPath, call.id, tool.name, context[0]["data"]))
+        return "ok"
+
+    schema = {"_tool": "lookup", "_activity": "look", "properties": {"u": {"type": "string"}}}
+    loop = World().loop(
+        solution(c("lookup", "†state.r", u="†input.u"), output=1), tools=[schema], activities={"look": look}
+    )
+    await told(loop)
+    assert seen == [("lookup", "alice", "†state.r", "c1", "lookup", {"u": "alice"})]
+    assert loop.state == {"r": "ok"}
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+async def test_only_the_last_ticks_errors_are_told_and_all_are_kept() -> None:
+    loop = World().loop(solution(c("boom")), solution(c("fast")), solution(c("boom")), solution(output=1))
+    await told(loop)
+    assert [len(errors_told(loop, n)) for n in range(4)] == [0, 1, 0, 1]
+    assert len([message for message in loop.context if message["kind"] == "error"]) == 2
+
+
+async def test_errors_beside_an_output_come_with_the_result() -> None:
+    loop = World().loop(solution(c("boom"), output="anyway"))
+    *_, last = await collect(loop.run())
+    assert (last.type, last.reason, last.output) == ("loop_completed", "output", "anyway")
+    assert [error.error for error in last.errors] == ["RuntimeError: api down"]
+    assert loop.errors == last.errors
+    assert isinstance(last.errors[0], ErrorMessage)
+    assert loop.context[-1]["data"]["call"] == {"_tool": "boom"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "I think that",
+        '```json\n{"calls": [], "output": 1}\n```',
+        '{"calls": [], "output": 1} and so on',
+        '{"calls": [], "output": 1',
+        '{"calls": [}',
+        "[1, 2]",
+        '"text"',
+        "42",
+        '{"answer": 5}',
+        '{"calls": {"_tool": "fast"}, "output": null}',
+        "",
+        "   ",
+        "null",
+    ],
+)
+async def test_what_is_no_solution_is_told_to_the_model(words: str) -> None:
+    loop = World().loop(text(words, pieces=3), solution(output="ok"))
+    assert await told(loop) == ["request 1", "errors 1", "completed 1", "request 2", "completed 2", "output"]
+    [error] = errors_told(loop, 1)
+    assert error["call"] is None
+    assert "not a Solution" in error["error"]
+
+
+async def test_the_calls_before_a_truncation_stand() -> None:
+    world = World()
+    loop = world.loop(text('{"calls": [{"_tool": "fast"}, {"_tool": "slo', pieces=4), solution(output=1))
+    said = await told(loop)
+    assert "done c1" in said
+    assert "errors 1" in said
+    assert world.ran == ["fast"]
+
+
+# -- how it ends -----------------------------------------------------------------------------------------------------
+
+
+class Answer(BaseModel):
+    n: int
+    word: str = "w"
+
+
+@pytest.mark.parametrize(
+    "schema", [Answer, {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}]
+)
+async def test_an_output_that_does_not_fit_is_told_to_the_model(schema: Any) -> None:
+    loop = World().loop(solution(output={"n": "x"}), solution(output={"n": 2}), output=schema)
+    assert "errors 1" in await told(loop)
+    assert errors_told(loop, 1)[0]["call"] is None
+    assert "n" in errors_told(loop, 1)[0]["error"]
+    assert loop.output == ({"n": 2, "word": "w"} if schema is Answer else {"n": 2})
+
+
+@pytest.mark.parametrize("said", [{"output": {"value": None}}, {"output": None, "done": True}])
+async def test_null_can_be_the_result(said: dict[str, Any]) -> None:
+    loop = World().loop(solution(**said))
+    assert await told(loop) == ["request 1", "completed 1", "output"]
+    assert loop.output is None
+
+
+@pytest.mark.parametrize("output", [0, False, "", [], {}, {"value": 5}])
+async def test_what_is_not_null_is_an_output(output: Any) -> None:
+    loop = World().loop(solution(output=output))
+    assert await told(loop) == ["request 1", "completed 1", "output"]
+    assert loop.output == output
+
+
+async def test_the_limit_on_requests_ends_the_loop() -> None:
+    loop = World().loop(solution(c("fast")), solution(c("fast")), max_requests=2)
+    assert (await told(loop))[-1] == "max_requests"
+    run = World().loop(max_requests=0).start(None)
+    assert (await run, run.stop_reason) == (None, "max_requests")
+
+
+async def test_an_output_in_the_last_request_counts() -> None:
+    loop = World().loop(solution(output=1), max_requests=1)
+    assert (await told(loop))[-1] == "output"
+
+
+async def test_a_loop_may_be_started_with_nothing_text_or_parameters() -> None:
+    for given, expected in [
+        (None, []),
+        ("Hello", [{"role": "user", "content": "Hello"}]),
+        ({"u": "bob"}, [{"type": "data", "kind": "input", "data": {"u": "bob"}}]),
+        ([{"type": "data", "kind": "data", "data": 5}], [{"type": "data", "kind": "data", "data": 5}]),
+    ]:
+        loop = World().loop(solution(output=1), context=())
+        assert await loop.start(given) == 1
+        assert loop.context == expected
+
+
+async def test_what_the_user_says_meanwhile_is_heard() -> None:
+    loop = World().loop(solution(c("fast")), solution(output=1), solution(output=2))
+    run = loop.start(None)
+    run.watch(lambda news: run.steer("Careful.") if news.type == "call_start" else None)
+    run.follow_up("And then?")
+    assert await run == 2
+    assert {"role": "user", "content": "Careful."} in loop.llm.requests[1].messages
+    assert {"role": "user", "content": "And then?"} not in loop.llm.requests[1].messages
+    assert {"role": "user", "content": "And then?"} in loop.llm.requests[2].messages
+
+
+async def test_cancelling_ends_everything_that_was_begun() -> None:
+    loop = World(0.5).loop(solution(c("slow", "†state.x"), c("echo", v="†state.x"), c("fast")))
+    stream = loop.run()
+    events = []
+    async for event in stream:
+        events.append(event)
+        if event.type == "call_started" and event.id == "c3":
+            stream.run.cancel("enough")
+    assert notation(events)[-5:] == [
+        *("failed c1 runtime", "failed c2 structural", "failed c3 runtime", "completed 1", "cancelled")
+    ]
+    assert provider_faults([m.plain for m in stream.run.messages if m.role != "data"]) == []
+    assert running_tasks() == set()
+    with pytest.raises(RunCancelled):
+        await stream.result()
+
+
+async def test_closing_the_stream_has_run_every_finally() -> None:
+    closed: list[str] = []
+
+    @tool
+    async def hold() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            closed.append("hold")
+
+    async def hang(messages: Any) -> list[Any]:
+        return [*text('{"calls": [{"_tool": "hold"}, {"_tool": "fast"},'), delay(60)]
+
+    loop = World().loop(hang, tools=[*World().tools, hold])
+    stream = loop.run()
+    async for event in stream:
+        if event.type == "call_completed":
+            break
+    await stream.aclose()
+    assert closed == ["hold"]
+    assert (stream.run.stop_reason, running_tasks()) == ("cancelled", set())
+    unopened = World().loop().run()
+    await unopened.aclose()
+    assert unopened.run.stop_reason == "cancelled"
+
+
+async def test_a_loop_runs_one_stream_at_a_time() -> None:
+    loop = World().loop(solution(output=1), solution(output=2))
+    stream = loop.run()
+    with pytest.raises(UsageError):
+        loop.run()
+    assert await stream.result() == 1
+    assert await loop.run().result() == 2
+
+
+async def test_a_stream_that_breaks_lets_its_calls_end_and_is_asked_for_again() -> None:
+    world = World(0.005)
+    first = text(json.dumps({"calls": [c("fetch", "†state.p", u="†input.u"), c("fast")]})[:-2])
+    loop = world.loop(
+        [*first, delay(0.001), ConnectionError("cut")],
+        solution(c("fetch", "†state.p", u="†input.u"), c("sum", "†state.s", p="†state.p"), output="ok"),
+    )
+    stream = loop.run()
+    events = await collect(stream)
+    assert notation(events)[-4:] == ["done c2", "done c1", "completed 1", "error"]
+    assert loop.state == {"p": {"name": "Al"}}
+    with pytest.raises(RunFailed):
+        await stream.run
+    assert stream.run.stop_reason is None
+    assert stream.run.resume()
+    assert await stream.run == "ok"
+    assert world.ran == ["fetch alice", "fast", "sum"]  # the call that came again was taken up
+    assert loop.state == {"p": {"name": "Al"}, "s": "S:Al"}
+    assert data_told(loop, 1) == [{"p": {"name": "Al"}}]
+    assert provider_faults([m.plain for m in stream.run.messages if m.role != "data"]) == []
+    assert_folds(stream.run)
+
+
+async def test_a_broken_answer_that_is_given_up_leaves_a_valid_history() -> None:
+    loop = World().loop([*text('{"calls": [{"_tool": "fast"},'), delay(0.005), ConnectionError("cut")])
+    run = loop.start(None)
+    with pytest.raises(RunFailed):
+        await run
+    assert run.cancel()
+    assert [m.role for m in run.messages] == ["data", "assistant", "tool"]
+    assert provider_faults([m.plain for m in run.messages[1:]]) == []
+    assert_one_terminal_event_last(list(run.events))
+
+
+async def test_a_model_that_fails_while_a_call_is_confirmed_fails_at_once_and_the_call_is_confirmed_again() -> None:
+    asked: list[str] = []
+
+    async def confirm(call: Call) -> bool:
+        asked.append(call.id)
+        if len(asked) == 1:
+            await asyncio.sleep(60)
+        return True
+
+    world = World()
+    loop = world.loop(
+        [*text('{"calls": [{"_tool": "fast"},'), delay(0.005), ConnectionError("cut")],
+        solution(c("fast"), output=1),
+        confirm=confirm,
+    )
+    stream = loop.run()
+    assert notation(await collect(stream)) == ["request 1", "received c1", "unblocked c1", "completed 1", "error"]
+    assert running_tasks() == set()
+    stream.run.resume()
+    assert await stream.run == 1
+    assert (asked, world.ran) == (["c1", "c1"], ["fast"])
+
+
+async def test_limits_of_the_run_hold() -> None:
+    world = World()
+    loop = world.loop(solution(c("fast"), c("fast"), c("fast")))
+    run = loop.start(None, limits={"calls": 2})
+    with pytest.raises(LimitReached):
+        await run
+    assert world.ran == ["fast", "fast"] or world.ran == ["fast"]
+    assert provider_faults([m.plain for m in run.messages if m.role != "data"]) == []
+
+
+# -- native calls ----------------------------------------------------------------------------------------------------
+
+
+async def test_native_calls_are_calls_and_text_is_the_output() -> None:
+    world = World()
+    loop = world.loop(
+        [
+            {"type": "tool_call_delta", "index": 0, "id": "a", "name": "fetch", "arguments": '{"u": "†inp'},
+            {"type": "tool_call_delta", "index": 0, "arguments": 'ut.u", "_outputPath": "†state.p"}'},
+            delay(0.005),
+            {"type": "tool_call_delta", "index": 1, "id": "b", "name": "sum", "arguments": '{"p": "†state.p"}'},
+            {"type": "tool_call_delta", "index": 1, "arguments": " "},
+        ],
+        [
+            call("fast", id="a"),
+            {"type": "tool_calls", "tool_calls": [{"id": "x", "name": "echo", "arguments": '{"v": 1}'}]},
+        ],
+        "All done.",
+    )
+    said = await told(loop)
+    assert said[:6] == ["request 1", "received c1", "unblocked c1", "started c1", "done c1", "received c2"]
+    assert loop.output == "All done."
+    assert loop.state == {"p": {"name": "Al"}}
+    assert world.ran == ["fetch alice", "sum", "fast", "echo 1"]
+    history = [m for m in loop.llm.requests[2].messages if m["role"] in ("assistant", "tool")]
+    assert provider_faults(history) == []
+    assert [m["content"] for m in history if m["role"] == "tool"] == ['{"name":"Al"}', "S:Al", "fast", '{"v":1}']
+
+
+async def test_native_arguments_that_are_no_object_are_a_structural_error() -> None:
+    loop = World().loop(
+        [{"type": "tool_call_delta", "index": 0, "id": "a", "name": "fetch", "arguments": '{"u": '}], "ok"
+    )
+    assert "failed c1 structural" in await told(loop)
+
+
+async def test_the_tools_are_offered_by_the_providers_means_or_in_a_schema() -> None:
+    native = World().loop("hello", native=True)
+    assert await native.start(None) == "hello"
+    assert {tool["name"] for tool in native.llm.requests[0].tools} == {t.name for t in World().tools}
+    loop = World().loop(solution(output=1))
+    await loop.start(None)
+    schema = loop.llm.requests[0].schema
+    assert [one["properties"]["_tool"]["const"] for one in schema["properties"]["calls"]["items"]["anyOf"]] == [
+        t.name for t in World().tools
+    ]
+    assert "fetch" in loop.llm.requests[0].messages[0]["content"]
+
+
+# -- confirming ------------------------------------------------------------------------------------------------------
+
+
+async def test_confirm_sees_the_data_and_may_reject_for_a_reason() -> None:
+    seen: list[Any] = []
+
+    async def confirm(call: Call) -> Any:
+        seen.append((call.name, call.arguments, call["_tool"], call.id, call.get("_outputPath")))
+        await asyncio.sleep(0)
+        return Reject("not now") if call.name == "fetch" else True
+
+    loop = World().loop(solution(c("fetch", "†state.p", u="†input.u"), c("fast")), solution(output=1), confirm=confirm)
+    events = await collect(loop.run())
+    assert seen == [("fetch", {"u": "alice"}, "fetch", "c1", "†state.p"), ("fast", {}, "fast", "c2", None)]
+    assert [event.reason for event in events if event.type == "call_rejected"] == ["rejected by user: not now"]
+    assert errors_told(loop, 1)[0] == {
+        "call": c("fetch", "†state.p", u="†input.u"),
+        "error": "rejected by user: not now",
+    }
+
+
+async def test_a_call_that_confirm_puts_in_anothers_place_is_checked_again_and_may_wait() -> None:
+    world = World(0.002)
+
+    def confirm(call: Call) -> Any:
+        if call.name == "echo":
+            return {"_tool": "give", "v": "†state.x"}
+        return Call(call, u=5) if call.name == "fetch" else True
+
+    loop = world.loop(
+        solution(c("echo", "†state.y", v=1), c("slow", "†state.x"), c("fetch", u="†input.u")),
+        solution(c("fast"), output=1),
+        confirm=confirm,
+    )
+    said = await told(loop)
+    assert [word for word in said if "c1" in word] == [
+        *("received c1", "unblocked c1", "unblocked c1", "started c1", "done c1")
+    ]
+    assert said.index("done c2") < said.index("started c1")
+    assert "failed c3 structural" in said
+    assert world.ran == ["slow", "give slow", "fast"]
+    assert loop.state == {"x": "slow", "y": "slow"}
+
+
+@pytest.mark.parametrize("answer", [None, "yes", 1, {"name": "fast", "arguments": {}}])
+async def test_only_true_lets_a_call_run(answer: Any) -> None:
+    world = World()
+    loop = world.loop(solution(c("give", v=1)), solution(output=1), confirm=lambda call: answer)
+    said = await told(loop)
+    assert world.ran == (["fast"] if isinstance(answer, dict) else [])
+    assert ("rejected c1" in said) is not isinstance(answer, dict)
+
+
+async def test_a_confirm_that_fails_is_a_no() -> None:
+    world = World()
+
+    def confirm(call: Call) -> Any:
+        raise RuntimeError("no idea")
+
+    loop = world.loop(solution(c("give", v=1)), solution(output=1), confirm=confirm)
+    assert "rejected c1" in await told(loop)
+    assert "no idea" in errors_told(loop, 1)[0]["error"]
+    assert world.ran == []
+
+
+async def test_confirm_holds_back_its_own_call_only_and_is_asked_again_where_the_data_has_changed() -> None:
+    asked: list[Any] = []
+    go_on = asyncio.Event()
+
+    async def confirm(call: Call) -> bool:
+        asked.append(call.v)
+        if call.v == 1:
+            await go_on.wait()
+        elif call.v == 2:
+            go_on.set()
+        return True
+
+    world = World()
+    context = [{"type": "data", "kind": "state", "data": {"a": 1}}]
+    loop = world.loop(
+        solution(c("echo", v="†state.a"), c("give", "†state.a", v=2), output=1), context=context, confirm=confirm
+    )
+    events = await collect(loop.run())
+    started = {event.id: event.args for event in events if event.type == "call_started"}
+    assert asked[0] == 1
+    assert started["c1"] == {"v": asked[-1]}
+    assert started["c2"] == {"v": 2}
+
+
+# -- a person --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_person_is_asked_about_the_data_and_again_where_it_has_changed() -> None:
+    world = World()
+    context = [{"type": "data", "kind": "state", "data": {"a": 1}}]
+    loop = world.loop(
+        [
+            *text('{"calls": [{"_tool": "ask", "v": "†state.a"},'),
+            delay(0.005),
+            *text('{"_tool": "give", "v": 2, '),
+            *text('"_outputPath": "†state.a"}], "output": 1}'),
+        ],
+        context=context,
+    )
+    run = loop.start(None)
+    run.play()
+    await until(lambda: world.ran == ["give 2"] and bool(run.pending))
+    [first] = run.pending
+    assert (first.id, first.name, first.arguments) == ("c1", "ask", {"v": 1})
+    run.approve("c1")
+    await until(lambda: bool(run.pending))
+    [second] = run.pending
+    assert second.arguments == {"v": 2}
+    assert world.ran == ["give 2"]
+    run.approve("c1")
+    assert await run == 1
+    assert world.ran == ["give 2", "ask 2"]
+
+
+async def test_a_person_may_edit_replace_reject_and_answer() -> None:
+    world = World()
+    calls = [c("ask", f"†state.r{n}", v="†input.u") for n in range(4)]
+    loop = world.loop(solution(*calls), solution(output=1))
+    run = loop.start(None)
+    run.play()
+    await until(lambda: len(run.pending) == 4)
+    run.edit("c1", {"v": "†literal"})
+    run.replace("c2", "give", {"v": "else"})
+    run.reject("c3", "no")
+    run.answer("c4", {"by": "hand"})
+    assert await run == 1
+    assert world.ran == ["ask †literal", "give else"]
+    assert loop.state == {"r0": "†literal", "r1": "else", "r3": {"by": "hand"}}
+    assert errors_told(loop, 1)[0]["error"] == "rejected by user: no"
+
+
+@pytest.mark.parametrize(
+    ("approve", "ran"),
+    [
+        (True, ["fetch alice", "ask 1"]),
+        (False, []),
+        (lambda call: call.arguments.get("u") == "alice", ["fetch alice"]),
+        (
+            [{"tool": "fetch", "arguments": {"u": "al*"}, "decision": "approve"}, {"decision": "reject"}],
+            ["fetch alice"],
+        ),
+    ],
+)
+async def test_policies_decide_about_the_data(approve: Any, ran: list[str]) -> None:
+    world = World()
+    loop = world.loop(solution(c("fetch", u="†input.u"), c("ask", v=1), output=1))
+    await loop.start(None, approve=approve)
+    assert world.ran == ran
+
+
+# -- the design's own values -----------------------------------------------------------------------------------------
+
+
+def test_a_call_is_a_mapping_with_attributes() -> None:
+    made = Call(_tool="fetch", u=1, _outputPath="†state.p")
+    assert (made.name, made.arguments, made.u, made._outputPath, made["_tool"]) == (
+        "fetch",
+        {"u": 1},
+        1,
+        "†state.p",
+        "fetch",
+    )
+    assert made == {"_tool": "fetch", "u": 1, "_outputPath": "†state.p"}
+    assert made == Call("fetch", {"u": 1}, _outputPath="†state.p")
+    assert (made.tool, made.outputPath) == ("fetch", "†state.p")
+    with pytest.raises(AttributeError):
+        _ = made.missing
+
+
+async def test_a_solution_is_what_a_model_would_say() -> None:
+    loop = World().loop(Solution(calls=[Call(_tool="fast")], output=5).to_json())
+    assert (await told(loop))[-1] == "output"
+
+
+def test_what_a_loop_cannot_be_made_of_is_refused() -> None:
+    for options in ({"max_requests": -1}, {"max_concurrency": 0}, {"context": [5]}, {"context": [{"no": 1}]}):
+        with pytest.raises(UsageError):
+            ExecutionLoop(ScriptedLLM([]), **options)
+    with pytest.raises(UsageError):
+        ExecutionLoop(ScriptedLLM([]), [{"properties": {}}])

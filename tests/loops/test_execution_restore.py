@@ -1,0 +1,283 @@
+"""Everything about an execution loop can be worked out from its journal, at every position, however it was stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from agentnb import ExecutionLoop, RunFailed, Snapshot, restore
+from agentnb.core.events import CallEnd, Event
+from agentnb.core.evolve import fold
+from agentnb.core.state import State
+from agentnb.loops.execution_loop import Call, ExecutionStream, Reject
+from agentnb.testing import ScriptedLLM, call, delay
+from tests.loops.execution_world import World, c, notation, solution
+from tests.worlds import (
+    assert_folds,
+    assert_one_terminal_event_last,
+    collect,
+    facts,
+    finished_calls,
+    payload,
+    provider_faults,
+    running_tasks,
+    started_calls,
+    until,
+)
+
+TURNS: list[Any] = [
+    solution(
+        c("sum", "†state.summary", p="†state.prof"),
+        c("fetch", "†state.prof", u="†input.u"),
+        c("boom", "†state.never"),
+        c("echo", v="†state.never"),
+        c("give", "†state.list", v=1, _outputMethod="push"),
+        c("give", "†state.x && †data.y", v=3),
+    ),
+    "no json",
+    solution(
+        c("give", "†state.list", v="†state.list.0", _outputMethod="push"),
+        c("slow", "†state.x"),
+        c("ask", "†state.z", v=2),
+    ),
+    solution(output={"done": True}),
+]
+COMES_TO = {"summary": "S:Al", "prof": {"name": "Al"}, "list": [1, 1], "x": "slow", "z": 2}
+
+
+def loop_at(state: State, world: World, turns: list[Any] = TURNS) -> ExecutionLoop:
+    """A loop whose model goes on where that of the run has stood."""
+    done = state.turn - 1 if state.model == "asked" or state.failure is not None else state.turn
+    return ExecutionLoop(ScriptedLLM(turns[done:]), world.tools, context=[])
+
+
+async def finished(run: Any) -> Any:
+    """Drive to the end, saying yes to everything that waits."""
+    run.play()
+    while not run.state.over:
+        for item in run.pending:
+            run.answer(item.id, 2) if item.unknown and item.name == "ask" else run.approve(item.id)
+        await asyncio.sleep(0)
+    return run.output
+
+
+@pytest.fixture
+async def whole() -> Any:
+    loop = World(0.001).loop(*TURNS)
+    run = loop.start(None)
+    assert await finished(run) == {"done": True}
+    assert loop.state == COMES_TO
+    return run
+
+
+async def test_a_run_restored_at_any_event_comes_to_the_same(whole: Any) -> None:
+    for position in range(1, len(whole.events)):
+        snapshot = Snapshot.from_json(Snapshot.of(whole.events[:position]).to_json())
+        world = World()
+        loop = loop_at(snapshot.state, world)
+        run = restore_quietly(snapshot, loop)
+        before = finished_calls(whole.events[:position])
+        assert await finished(run) == {"done": True}, position
+        assert loop.state == COMES_TO, position
+        assert not set(started_calls(run.events[position:])) & set(before), position
+        assert len(finished_calls(run.events)) == len(set(finished_calls(run.events))) == 9, position
+        assert provider_faults([m.plain for m in run.messages if m.role != "data"]) == [], position
+        assert_one_terminal_event_last(list(run.events))
+        assert_folds(run)
+        assert [message.get("data") for message in loop.context if message.get("kind") == "error"], position
+        assert len(loop.context) == 12, position
+
+
+def restore_quietly(snapshot: Snapshot, loop: ExecutionLoop) -> Any:
+    return restore(snapshot, loop)
+
+
+async def test_between_effects_the_same_facts_follow(whole: Any) -> None:
+    for position in range(1, len(whole.events)):
+        state = fold(whole.events[:position])
+        if state.model == "asked" or any(call.status in ("running", "asking") for call in state.open.values()):
+            continue
+        run = restore_quietly(Snapshot.of(whole.events[:position]), loop_at(state, World(0.001)))
+        await finished(run)
+        assert ordered(run.events[position:]) == ordered(whole.events[position:]), position
+
+
+def ordered(events: Any) -> list[Any]:
+    """The facts without what is a matter of time: when, and which of several calls was first."""
+    return sorted(str({**payload(event), "seq": 0, "message": _timeless(event), "attempt": 0}) for event in events)
+
+
+def _timeless(event: Event) -> Any:
+    message = getattr(event, "message", None)
+    return None if message is None else {k: v for k, v in message.plain.items() if k != "_date"}
+
+
+async def test_the_stream_of_a_recording_is_that_of_the_live_run(whole: Any) -> None:
+    loop = World(0.001).loop(*TURNS)
+    stream = loop.run()
+    stream.run.watch(lambda news: stream.run.approve(news.call_id) if news.type == "approval_request" else None)
+    live = await collect(stream)
+    again = World().loop()
+    recorded = await collect(ExecutionStream(restore(stream.run.snapshot(), again), again))
+    assert [event.model_dump() for event in recorded] == [event.model_dump() for event in live]
+    assert notation(live)[-1] == "output"
+
+
+async def test_a_call_in_flight_is_asked_about_and_never_dropped() -> None:
+    world = World(0.05)
+    run = world.loop(solution(c("slow", "†state.x"), c("sum", "†state.y", p="†state.x")), *TURNS[-1:]).start(None)
+    run.play()
+    await until(lambda: world.ran == ["slow"])
+    snapshot = Snapshot.from_json(run.snapshot().to_json())
+    run.cancel()
+    loop = ExecutionLoop(ScriptedLLM(TURNS[-1:]), world.tools)
+    again = restore(snapshot, loop)
+    again.play()
+    await until(lambda: bool(again.pending))
+    [waiting] = again.pending
+    assert (waiting.id, waiting.unknown) == ("c1", True)
+    again.answer("c1", {"name": "Bo"})
+    assert await again == {"done": True}
+    assert loop.state == {"x": {"name": "Bo"}, "y": "S:Bo"}
+    assert world.ran == ["slow", "sum"]
+
+
+async def test_what_was_decided_holds_at_every_position() -> None:
+    turns = [
+        solution(c("slow"), c("echo", "†state.y", v=1), c("ask", v=2), c("fast"), c("ask", v=3)),
+        solution(output=1),
+    ]
+
+    def confirm(made: Call) -> Any:
+        return {"slow": Reject("no"), "echo": Call("give", v=5)}.get(made.name, True)
+
+    async def decided(run: Any) -> None:
+        run.play()
+        while not run.state.over:
+            for item in run.pending:
+                run.answer(item.id, "by hand") if item.arguments == {"v": 3} else run.reject(item.id)
+            await asyncio.sleep(0)
+
+    world = World()
+    loop = world.loop(*turns, confirm=confirm)
+    run = loop.start(None)
+    await decided(run)
+    assert sorted(world.ran) == ["fast", "give 5"]
+    for position in range(1, len(run.events)):
+        state = fold(run.events[:position])
+        done = state.turn - 1 if state.model == "asked" else state.turn
+        again = World()
+        other = ExecutionLoop(ScriptedLLM(turns[max(done, 0) :]), again.tools, confirm=confirm)
+        restored = restore(Snapshot.of(run.events[:position]), other)
+        await decided(restored)
+        assert restored.output == 1
+        assert set(again.ran) <= {"fast", "give 5"}, position
+        outcomes = {event.call_id: event.outcome for event in restored.events if isinstance(event, CallEnd)}
+        assert [outcomes[f"c{n}"] for n in (1, 3, 5)] == ["rejected", "rejected", "answered"], position
+        assert_folds(restored)
+
+
+async def test_a_run_can_be_stepped_event_by_event() -> None:
+    loop = World(0.001).loop(*TURNS)
+    run = loop.start(None)
+    seen: list[Event] = []
+    while not run.state.over:
+        seen += await run.step()
+        for item in run.pending:
+            run.approve(item.id)
+        await asyncio.sleep(0)
+    seen += await run.step()
+    assert seen == list(run.events)
+    assert loop.state == COMES_TO
+    assert run.output == {"done": True}
+
+
+@pytest.mark.parametrize("what", ["pause", "cancel", "steer", "close"])
+async def test_whatever_is_done_at_whatever_event_the_history_is_valid(whole: Any, what: str) -> None:
+    for position in range(len(whole.events)):
+        loop = World(0.0005).loop(*TURNS, *([solution(output={"done": True})] * 3))
+        run = loop.start(None)
+
+        def act(news: Any, run: Any = run, position: int = position) -> None:
+            if news.type == "approval_request":
+                run.approve(news.call_id)
+            if news.seq == position and not news.terminal:
+                {"pause": run.pause, "cancel": run.cancel, "steer": lambda: run.steer("hm"), "close": str}[what]()
+
+        run.watch(act)
+        events = aiter(run)
+        async for event in events:
+            if event.type == "run_paused":
+                run.resume()
+            if what == "close" and event.seq == position:
+                break
+        await events.aclose()
+        assert_one_terminal_event_last(facts(run.events))
+        assert_folds(run)
+        assert provider_faults([m.plain for m in run.messages if m.role != "data"]) == []
+        assert running_tasks() == set()
+        if what in ("pause", "steer") and run.stop_reason != "cancelled":
+            assert (run.output, loop.state) == ({"done": True}, COMES_TO), position
+
+
+@pytest.mark.parametrize("cut", range(1, 30, 2))
+async def test_an_answer_cut_anywhere_is_asked_for_again_and_nothing_runs_twice(cut: int) -> None:
+    turn = solution(c("fetch", "†state.prof", u="†input.u"), c("sum", "†state.s", p="†state.prof"), pieces=30)
+    slow_turn = [part for chunk in turn for part in (chunk, delay(0.0005))]
+    world = World()
+    loop = world.loop([*slow_turn[: 2 * cut], ConnectionError("cut")], turn, solution(output=1))
+    run = loop.start(None)
+    with pytest.raises(RunFailed):
+        await run
+    assert run.resume()
+    assert await run == 1
+    assert world.ran == ["fetch alice", "sum"]
+    assert loop.state == {"prof": {"name": "Al"}, "s": "S:Al"}
+    assert provider_faults([m.plain for m in run.messages if m.role != "data"]) == []
+    assert_folds(run)
+
+
+async def test_two_thousand_requests_are_linear() -> None:
+    turns = 2_000
+    marks: list[float] = []
+
+    def turn(messages: Any) -> list[Any]:
+        marks.append(time.perf_counter())
+        if len(marks) > turns:
+            return solution(output="end", pieces=1)
+        return solution(c("give", "†state.n", v="†state.n || †input.u"), pieces=2)
+
+    loop = World().loop(*([turn] * (turns + 1)))
+    run = loop.start(None)
+    assert await run == "end"
+    tenth = turns // 10
+    assert marks[-1] - marks[-1 - tenth] < 3 * (marks[tenth] - marks[0])
+    assert len(loop.context) == turns + 1
+
+
+async def test_a_long_answer_is_linear() -> None:
+    async def seconds(calls: int) -> float:
+        answer = solution(*(c("give", v="x" * 50) for _ in range(calls)), output=1, pieces=60 * calls)
+        loop = World().loop(answer)
+        began = time.perf_counter()
+        assert await loop.start(None) == 1
+        return time.perf_counter() - began
+
+    await seconds(20)
+    assert await seconds(400) < 9 * await seconds(100)
+
+
+async def test_native_calls_are_restored_too() -> None:
+    turns: list[Any] = [[call("fetch", {"u": "†input.u", "_outputPath": "†state.p"})], "The end."]
+    run = World().loop(*turns).start(None)
+    assert await run == "The end."
+    for position in range(1, len(run.events)):
+        snapshot = Snapshot.of(run.events[:position])
+        world = World()
+        loop = loop_at(snapshot.state, world, turns)
+        again = restore(snapshot, loop)
+        assert await finished(again) == "The end.", position
+        assert loop.state == {"p": {"name": "Al"}}

@@ -1,0 +1,230 @@
+"""The promises of DESIGN 2, held at every event of every design, and of loops inside loops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from typing import Any
+
+import pytest
+
+from agentnb import RunCancelled, RunFailed, Snapshot, restore
+from agentnb.core.errors import UsageError
+from agentnb.core.events import CallEnd, Event
+from agentnb.core.evolve import fold
+from tests.designs import FAULTS, WORLDS, states
+from tests.worlds import (
+    PROVIDER_ROLES,
+    assert_one_terminal_event_last,
+    collect,
+    facts,
+    payload,
+    provider_faults,
+    running_tasks,
+)
+
+every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
+Decide = Callable[[Any, Any], None]
+
+
+def approve(run: Any, item: Any) -> None:
+    run.approve(item.id)
+
+
+def reject(run: Any, item: Any) -> None:
+    run.reject(item.id, "no")
+
+
+async def drive(run: Any, decide: Decide = approve) -> Any:
+    """Play to the end; decide what waits, resume what is paused."""
+    run.play()
+    async with asyncio.timeout(20):
+        while not run.state.over or run.driven:
+            for item in run.pending:
+                with suppress(UsageError):
+                    decide(run, item)
+            if run.state.paused:
+                run.resume()
+            await asyncio.sleep(0)
+    return run
+
+
+def check(run: Any) -> None:
+    """What holds of every run that is over."""
+    assert_one_terminal_event_last(run.events)
+    assert fold(run.events) == run.state
+    assert run.pending == []
+    assert running_tasks() == set()
+    assert FAULTS == []
+    for state in states(run.state):
+        assert provider_faults([message for message in state.messages if message.role in PROVIDER_ROLES]) == []
+        assert state.over
+    ends = [(event.path, event.seq) for event in run.events if event.type == "run_end"]
+    starts = [(event.path, event.seq) for event in run.events if event.type == "run_start"]
+    assert sorted(path for path, _ in ends) == sorted(path for path, _ in starts)
+
+
+def outcome(run: Any) -> Any:
+    """What a run came to, whatever was in flight when it was interrupted."""
+    return run.stop_reason, run.output, [m.plain for m in run.messages if m.role in PROVIDER_ROLES]
+
+
+def by_loop(events: list[Event]) -> dict[str, list[dict[str, Any]]]:
+    """What happened in each loop, in order: loops that run beside each other take turns as it comes."""
+    happened: dict[str, list[dict[str, Any]]] = {}
+    for event in events:
+        said = payload(event)
+        del said["seq"]
+        for made in ("id", "timestamp"):  # of an opaque agent's own event
+            said.get("message", {}).get("event", {}).pop(made, None)
+        happened.setdefault(event.path, []).append(said)
+    return happened
+
+
+def ended(events: list[Event]) -> dict[tuple[str, str, int], int]:
+    """How often each call was started that has a result, by its loop, its id, and where its result stands."""
+    found: dict[tuple[str, str, int], int] = {}
+    for event in events:
+        if isinstance(event, CallEnd):
+            starts = [
+                e
+                for e in events[: event.seq]
+                if e.type == "call_start" and (e.path, e.call_id) == (event.path, event.call_id)  # type: ignore[attr-defined]
+            ]
+            found[event.path, event.call_id, event.seq] = len(starts)
+    return found
+
+
+@every_world
+async def test_every_design_runs_to_its_end(world: Callable[[], Any]) -> None:
+    run = await drive(world().start("go"))
+    assert run.stop_reason in ("completed", "max_iterations", "escalated")
+    check(run)
+
+
+@every_world
+async def test_the_state_at_every_event_is_what_its_prefix_folds_to(world: Callable[[], Any]) -> None:
+    run = world().start("go")
+    seen: list[dict[str, Any]] = []
+    run.watch(lambda event: event.seq is not None and seen.append(run.state.dump()))
+    await drive(run)
+    for position, dumped in enumerate(seen, 1):
+        assert fold(run.events[:position]).dump() == dumped
+
+
+@every_world
+async def test_a_snapshot_at_every_event_goes_on_to_the_same_end(world: Callable[[], Any]) -> None:
+    whole = await drive(world().start("go"))
+    for position in range(1, len(whole.events)):
+        taken = Snapshot.from_json(Snapshot.of(whole.events[:position]).to_json())
+        again = restore(taken, world())
+        in_flight = any(state.model == "asked" or state.open for state in states(again.state) if not state.over)
+        await drive(
+            again,
+            lambda run, item: run.answer(item.id, _result_of(whole, item)) if item.unknown else approve(run, item),
+        )
+        check(again)
+        assert outcome(again) == outcome(whole), f"from event {position}"
+        kept = ended(list(taken.events))
+        assert {key: count for key, count in ended(again.events).items() if key in kept} == kept
+        if not in_flight and "execution" not in world.__name__:  # there calls end as it comes, and data has dates
+            assert by_loop(again.events) == by_loop(whole.events)
+
+
+def _result_of(whole: Any, item: Any) -> Any:
+    """What a call gave in the run that was not interrupted; somebody has looked."""
+    call_id = item.id.rpartition("/")[2]
+    found = [e for e in whole.events if e.type == "call_end" and e.path == item.path and e.call_id == call_id]
+    return found[0].result
+
+
+@every_world
+async def test_cancelling_at_any_event_ends_everything_at_once_and_can_be_gone_on_from(
+    world: Callable[[], Any],
+) -> None:
+    whole = await drive(world().start("go"))
+    for position in range(len(whole.events) - 1):
+        run = world().start("go")
+        run.watch(lambda event: event.seq == position and run.cancel("enough"))  # noqa: B023
+        with suppress(RunCancelled):
+            await drive(run)
+        assert run.stop_reason == "cancelled", f"at event {position}"
+        check(run)
+        again = restore(Snapshot.from_json(run.snapshot().to_json()), world())
+        await drive(again)
+        check(again)
+
+
+@every_world
+async def test_pausing_at_any_event_changes_nothing_but_that_it_paused(world: Callable[[], Any]) -> None:
+    whole = await drive(world().start("go"))
+    for position in range(len(whole.events) - 1):
+        run = world().start("go")
+        run.watch(lambda event: event.seq == position and run.pause())  # noqa: B023
+        await drive(run)
+        check(run)
+        assert outcome(run) == outcome(whole), f"at event {position}"
+
+
+@every_world
+async def test_steering_at_any_event_leaves_valid_histories(world: Callable[[], Any]) -> None:
+    whole = await drive(world().start("go"))
+    for position in range(len(whole.events) - 1):
+        run = world().start("go")
+        run.watch(lambda event: event.seq == position and run.steer("look here"))  # noqa: B023
+        await drive(run)
+        check(run)
+
+
+@every_world
+async def test_rejecting_what_asks_leaves_valid_histories(world: Callable[[], Any]) -> None:
+    run = await drive(world().start("go"), reject)
+    check(run)
+
+
+@every_world
+async def test_a_consumer_closed_at_any_event_leaves_nothing_running(world: Callable[[], Any]) -> None:
+    whole = await drive(world().start("go", approve=True))
+    for position in range(len(whole.events)):
+        run = world().start("go", approve=True)
+        async with asyncio.timeout(20), aclosing(aiter(run)) as events:
+            with suppress(RunFailed):
+                async for event in events:
+                    if event.seq == position:
+                        break
+        assert running_tasks() == set()
+        check(run)
+
+
+@every_world
+async def test_a_run_that_is_pulled_gives_what_one_that_is_played_gives(world: Callable[[], Any]) -> None:
+    played = await drive(world().start("go", approve=True))
+    pulled = world().start("go", approve=True)
+    seen = facts(await collect(pulled))
+    assert seen == pulled.events
+    assert outcome(pulled) == outcome(played)
+    check(pulled)
+
+
+@every_world
+@pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
+async def test_stepping_gives_what_playing_gives(world: Callable[[], Any], unit: Any) -> None:
+    played = await drive(world().start("go"))
+    run = world().start("go")
+    events: list[Event] = []
+    async with asyncio.timeout(20):
+        while not run.state.over or len(events) < len(run.events):
+            events += await run.step(unit)
+            for item in run.pending:
+                approve(run, item)
+    assert events == run.events
+    assert outcome(run) == outcome(played)
+    check(run)
+
+
+@every_world
+async def test_two_copies_of_one_run_give_the_same_facts(world: Callable[[], Any]) -> None:
+    one, two = [await drive(world().start("go", approve=True)) for _ in range(2)]
+    assert outcome(one) == outcome(two)
+    assert one.usage == two.usage
