@@ -56,7 +56,7 @@ class Calling:
 
     def check(self, call: CallState, arguments: dict[str, Any]) -> Verdict | Refusal:
         """Whether the call may run with these arguments, without the loop's hook and the policy."""
-        if call.hidden:
+        if self._frame.is_own(call):
             return NO_POLICY
         tool = self._tools.get(call.name)
         if tool is None:
@@ -78,7 +78,7 @@ class Calling:
     ) -> Verdict | Refusal | ApprovalDecision:
         """Whether the call may run with these arguments, by everything that has a say."""
         verdict = self.check(call, arguments)
-        if isinstance(verdict, Refusal) or call.hidden:
+        if isinstance(verdict, Refusal) or self._frame.is_own(call):
             return verdict
         if self._design.before_call is not None:
             try:
@@ -122,7 +122,7 @@ class Calling:
         design = self._design
         current_call.set((self._journal.run_id, self._frame.path, call.id))  # in a context of the call's own
         try:
-            if call.hidden:
+            if self._frame.is_own(call):
                 fields = {"result": await self._act(call, pulled)}
             else:
                 fields = design.outcome(await self._invoke(call))
@@ -138,7 +138,7 @@ class Calling:
             end = self._raised(call, error)
         except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
             end = self._raised(call, error)
-        if design.after_call is not None and not call.hidden:
+        if design.after_call is not None and not self._frame.is_own(call):
             end = await self._after(call, end)
         self._journal.append(end, self._frame, call)
 
@@ -150,7 +150,7 @@ class Calling:
 
     async def _act(self, call: CallState, pulled: bool) -> Any:
         """One of the loop's own calls; what it says on its way is a fact at once."""
-        said = self._design.activities[call.name](call.arguments, self._frame.state)
+        said = self._design.perform(call, self._frame.state)
         if not hasattr(said, "__aiter__"):
             return await _maybe(said)
         result = None

@@ -87,7 +87,7 @@ def test_a_loop_that_is_not_the_recorded_one_is_told_in_words() -> None:
 
 def test_a_design_that_cannot_say_which_loop_it_was_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(ConversationEngine):
-        def loop_for(self, call: Any) -> Any:
+        def loop_for(self, call: Any, state: Any = None) -> Any:
             raise LookupError("no such loop")
 
     run = engine("Drafted.", "Proof-read.")
@@ -101,7 +101,7 @@ def test_the_loop_of_a_call_is_asked_for_once_though_it_runs_often() -> None:
     asked = []
 
     class Asked(ConversationEngine):
-        def loop_for(self, call: Any) -> Any:
+        def loop_for(self, call: Any, state: Any = None) -> Any:
             asked.append(call.name)
             return super().loop_for(call)
 
@@ -145,7 +145,7 @@ def test_a_loop_ends_with_the_call_it_performs_and_all_that_runs_in_it() -> None
 
 def test_no_more_tables_are_drawn_than_a_page_can_take() -> None:
     class Many(ConversationEngine):
-        def loop_for(self, call: Any) -> Any:
+        def loop_for(self, call: Any, state: Any = None) -> Any:
             if call.name != "execute":
                 return None
             loop = worker("Done.", name=call.arguments["id"])

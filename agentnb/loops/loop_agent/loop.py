@@ -173,7 +173,7 @@ class LoopAgent(CompositeAgent):
     def _sub_agent(self, name: str) -> Loop | None:
         return next((agent for agent in self.sub_agents if agent.name == name), None)
 
-    def loop_for(self, call: CallState) -> Design | None:
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
         """The sub-agent."""
         return self._sub_agent(call.name)
 
