@@ -63,7 +63,7 @@ def _drawn(shape: Shape) -> ElementTree.Element:
 
 def _box(root: ElementTree.Element, number: int, box: Box, x: float, y: float) -> None:
     id = one_line(visible(box[0]), ID)
-    tool = _cut(one_line(visible(box[1])) or "(no tool)", CELLS - len(id))
+    tool = _cut(one_line(visible(box[1])) or "(no tool)", CELLS - len(id) - 1)
     r, w, h = RADIUS, WIDTH - 2 * RADIUS, HEIGHT - 2 * RADIUS
     corners = [f"a{r} {r} 0 0 1 {r} {r}", f"a{r} {r} 0 0 1 -{r} {r}", f"a{r} {r} 0 0 1 -{r} -{r}"]
     outline = f"M{x + r:g} {y:g}h{w:g}{corners[0]}v{h:g}{corners[1]}h-{w:g}{corners[2]}v-{h:g}a{r} {r} 0 0 1 {r} -{r}z"

@@ -37,6 +37,8 @@ TAIL = 200
 """Rows in the trait that a page without a kernel shows."""
 TAIL_SECONDS = 2.0
 """How often that trait is brought up to date while the run goes on."""
+GRAPH_PAUSE = 10
+"""The call graphs are let alone ten times as long as it took to read them: a request may make thousands of calls."""
 
 
 class Panel(anywidget.AnyWidget):
@@ -68,7 +70,7 @@ class Panel(anywidget.AnyWidget):
         self._drawing = threading.Lock()
         self._to_draw = -1  # how many nested loops had been seen when the drawing was last begun
         self._told = -1
-        self._tail_due = 0.0
+        self._tail_due = self._graphs_due = 0.0
         self._when_over: list[Callable[[], object]] = []
         super().__init__(
             key=uuid.uuid4().hex,
@@ -117,9 +119,16 @@ class Panel(anywidget.AnyWidget):
 
     def _now(self) -> dict[str, Any]:
         now = {"status": status(self.run, self._loops), "pending": self._waiting.questions(self.run)}
+        return {**now, "tools": self._waiting.tools, **self._graphs_now()}
+
+    def _graphs_now(self) -> dict[str, Any]:
+        began = time.monotonic()
+        if began < self._graphs_due:
+            return {}
         graphs = self._loops.graphs()
-        drawings = [draw(graph.shape) for _, graph in graphs]
-        return {**now, "tools": self._waiting.tools, "graphs": graph_status(graphs), "drawings": drawings}
+        told = {"graphs": graph_status(graphs), "drawings": [draw(graph.shape) for _, graph in graphs]}
+        self._graphs_due = began + GRAPH_PAUSE * (time.monotonic() - began)
+        return told
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
         handler = self._handlers.get(str(content.get("type"))) if isinstance(content, dict) else None
@@ -128,8 +137,11 @@ class Panel(anywidget.AnyWidget):
             self._feed.wake()  # a pause that nothing was in flight for is no event, but the buttons change
 
     def _settled(self, over: bool) -> None:
+        now = self._now()
+        if "graphs" not in now:
+            self._feed.wake()
         with self.hold_sync():  # one message for all of them; traits that are the same as before are not sent
-            for name, value in self._now().items():
+            for name, value in now.items():
                 setattr(self, name, value)
             self._update_tail(over)
         self._draw_in_background()
