@@ -27,11 +27,11 @@ export class Graphs {
 
   // A request that makes fewer calls than the last one has would move everything below, and the next one move it back.
   keepHeight() {
-    const over = this.store.model.get("status")?.over;
-    const height = over ? 0 : Math.max(this.height ?? 0, this.el.getBoundingClientRect().height);
-    if (height === this.height) return;
-    this.height = height;
-    this.el.style.minHeight = height ? `${height}px` : "";
+    const over = this.store.model.get("status")?.over,
+      { width, height } = this.el.getBoundingClientRect();
+    const kept = over || width !== this.width ? 0 : height; // with another width the same graph has another height
+    this.width = width;
+    this.el.style.minHeight = kept ? `${kept}px` : "";
   }
 }
 
