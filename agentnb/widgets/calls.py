@@ -3,8 +3,8 @@
 Which calls read what others write is the design's to say (`Design.call_graph`), from a state. The run's own state
 changes under the eyes of whoever looks from another thread, so the events of a loop that has such a graph are folded
 here a second time; one that has none costs nothing. The graph is read from that when the panel is brought up to date,
-and not otherwise. When a request makes its first call the one before it is done with: of that and those before only
-numbers stay. A request without calls, which the last one often is, leaves on the page what was there.
+and once at the end of each request. Of the requests before the current one only numbers stay; but one that has made no
+calls, as the last one often does, leaves on the page what was there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 // The panel's page side: draws what the kernel tells and sends back what a person does.
 //
-// All data is set through textContent. The one thing parsed is the diagram, which the kernel drew, and that as XML with
+// All data is set through textContent. All that is parsed are the drawings, which the kernel made, and these as XML with
 // everything but shapes and text left out. A front end takes one module only: page.py joins these files.
 
 import { el, say } from "./text.js";
