@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agentnb.core.graph import CallGraph, CallStanding, GraphCall
 from agentnb.core.state import CallState, State
 from agentnb.loops.execution_loop.dataflow import Dataflow
-from agentnb.loops.execution_loop.messages import rejection
+from agentnb.loops.execution_loop.messages import error_of
 from agentnb.loops.execution_loop.references import Path, parse_expression
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class _Graph:
         for expression in self._flow.needs(call):
             for path in expression.paths:
                 reads.update(dict.fromkeys(self._writers(call, path)))
-        standing = self._standing(call)
+        standing, error = self._standing(call), error_of(call)
         return GraphCall(
             id=call.id,
             tool=call.name,
@@ -65,7 +65,7 @@ class _Graph:
             reads=tuple(reads),
             missing=tuple(map(str, self._flow.missing(call))) if standing == "blocked" else (),
             writes=str(_said(call, "_outputPath") or ""),
-            note=_fault(call),
+            note=error["data"]["error"] if error is not None else None,
         )
 
     def _standing(self, call: CallState) -> CallStanding:
@@ -118,9 +118,3 @@ def _meet(one: Path, other: Path) -> bool:
 
 def _said(call: CallState, name: str) -> Any:
     return (call.replaced or call.proposed).arguments.get(name)
-
-
-def _fault(call: CallState) -> Any:
-    if call.end is None or not call.end.is_error:
-        return None
-    return rejection(call) if call.end.outcome == "rejected" else call.end.result
