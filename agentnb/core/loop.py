@@ -22,6 +22,7 @@ from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition
 from agentnb.core.events import CallEnd, Delta, Event, ModelEnd, RunEnd, RunStart
+from agentnb.core.graph import CallGraph
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
@@ -82,6 +83,10 @@ class Design(ABC):
 
     after_call: Callable[[CallState, CallEnd, State], Any] | None = None
     """Asked after each of the model's calls; a mapping it returns replaces fields of the result. May be async."""
+
+    call_graph: Callable[[State], CallGraph] | None = None
+    """Tells the calls of the current request and which of them read what others write, where calls depend on one
+    another. A pure function of the state, for views alone: it is asked whenever somebody looks."""
 
     @abstractmethod
     def advance(self, state: State) -> Event:

@@ -4,12 +4,13 @@ from agentnb.widgets.clicks import SNAPSHOTS
 from agentnb.widgets.comms import COMM_IDS
 from agentnb.widgets.present import panel, present
 from agentnb.widgets.static import static_html
-from agentnb.widgets.widget import Approvals, Controls, EventStream, Panel, StateDiagram
+from agentnb.widgets.widget import Approvals, CallGraph, Controls, EventStream, Panel, StateDiagram
 
 __all__ = [
     "COMM_IDS",
     "SNAPSHOTS",
     "Approvals",
+    "CallGraph",
     "Controls",
     "EventStream",
     "Panel",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from agentnb.core.events import CallEnd, CallProposed, CallStart, Event, RunEnd, RunStart
@@ -20,6 +21,7 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
 from agentnb.tools import as_tools
+from agentnb.widgets.calls import Calls, Told, calls_of
 from agentnb.widgets.diagram import Table, table_of
 from agentnb.widgets.text import brief, repaired
 
@@ -27,6 +29,8 @@ SHOWN = 12
 """Nested loops that are shown at most; the others are counted."""
 DRAWN = 2
 """Nested loops that are shown with a drawing, each about as high as the list of events; the others in words."""
+GRAPHS = 3
+"""Loops whose call graphs are shown."""
 TABLES = 16
 """Tables of nested loops that are drawn at most: each drawing takes time and travels to the page."""
 INPUT = 80
@@ -38,7 +42,9 @@ logger = logging.getLogger("agentnb")
 class Standing:
     """One loop: its phase, each arrow it has taken once, and the loops inside it. `call` is the one it performs."""
 
-    def __init__(self, path: str, design: Any, *, call: str = "", input: Any = None) -> None:
+    def __init__(
+        self, path: str, design: Any, *, call: str = "", input: Any = None, graph: Calls | None = None
+    ) -> None:
         self.path = path
         self.design = design
         self.table: Table | None = table_of(design.phases) if design is not None else None
@@ -49,13 +55,17 @@ class Standing:
         self.running = True
         self.ended = ""
         self.calls: dict[str, CallState] = {}
+        self.graph = graph
         self.inside: dict[str, Standing] = {}
 
-    def enter(self, phase: str) -> None:
-        """Be in this phase from here on."""
-        if self.phase is not None and self.phase != phase:
-            self.arrows[self.phase, phase] = None
-        self.phase = phase
+    def take(self, event: Event) -> None:
+        """An event of this loop: it may open a phase, and the call graph may change with it."""
+        if event.phase is not None:
+            if self.phase is not None and self.phase != event.phase:
+                self.arrows[self.phase, event.phase] = None
+            self.phase = event.phase
+        if self.graph is not None:
+            self.graph.take(event)
 
     def stop(self, reason: str = "") -> None:
         """It does not run any more, and so nothing in it does."""
@@ -73,10 +83,11 @@ class Standing:
 
 
 class Loops:
-    """The loops of one run. `follow` its events, then read."""
+    """The loops of one run, with `graphs` also their call graphs. `follow` its events, then read."""
 
-    def __init__(self, design: Any) -> None:
-        self.root = Standing("", design)
+    def __init__(self, design: Any, *, graphs: bool = False) -> None:
+        self._calls_of = calls_of if graphs else lambda design: None
+        self.root = Standing("", design, graph=self._calls_of(design))
         self.tables: dict[Table, int] = {}
         """What the nested loops that were seen look like, and the number of each."""
         self._by_path = {"": self.root}
@@ -95,14 +106,19 @@ class Loops:
         """The nested loops to show, each before those inside it."""
         return list(self.root.of_interest())
 
+    def graphs(self) -> list[tuple[str, Told]]:
+        """The call graphs to show, by the paths of their loops; nested loops are told of once they have made calls."""
+        told = ((loop.path, loop.graph.tell()) for loop in (self.root, *self.nested()) if loop.graph is not None)
+        shown = ((path, graph) for path, graph in told if graph is not None and (graph.dresses or not path))
+        return list(islice(shown, GRAPHS))
+
     def _take(self, event: Event) -> None:
         if event.path and isinstance(event, RunStart):
             self._begin(event)
         loop = self._by_path.get(event.path)
         if loop is None:
             return
-        if event.phase is not None:
-            loop.enter(event.phase)
+        loop.take(event)
         if isinstance(event, CallProposed):
             loop.calls[event.call.id] = CallState(event.call, hidden=event.hidden)
         elif isinstance(event, CallStart):
@@ -128,7 +144,8 @@ class Loops:
             return
         for old in [old for old, loop in above.inside.items() if old == name or not loop.running]:
             self._forget(above.inside.pop(old))
-        loop = Standing(event.path, self._design_of(above, event), call=event.call, input=event.input)
+        design = self._design_of(above, event)
+        loop = Standing(event.path, design, call=event.call, input=event.input, graph=self._calls_of(design))
         above.inside[name] = self._by_path[event.path] = loop
         if loop.table is not None and len(self.tables) < TABLES:
             self.tables.setdefault(loop.table, len(self.tables))
@@ -188,6 +205,26 @@ def _entry(loop: Standing, drawn: Mapping[str, int]) -> dict[str, Any]:
         "ended": loop.ended.replace("_", " "),
         "table": drawn.get(loop.path, -1),
     }
+
+
+def graph_status(graphs: Sequence[tuple[str, Told]]) -> list[dict[str, Any]]:
+    """The call graphs as the page gets them, without their drawings."""
+    return [
+        {
+            "path": repaired(path),
+            "name": graph_name(path),
+            "heading": graph.heading,
+            "notes": graph.notes,
+            "more": graph.more,
+            "calls": [list(dress) for dress in graph.dresses],
+        }
+        for path, graph in graphs
+    ]
+
+
+def graph_name(path: str) -> str:
+    """What a call graph is called."""
+    return f"Call graph of {repaired(path)}" if path else "Call graph"
 
 
 def arrows_of(loop: Standing) -> list[list[str]]:

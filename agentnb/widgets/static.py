@@ -17,7 +17,8 @@ from agentnb.core.events import ApprovalDecision, CallEnd, Event
 from agentnb.core.evolve import nested as state_at
 from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.widgets.diagram import Table, diagram, mark
-from agentnb.widgets.loops import Loops, Standing, breadcrumb
+from agentnb.widgets.graph import dress
+from agentnb.widgets.loops import Loops, Standing, breadcrumb, graph_name
 from agentnb.widgets.page import style_sheet
 from agentnb.widgets.rows import clip, row
 from agentnb.widgets.standing import Waiting, standing, status
@@ -33,7 +34,7 @@ LINE = 160
 """Characters of the line about an event."""
 NESTED = 3
 """Of how many nested loops there is what was said in them."""
-ROOM = 60_000
+ROOM = 54_000
 """Characters of detail in all; beyond that there are only the lines."""
 
 
@@ -50,7 +51,7 @@ def static_html(run: Any, drawing: str | None = None) -> str:
     drawing: its state diagram if you have it, empty for none; drawn by default, which takes a second the first time.
     """
     events = run.events
-    loops = Loops(run.loop)
+    loops = Loops(run.loop, graphs=True)
     now = status(run, loops)
     detail = _Detail()
     calls = _Calls(events)
@@ -58,6 +59,7 @@ def static_html(run: Any, drawing: str | None = None) -> str:
         f"<style>{style_sheet()}</style>",
         _head(now, events),
         *_questions(run),
+        *_graphs(loops, detail),
         '<div class="agentnb-columns"><div class="agentnb-main">',
         *_conversation(run.messages, "", calls, detail),
         *_nested_conversations(run, loops, calls, detail),
@@ -70,7 +72,7 @@ def static_html(run: Any, drawing: str | None = None) -> str:
 
 
 class _Detail:
-    """What stands behind a line, as long as there is room left."""
+    """What stands behind a line, and drawings of calls, as long as there is room left."""
 
     def __init__(self) -> None:
         self._left = ROOM
@@ -79,10 +81,14 @@ class _Detail:
         """A labelled block of text."""
         text = value if isinstance(value, str) else pretty(clip(value, TEXT, 20))
         block = f'<div class="agentnb-label-small">{_text(label)}</div><pre>{_long(text)}</pre>'
-        if len(block) > self._left:
-            return '<p class="agentnb-dim">Left out to keep this page small.</p>'
-        self._left -= len(block)
-        return block
+        return self.spend(block) or '<p class="agentnb-dim">Left out to keep this page small.</p>'
+
+    def spend(self, html: str) -> str:
+        """The HTML, or nothing where there is no room for it."""
+        if len(html) > self._left:
+            return ""
+        self._left -= len(html)
+        return html
 
 
 def _text(text: object) -> str:
@@ -133,6 +139,21 @@ def _questions(run: Any) -> Iterator[str]:
             '<div class="agentnb-call-head">'
             f"<span>{_path(question['path'])}<code>{_text(question['name'])}</code></span> "
             f"was waiting for a decision. {_text(question['why'])}</div><pre>{_long(question['arguments'])}</pre></div>"
+        )
+
+
+def _graphs(loops: Loops, detail: _Detail) -> Iterator[str]:
+    for path, graph in loops.graphs():
+        dresses = [(standing, words, one_line(sentence, LINE)) for standing, words, sentence in graph.dresses]
+        told = "".join(f"<li>{_line(sentence)}</li>" for _, _, sentence in dresses)
+        drawn = detail.spend(dress(graph.shape, dresses)) if dresses else ""
+        yield (
+            f'<div class="agentnb-graph"><div class="agentnb-graph-head">{_path(path)}'
+            f'<span class="agentnb-graph-title">{_text(graph.heading)}</span> '
+            f'<span class="agentnb-dim">{_text(graph.notes)}</span></div>'
+            f'<div class="agentnb-graph-drawn" role="img" aria-label="{_text(graph_name(path))}">{drawn}</div>'
+            f'<ul class="agentnb-spoken" aria-label="Calls">{detail.spend(told)}</ul>'
+            f'<p class="agentnb-dim">{_text(graph.more)}</p></div>'
         )
 
 

@@ -24,22 +24,25 @@ from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
 from agentnb.widgets.diagram import Table, diagram, table_of
 from agentnb.widgets.feed import Feed
-from agentnb.widgets.loops import Loops
+from agentnb.widgets.graph import draw
+from agentnb.widgets.loops import Loops, graph_status
 from agentnb.widgets.page import module, style_sheet
 from agentnb.widgets.rows import row
 from agentnb.widgets.standing import Waiting, status
 from agentnb.widgets.static import plain_text, static_html
 from agentnb.widgets.text import as_json, repaired
 
-PARTS = ("controls", "approvals", "events", "diagram")
+PARTS = ("controls", "approvals", "graph", "events", "diagram")
 TAIL = 200
 """Rows in the trait that a page without a kernel shows."""
 TAIL_SECONDS = 2.0
 """How often that trait is brought up to date while the run goes on."""
+GRAPH_PAUSE = 10
+"""The call graphs are let alone ten times as long as it took to read them: a request may make thousands of calls."""
 
 
 class Panel(anywidget.AnyWidget):
-    """A run's events, diagram, controls and approvals; `parts` chooses among these.
+    """A run's events, diagrams, controls and approvals; `parts` chooses among these.
 
     `close()` ends the panel, not the run.
     """
@@ -55,17 +58,19 @@ class Panel(anywidget.AnyWidget):
     phases = traitlets.List(traitlets.Unicode()).tag(sync=True)
     diagram = traitlets.Unicode().tag(sync=True)
     tables: traitlets.List[Any] = traitlets.List().tag(sync=True)  # of the nested loops: their phases and their drawing
+    graphs: traitlets.List[Any] = traitlets.List().tag(sync=True)  # how the calls of each stand, which often changes
+    drawings: traitlets.List[Any] = traitlets.List().tag(sync=True)  # of the same graphs: what of them seldom changes
     total = traitlets.Int().tag(sync=True)
     tail = traitlets.Unicode("[]").tag(sync=True)
 
     def __init__(self, run: Any, *, parts: tuple[str, ...] = PARTS) -> None:
         self.run = run
-        self._loops = Loops(run.loop)
+        self._loops = Loops(run.loop, graphs="graph" in parts)
         self._waiting = Waiting()
         self._drawing = threading.Lock()
         self._to_draw = -1  # how many nested loops had been seen when the drawing was last begun
         self._told = -1
-        self._tail_due = 0.0
+        self._tail_due = self._graphs_due = 0.0
         self._when_over: list[Callable[[], object]] = []
         super().__init__(
             key=uuid.uuid4().hex,
@@ -114,7 +119,16 @@ class Panel(anywidget.AnyWidget):
 
     def _now(self) -> dict[str, Any]:
         now = {"status": status(self.run, self._loops), "pending": self._waiting.questions(self.run)}
-        return {**now, "tools": self._waiting.tools}
+        return {**now, "tools": self._waiting.tools, **self._graphs_now()}
+
+    def _graphs_now(self) -> dict[str, Any]:
+        began = time.monotonic()
+        if began < self._graphs_due:
+            return {}
+        graphs = self._loops.graphs()
+        told = {"graphs": graph_status(graphs), "drawings": [draw(graph.shape) for _, graph in graphs]}
+        self._graphs_due = began + GRAPH_PAUSE * (time.monotonic() - began)
+        return told
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
         handler = self._handlers.get(str(content.get("type"))) if isinstance(content, dict) else None
@@ -123,8 +137,11 @@ class Panel(anywidget.AnyWidget):
             self._feed.wake()  # a pause that nothing was in flight for is no event, but the buttons change
 
     def _settled(self, over: bool) -> None:
+        now = self._now()
+        if "graphs" not in now:
+            self._feed.wake()
         with self.hold_sync():  # one message for all of them; traits that are the same as before are not sent
-            for name, value in self._now().items():
+            for name, value in now.items():
                 setattr(self, name, value)
             self._update_tail(over)
         self._draw_in_background()
@@ -166,6 +183,13 @@ class StateDiagram(Panel):
 
     def __init__(self, run: Any) -> None:
         super().__init__(run, parts=("diagram",))
+
+
+class CallGraph(Panel):
+    """A run's call graph alone, for loops that have one."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run, parts=("graph",))
 
 
 class Controls(Panel):

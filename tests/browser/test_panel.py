@@ -241,6 +241,72 @@ def look_at_phases(page: Any) -> tuple[Any, ...]:
     return outermost, page.locator("[data-nested-phase]").get_attribute("data-nested-phase")
 
 
+GRAPH = """
+import json
+@agentnb.tool
+def broken(city: str) -> str:
+    raise RuntimeError("api down")
+def solution(*calls, output=None):
+    return text(json.dumps({"calls": calls, "output": output}), pieces=1)
+calls = [
+    {"_tool": "nap", "seconds": "†state.written", "_outputPath": "†state.rested"},
+    {"_tool": "write", "path": "a.txt", "_outputPath": "†state.written"},
+    {"_tool": "broken", "city": "Oslo"},
+]
+later = {"_tool": "nap", "seconds": 0}
+ended = asyncio.Event()
+class Slow:
+    asked = 0
+    async def stream(self, messages, **options):
+        self.asked += 1
+        if self.asked == 1:
+            answer = json.dumps({"calls": [*calls, later], "output": None})
+            cut = answer.index(json.dumps(later))
+            yield {"type": "text_delta", "content": answer[:cut]}
+            while not ended.is_set():
+                await asyncio.sleep(0.02)
+            yield {"type": "text_delta", "content": answer[cut:]}
+        else:
+            yield {"type": "text_delta", "content": '{"calls": [], "output": "done"}'}
+run = agentnb.ExecutionLoop(Slow(), [write, nap, broken]).start(None)
+run.play()
+run
+"""
+
+
+def calls_shown(page: Any) -> list[str]:
+    """How the calls of a call graph stand, by what its boxes say."""
+    assert page.get_by_role("img", name="Call graph", exact=True).count() == 1
+    boxes: list[str] = page.locator(".agentnb-node").evaluate_all(
+        "boxes => boxes.map(box => [...box.querySelectorAll('text')].map(text => text.textContent).join(' '))"
+    )
+    return boxes
+
+
+def test_the_calls_of_an_execution_loop_are_watched_as_they_go(notebook: Notebook) -> None:
+    notebook.set_cell(SHOW, GRAPH)
+    notebook.run(SHOW)
+
+    def wait_for(*boxes: str) -> None:
+        deadline = time.monotonic() + 20
+        while (shown := notebook.do(calls_shown)) != list(boxes):
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.05)
+
+    wait_for("nap c1 ◌ blocked", "write c2 ◆ waiting for you", "broken c3 ✗ failed")  # the answer goes on
+    listed = notebook.do(lambda page: page.get_by_role("list", name="Calls", exact=True).inner_text())
+    assert "c1 nap: blocked, waits for †state.written, reads from c2, writes †state.rested" in listed
+    notebook.set_cell(LOOK, "ended.set()")
+    notebook.run(LOOK)
+    wait_for("nap c1 ◌ blocked", "write c2 ◆ waiting for you", "broken c3 ✗ failed", "nap c4 ✓ completed")
+    approve(notebook)
+    notebook.set_cell(LOOK, "run.result(10)")
+    assert "done" in notebook.run(LOOK)
+    notebook.wait_output(SHOW, "What was said")
+    # What was written is no number of seconds: c1 is refused for that.
+    wait_for("nap c1 ✗ failed", "write c2 ✓ completed", "broken c3 ✗ failed", "nap c4 ✓ completed")
+
+
 def test_a_page_that_is_loaded_again_shows_every_event(notebook: Notebook) -> None:
     turns = "*[[call('nap', {'seconds': 0}, id=f'n{n}')] for n in range(200)]"
     last = "[call('write', {'path': 'a.txt'}, id='w')], 'It is done.'"

@@ -11,8 +11,12 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from agentnb.core.events import CallEnd
+from agentnb.core.graph import CallGraph, GraphCall
 from agentnb.testing import call, delay, text
+from agentnb.widgets.calls import WORDS, told_of
 from agentnb.widgets.diagram import diagram, table_of
+from agentnb.widgets.graph import draw
+from agentnb.widgets.loops import graph_status
 from tests.widgets.pages import PanelPage, RecordedPanel, launch, rows_message
 from tests.widgets.support import HOSTILE, asking, asking_inside, session
 
@@ -57,7 +61,7 @@ def state(**changes: Any) -> dict[str, Any]:
     status = {"run": "r", "id": "r", "loop": "Loop", "standing": "running", "phase": "running", "can": {"Pause": True}}
     table = table_of({"running": ["done"], "done": []})
     return {
-        "key": "k", "parts": ["controls", "approvals", "events", "diagram"], "status": status, "pending": [],
+        "key": "k", "parts": ["controls", "approvals", "graph", "events", "diagram"], "status": status, "pending": [],
         "tools": {},
         "phases": ["running", "done"], "diagram": diagram(table), "tables": [], "total": 0, "tail": "[]", **changes,
     }  # fmt: skip
@@ -119,6 +123,7 @@ def test_a_run_is_played_and_approved_with_the_keyboard_alone(show: Callable[[An
     assert results(run) == ["deleted /a False 3"]
     expect(group).to_have_count(0)
     expect(page.get_by_role("log", name="Events")).to_contain_text("run_end")
+    shown.until(lambda: page.locator(".agentnb-phase.agentnb-now").count(), "the drawing")  # its first takes a second
     expect(page.locator(".agentnb-phase.agentnb-now")).to_have_attribute("data-gid", "phase-4")
     assert page.locator(".agentnb-arrow.agentnb-taken").count() >= 4
     for name in ("Step", "Play", "Pause", "Cancel"):
@@ -512,6 +517,86 @@ def test_nothing_that_others_said_is_executed_or_hidden(page: Page) -> None:
     assert "\u202e" not in told
     expect(page.locator(".agentnb-now")).to_have_count(0)
     assert shown.errors == []
+
+
+# -- the call graph ----------------------------------------------------------------------------------------------------
+
+
+def graphs(*calls: GraphCall, path: str = "") -> dict[str, Any]:
+    """The traits of a panel that shows these calls."""
+    told = told_of(CallGraph(1, calls))
+    return {"graphs": graph_status([(path, told)]), "drawings": [draw(told.shape)]}
+
+
+def tell(shown: PanelPage, traits: dict[str, Any]) -> float:
+    """Let the page have these traits; gives the height of the panel."""
+    for name, value in traits.items():
+        shown.page.evaluate("([name, value]) => window.model.set(name, value)", [name, value])
+    shown.settle()
+    box = shown.page.locator("#here").bounding_box()
+    assert box is not None
+    return box["height"]
+
+
+def test_the_calls_of_a_graph_change_in_place_and_nothing_below_moves(page: Page) -> None:
+    first, second = GraphCall("c1", "fetch", "running"), GraphCall("c2", "sum", "blocked", ("c1",), ("†state.a",))
+    shown = PanelPage(page, state=state(**graphs(first, second)))
+    image = page.get_by_role("img", name="Call graph", exact=True)
+    expect(image.locator(".agentnb-is-running")).to_have_count(2)  # the call, and the arrow from it
+    expect(image).to_contain_text("◌ blocked")
+    page.evaluate("() => { for (const node of document.querySelectorAll('.agentnb-graph *')) node.mine = true; }")
+    before = tell(shown, graphs(first._replace(standing="completed"), second._replace(standing="running", missing=())))
+    expect(image).to_contain_text("● running")
+    expect(image.locator(".agentnb-edge")).to_have_class("agentnb-edge agentnb-is-completed")
+    made_anew = "() => [...document.querySelectorAll('.agentnb-graph *')].filter(node => !node.mine).length"
+    assert page.evaluate(made_anew) == 0
+    items = page.get_by_role("list", name="Calls", exact=True).get_by_role("listitem")
+    expect(items).to_have_text(["c1 fetch: completed", "c2 sum: running, reads from c1"])
+    tall = tell(shown, graphs(*[GraphCall(f"c{n}", "t", "running") for n in range(20)]))
+    assert tall > before
+    assert tell(shown, graphs(first)) == tall, "the room is kept for the next request"
+    assert tell(shown, {"status": {**state()["status"], "over": True}}) == before
+    assert shown.errors == []
+
+
+def test_a_long_graph_scrolls_in_a_narrow_panel_and_a_panel_without_one_has_no_place_for_it(page: Page) -> None:
+    page.set_viewport_size({"width": 380, "height": 900})
+    chain = [GraphCall(f"c{n}", "t", "blocked", (f"c{n - 1}",) if n else ()) for n in range(8)]
+    shown = PanelPage(page, state=state(**graphs(*chain)))
+    image = page.get_by_role("img", name="Call graph", exact=True)
+    assert image.evaluate("image => image.scrollWidth > image.clientWidth")
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+    tell(shown, {"graphs": [], "drawings": []})
+    expect(image).to_have_count(0)
+    expect(page.locator(".agentnb-graphs")).to_be_hidden()
+
+
+def test_a_graph_of_hostile_names_is_text(page: Page) -> None:
+    hostile = HOSTILE.replace("\ud800", "\ufffd")
+    page.add_init_script("window.boomed = 0; window.boom = () => { window.boomed += 1; };")
+    page.goto("about:blank")
+    call = GraphCall(hostile, hostile, "failed", (), (hostile,), hostile, hostile)
+    shown = PanelPage(page, state=state(**graphs(call, path=hostile)))
+    evil = '<svg xmlns="http://www.w3.org/2000/svg" onload="boom()"><script>boom()</script><g onclick="boom()"/></svg>'
+    assert "<script>boom()</script>" in page.inner_text(".agentnb-graph")
+    assert "\u202e" not in page.inner_text(".agentnb-graph")
+    tell(shown, {"drawings": [evil]})
+    assert page.evaluate("window.boomed") == 0
+    assert page.locator("#here :is(script, img:not([role]), [onload], [onclick])").count() == 0
+    assert shown.errors == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_how_a_call_stands_can_be_read_in_either_theme(page: Page, scheme: Any) -> None:
+    page.emulate_media(color_scheme=scheme)
+    calls = [GraphCall(f"c{n}", "t", standing) for n, standing in enumerate(WORDS)]
+    PanelPage(page, state=state(**graphs(*calls, GraphCall("e", "t", "completed", earlier=True))))
+    faint = """() => [...document.querySelectorAll('.agentnb-node text')].filter(text => {
+        const colours = [text, text.parentNode.querySelector('path')].map(part => getComputedStyle(part).fill);
+        const [low, high] = colours.map(colour => luminance(numbers(colour))).sort((a, b) => a - b);
+        return (high + 0.05) / (low + 0.05) < 4.5;
+    }).map(text => text.textContent)"""
+    assert page.evaluate(faint) == []
 
 
 # -- a kernel that is gone ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from agentnb.core.errors import InvalidArguments
@@ -97,7 +97,7 @@ class Dataflow:
     def _look(self, read: _Read) -> Standing:
         if read.fault is not None or (self._tools is not None and read.made.name not in self._tools):
             return "broken"
-        missing = [need for need in read.needs if find(need, lambda path: self._at(read, path)) is MISSING]
+        missing = self._missing(read)
         if not missing:
             return "free"
         if self._state.model == "asked":  # a call that writes it may still come
@@ -127,10 +127,25 @@ class Dataflow:
         arguments: dict[str, Any] = resolve(read.parameters, lambda path: self._at(read, path))
         return arguments
 
+    def needs(self, call: CallState) -> Sequence[Expression]:
+        """What a call refers to."""
+        return self._read(call).needs
+
+    def writes(self, call: CallState) -> Sequence[Path]:
+        """Where its result may go."""
+        return self._read(call).writes
+
+    def missing(self, call: CallState) -> Sequence[Expression]:
+        """What it refers to that is not there."""
+        return self._missing(self._read(call))
+
+    def _missing(self, read: _Read) -> list[Expression]:
+        return [need for need in read.needs if find(need, lambda path: self._at(read, path)) is MISSING]
+
     def why_unresolved(self, call: CallState) -> str | None:
         """What a call waits for, in words for the model; None where it waits for nothing."""
         read = self._read(call)
-        missing = [need for need in read.needs if find(need, lambda path: self._at(read, path)) is MISSING]
+        missing = self._missing(read)
         if not missing:
             return None
         unknown = {kind for need in missing for kind in self._unknown_kinds(need)}

@@ -31,6 +31,7 @@ from agentnb.core.events import (
     RunStart,
     StopReason,
 )
+from agentnb.core.graph import CallGraph
 from agentnb.core.loop import Frame
 from agentnb.core.messages import Message
 from agentnb.core.reply import Reply
@@ -41,6 +42,7 @@ from agentnb.loops.base import Loop
 from agentnb.loops.execution_loop.confirm import Confirm, confirmation
 from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.dataflow import Dataflow
+from agentnb.loops.execution_loop.graph import call_graph
 from agentnb.loops.execution_loop.messages import context, to_context, to_input
 from agentnb.loops.execution_loop.prompt import (
     REFERENCES,
@@ -188,6 +190,10 @@ class ExecutionLoop(Loop):
 
     def _flow(self, state: State) -> Dataflow:
         return Dataflow(state, self.tools_by_name)
+
+    def call_graph(self, state: State) -> CallGraph:
+        """The calls of the tick, and which of them read what others write."""
+        return call_graph(self, state)
 
     # -- requests and calls ----------------------------------------------------------------------------------------
 

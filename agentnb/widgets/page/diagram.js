@@ -107,7 +107,7 @@ class Drawing {
   }
 }
 
-function parse(source) {
+export function parse(source) {
   if (!source) return [];
   const root = new DOMParser().parseFromString(source, "image/svg+xml").documentElement;
   const copy = (node) => {

@@ -1,6 +1,6 @@
 // The panel's page side: draws what the kernel tells and sends back what a person does.
 //
-// All data is set through textContent. The one thing parsed is the diagram, which the kernel drew, and that as XML with
+// All data is set through textContent. All that is parsed are the drawings, which the kernel made, and these as XML with
 // everything but shapes and text left out. A front end takes one module only: page.py joins these files.
 
 import { el, say } from "./text.js";
@@ -9,8 +9,9 @@ import { Controls } from "./controls.js";
 import { Approvals } from "./approvals.js";
 import { Events } from "./events.js";
 import { Diagram } from "./diagram.js";
+import { Graphs } from "./graph.js";
 
-const ALL = ["controls", "approvals", "events", "diagram"];
+const ALL = ["controls", "approvals", "graph", "events", "diagram"];
 const stores = new Map(); // by the panel's key: a module is shared by all views of a model, and by some hosts by all models
 
 const keyOf = (model) => model.get("key") ?? model;
@@ -30,6 +31,7 @@ function render({ model, el: host }) {
   const made = {
     controls: has("controls") ? new Controls(store) : null,
     approvals: has("approvals") ? new Approvals(store) : null,
+    graph: has("graph") ? new Graphs(store) : null,
     events: has("events") ? new Events(store) : null,
     diagram: has("diagram") ? new Diagram(store) : null,
   };
@@ -40,7 +42,7 @@ function render({ model, el: host }) {
     made.diagram?.el,
   );
   root.append(
-    ...[kernel, made.controls?.el, made.approvals?.el, (made.events || made.diagram) && columns].filter(Boolean),
+    ...[kernel, made.controls?.el, made.approvals?.el, made.graph?.el, (made.events || made.diagram) && columns].filter(Boolean),
   );
   host.append(root);
 
@@ -53,6 +55,7 @@ function render({ model, el: host }) {
     const wants = {
       controls: ["status", "rows", "total"],
       approvals: ["pending", "tools"],
+      graph: ["graphs", "drawings", "status"],
       events: ["rows", "live", "status", "tail"],
       diagram: ["status", "diagram", "tables"],
     };

@@ -1,0 +1,83 @@
+// The call graphs: drawings of the kernel's, in which the page shows how each call stands. A drawing comes anew only
+// with new calls or arrows; what else changes is a class and the words in a box. Beside each the same is told as a list.
+
+import { el, say, visible } from "./text.js";
+import { parse } from "./diagram.js";
+
+export class Graphs {
+  constructor(store) {
+    this.store = store;
+    this.slots = [];
+    this.el = el("div", { class: "agentnb-graphs", hidden: true });
+    this.update("graphs");
+  }
+
+  update() {
+    const graphs = this.store.model.get("graphs") ?? [],
+      drawings = this.store.model.get("drawings") ?? [];
+    while (this.slots.length > graphs.length) this.slots.pop().el.remove();
+    while (this.slots.length < graphs.length) {
+      this.slots.push(new Graph());
+      this.el.append(this.slots.at(-1).el);
+    }
+    this.slots.forEach((slot, i) => slot.show(graphs[i], drawings[i] ?? ""));
+    this.el.hidden = !graphs.length;
+    this.keepHeight();
+  }
+
+  // A request that makes fewer calls than the last one has would move everything below, and the next one move it back.
+  keepHeight() {
+    const over = this.store.model.get("status")?.over,
+      { width, height } = this.el.getBoundingClientRect();
+    const kept = over || width !== this.width ? 0 : height; // with another width the same graph has another height
+    this.width = width;
+    this.el.style.minHeight = kept ? `${kept}px` : "";
+  }
+}
+
+class Graph {
+  constructor() {
+    this.path = el("span", { class: "agentnb-path" });
+    this.heading = el("span", { class: "agentnb-graph-title" });
+    this.notes = el("span", { class: "agentnb-dim" });
+    this.image = el("div", { class: "agentnb-graph-drawn", role: "img" });
+    this.list = el("ul", { class: "agentnb-spoken", "aria-label": "Calls" });
+    this.more = el("p", { class: "agentnb-dim" });
+    const head = el("div", { class: "agentnb-graph-head" }, this.path, this.heading, this.notes);
+    this.el = el("div", { class: "agentnb-graph" }, head, this.image, this.list, this.more);
+  }
+
+  show(graph, drawing) {
+    say(this.path, graph.path);
+    say(this.heading, graph.heading);
+    say(this.notes, graph.notes);
+    say(this.more, graph.more);
+    const name = visible(graph.name);
+    if (this.image.getAttribute("aria-label") !== name) this.image.setAttribute("aria-label", name);
+    if (this.drawing !== drawing) {
+      this.drawing = drawing;
+      this.image.replaceChildren(...parse(drawing));
+    }
+    this.mark(graph.calls);
+    this.tell(graph.calls);
+  }
+
+  mark(calls) {
+    for (const group of this.image.querySelectorAll("[data-gid]")) {
+      const [kind, number] = group.dataset.gid.split("-"),
+        call = calls[number]; // an arrow looks like the call it comes from
+      if (!call) continue; // the drawing is one message behind
+      const [standing, words, sentence] = call;
+      if (kind === "node" && group.dataset.standing !== standing) say(group.lastElementChild, words);
+      if (kind === "node") say(group.firstElementChild, sentence);
+      group.setAttribute("class", `agentnb-${kind} agentnb-is-${standing}`);
+      group.dataset.standing = standing;
+    }
+  }
+
+  tell(calls) {
+    while (this.list.children.length > calls.length) this.list.lastElementChild.remove();
+    while (this.list.children.length < calls.length) this.list.append(el("li"));
+    calls.forEach(([, , sentence], i) => say(this.list.children[i], sentence));
+  }
+}

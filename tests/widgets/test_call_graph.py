@@ -1,0 +1,455 @@
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from itertools import combinations
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from agentnb import Agent, SessionLoop, tool
+from agentnb.core.evolve import fold
+from agentnb.core.graph import CallGraph, GraphCall
+from agentnb.loops.execution_loop import Reject
+from agentnb.testing import ScriptedLLM, call, delay
+from agentnb.widgets import CallGraph as CallGraphPanel
+from agentnb.widgets import static_html
+from agentnb.widgets.calls import ARROWS, DRAWN, WORDS, told_of
+from agentnb.widgets.graph import draw, dress
+from agentnb.widgets.layers import HEIGHT, WIDTH, lay_out
+from agentnb.widgets.loops import GRAPHS, Loops, graph_status
+from tests.loops.execution_world import World, c, solution
+from tests.widgets.support import HOSTILE, session, until
+from tests.widgets.test_static import ELEMENTS, Reader
+
+REPORT = [
+    c("sum", "†state.summary", p="†state.profile"),
+    c("fetch", "†state.profile", u="†input.u"),
+    c("boom", "†state.weather"),
+    c("ask", "†state.mail", v="†state.profile.name"),
+    c("echo", v={"both": ["†state.summary && †state.mail"], "other": "†state.weather || †data.none"}),
+]
+"""c2 and c3 start at once, c1 and c4 once c2 is done; c4 asks a person, c3 fails, and c5 waits for all of them."""
+
+
+def graph(run: Any, position: int | None = None) -> dict[str, GraphCall]:
+    """The calls of the graph at this position, by id."""
+    read: CallGraph = run.loop.call_graph(fold(run.events[:position]))
+    return {call.id: call for call in read.calls}
+
+
+def standings(run: Any, position: int | None = None) -> dict[str, str]:
+    return {id: call.standing for id, call in graph(run, position).items()}
+
+
+def told(run: Any, position: int | None = None) -> dict[str, Any]:
+    """What the page gets of the outermost loop's graph."""
+    [first, *_] = graph_status(Loops(run.loop, graphs=True).follow(run.events[:position]).graphs())
+    return first
+
+
+def waiting() -> Any:
+    """A run whose calls stand in five ways."""
+    run = World().loop(solution(*REPORT), solution(output="done")).start(None, name="report")
+    run.play()
+    until(lambda: run.pending and graph(run)["c1"].standing == "completed" and graph(run)["c3"].standing == "failed")
+    return run
+
+
+# -- what the design tells
+
+
+def test_the_calls_of_a_request_are_told_with_who_reads_whom() -> None:
+    run = waiting()
+    calls = graph(run)
+    assert {id: call.reads for id, call in calls.items()} == {
+        "c1": ("c2",), "c2": (), "c3": (), "c4": ("c2",), "c5": ("c1", "c4", "c3"),
+    }  # fmt: skip
+    assert standings(run) == {
+        "c1": "completed", "c2": "completed", "c3": "failed", "c4": "waiting", "c5": "blocked",
+    }  # fmt: skip
+    assert calls["c5"].missing == ("†state.summary && †state.mail", "†state.weather || †data.none")
+    assert (calls["c3"].writes, "api down" in str(calls["c3"].note)) == ("†state.weather", True)
+    run.reject("c4", "not now")
+    run.result(10)
+    position = next(event.seq for event in run.events if event.type == "model_start" and event.turn == 2)
+    assert standings(run, position)["c4"] == "rejected"
+    assert graph(run, position)["c4"].note == "rejected by user: not now"
+    assert standings(run, position)["c5"] == "failed"
+
+
+def test_calls_stand_in_the_graph_before_the_answer_has_ended() -> None:
+    run = World().loop([*solution(*REPORT), delay(0.2)], solution(output="done")).start(None)
+    run.play()
+    until(lambda: run.pending)
+    assert "model_end" not in [event.type for event in run.events]
+    assert standings(run)["c4"] == "waiting"
+    run.cancel()
+
+
+def test_every_standing_is_reached_as_the_run_goes_on() -> None:
+    run = waiting()
+    run.approve("c4")
+    run.result(10)
+    ways: dict[str, dict[str, None]] = {}
+    for position in range(len(run.events)):
+        for id, standing in standings(run, position).items():
+            ways.setdefault(id, {})[standing] = None
+    assert list(ways["c1"]) == ["blocked", "unblocked", "running", "completed"]
+    assert list(ways["c3"]) == ["unblocked", "running", "failed"]
+    assert list(ways["c4"]) == ["blocked", "unblocked", "waiting", "running", "completed"]
+
+
+async def test_a_call_that_the_loop_is_asked_about_is_confirming() -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def confirm(call: Any) -> Any:
+        asked.set()
+        await answer.wait()
+        return Reject("no")
+
+    run = World().loop(solution(c("fast"), c("echo", v="†state.x")), solution(output=1), confirm=confirm).start(None)
+    run.play()
+    await asked.wait()
+    assert standings(run) == {"c1": "confirming", "c2": "blocked"}
+    answer.set()
+    await run
+    position = next(event.seq for event in run.events if event.type == "model_start" and event.turn == 2)
+    assert standings(run, position) == {"c1": "rejected", "c2": "failed"}
+
+
+def test_a_call_that_waits_for_its_turn_is_unblocked() -> None:
+    run = World().loop(solution(c("slow"), c("slow"), pieces=1), solution(output=1), max_concurrency=1).start(None)
+    run.result(10)
+    started = next(event.seq for event in run.events if event.type == "call_start")
+    model_ended = next(event.seq for event in run.events if event.type == "model_end")
+    assert standings(run, max(started, model_ended) + 1) == {"c1": "running", "c2": "unblocked"}
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "is_read"),
+    [
+        ("†state.a", "†state.a", True),
+        ("†state.a", "†state.a.b", True),
+        ("†state.a.b", "†state.a", True),
+        ("†state.a", "†state", True),
+        ("†state", "†state.a", True),
+        ("†state.a", "†state.ab", False),
+        ("†state.a", "†data.a", False),
+        ("†state.a.b", "†state.a.c", False),
+        ("†state.ok || †state.failed", "†state.failed", True),
+        ("†state.x && †state.y", "†state.y", True),
+        ("†state.y", "†state.x || †state.y && †state.z", True),
+    ],
+)
+def test_a_call_reads_another_where_their_paths_meet(written: str, read: str, is_read: bool) -> None:
+    run = World().loop(solution(c("give", written, v=1), c("echo", v=read)), solution(output=1)).start(None)
+    run.result(10)
+    assert graph(run, 6)["c2"].reads == (("c1",) if is_read else ())
+
+
+def test_an_instance_reads_its_own_data_and_everybodys() -> None:
+    calls = [
+        c("give", "†state.a", v=1, _instance="one"),
+        c("give", "†state.a", v=2),
+        c("echo", v="†state.a", _instance="one"),
+        c("echo", v="†state.a"),
+    ]
+    run = World().loop(solution(*calls, pieces=1), solution(output=1)).start(None)
+    run.result(10)
+    calls_ended = next(event.seq for event in run.events if event.type == "model_start" and event.turn == 2)
+    read = graph(run, calls_ended)
+    assert (read["c3"].reads, read["c4"].reads) == (("c1", "c2"), ("c2",))
+
+
+def test_data_of_an_earlier_request_comes_from_the_call_that_wrote_it_last() -> None:
+    run = (
+        World()
+        .loop(
+            solution(c("give", "†state.n", v=1), c("give", "†state.n", v=2), c("give", "†state.m", v=3)),
+            solution(c("echo", "†state.n", v="†state.n"), c("echo", v="†input.u")),
+            solution(output=1),
+        )
+        .start(None)
+    )
+    run.result(10)
+    position = [event.seq for event in run.events if event.type == "model_start"][2]
+    calls = graph(run, position)
+    assert [(id, call.earlier, call.reads) for id, call in calls.items()] == [
+        ("c2", True, ()), ("c4", False, ("c2",)), ("c5", False, ()),
+    ]  # fmt: skip
+    assert told(run, position)["heading"] == "Calls of request 2: 2 completed"
+
+
+def test_calls_that_wait_for_each_other_are_told_all_the_same() -> None:
+    circle = [c("echo", "†state.a", v="†state.b"), c("echo", "†state.b", v="†state.a"), c("echo", v="†state.b")]
+    run = World().loop(solution(*circle), solution(output=1)).start(None)
+    run.result(10)
+    ended = next(event.seq for event in run.events if event.type == "model_start" and event.turn == 2)
+    assert [call.reads for call in graph(run, ended).values()] == [("c2",), ("c1",), ("c2",)]
+    assert static_html(run).count('data-gid="edge-') == 3
+
+
+# -- what the panel tells
+
+
+def test_each_call_is_told_in_a_sentence() -> None:
+    run = waiting()
+    assert [sentence for _, _, sentence in told(run)["calls"]] == [
+        "c1 sum: completed, reads from c2, writes †state.summary",
+        "c2 fetch: completed, writes †state.profile",
+        "c3 boom: failed (RuntimeError: api down), writes †state.weather",
+        "c4 ask: waiting for you, reads from c2, writes †state.mail",
+        "c5 echo: blocked, waits for †state.summary && †state.mail, †state.weather || †data.none, "
+        "reads from c1, c4, c3",
+    ]
+    assert told(run)["heading"] == "Calls of request 1: 1 waiting for you, 1 blocked, 1 failed, 2 completed"
+    run.cancel()
+
+
+def test_what_is_followed_bit_by_bit_is_what_is_followed_at_once() -> None:
+    run = (
+        World()
+        .loop(solution(*REPORT), solution(c("echo", v="†state.mail")), solution(c("boom")), solution(output="done"))
+        .start(None)
+    )
+    run.play()
+    until(lambda: run.pending)
+    run.approve("c4")
+    run.result(10)
+    slowly = Loops(run.loop, graphs=True)
+    for position in range(len(run.events) + 1):
+        slowly.follow(run.events[:position])
+        assert graph_status(slowly.graphs()) == graph_status(
+            Loops(run.loop, graphs=True).follow(run.events[:position]).graphs()
+        )
+
+
+def test_the_last_request_that_made_calls_stays_and_those_before_are_counted() -> None:
+    run = (
+        World().loop(solution(c("fast"), c("boom")), solution(c("slow")), solution(output="done", pieces=1)).start(None)
+    )
+    run.result(10)
+    last = told(run)
+    assert last["heading"] == "Calls of request 2: 1 completed"
+    assert last["notes"] == "Request 3 has made no calls. Earlier: 2 calls in 1 request (1 failed, 1 completed)."
+    asked = [event.seq for event in run.events if event.type == "model_start"]
+    assert told(run, asked[0])["notes"] == "No calls yet."
+    assert told(run, asked[1] + 1)["heading"] == "Calls of request 1: 1 failed, 1 completed"
+    assert told(run, asked[1] + 1)["notes"] == "Request 2 has made no calls yet."
+
+
+def test_of_many_calls_the_pressing_ones_are_drawn_and_the_others_counted() -> None:
+    calls = [GraphCall(f"c{n}", "t", "completed", (f"c{n - 1}",) if n else ()) for n in range(100)]
+    calls[3] = calls[3]._replace(standing="waiting")
+    calls[97] = calls[97]._replace(standing="blocked")
+    graph = told_of(CallGraph(1, (GraphCall("e", "t", "completed", earlier=True), *calls)))
+    ids = [id for id, _ in graph.shape[0]]
+    assert len(ids) == DRAWN
+    assert {"c3", "c97"} <= set(ids)
+    assert "e" not in ids
+    assert graph.more == f"and {100 - DRAWN} more"
+    assert graph.heading == "Calls of request 1: 1 waiting for you, 1 blocked, 98 completed"
+
+
+def test_a_loop_without_a_call_graph_shows_none() -> None:
+    run = session([[call("search", {"query": "x"}, id="c")], "ok"])
+    run.result(10)
+    assert Loops(run.loop, graphs=True).follow(run.events).graphs() == []
+    assert "Call graph" not in [has.get("aria-label") for _, has in Reader(static_html(run)).elements]
+
+
+def test_an_execution_loop_inside_another_loop_shows_its_own() -> None:
+    inner = World().loop(solution(*REPORT), solution(output="done"), name="reporter")
+    run = Agent(ScriptedLLM([[call("reporter", {"input": "go"}, id="r")], "over"]), [inner]).start("go")
+    run.play()
+    until(lambda: run.pending)
+    [(path, nested)] = Loops(run.loop, graphs=True).follow(run.events).graphs()
+    assert path == "reporter"
+    assert nested.dresses[3][1] == WORDS["waiting"]
+    page = Reader(static_html(run))
+    assert page.find(aria_label="Call graph of reporter")["role"] == "img"
+    run.cancel()
+    [(_, nested)] = Loops(run.loop, graphs=True).follow(run.events).graphs()
+    assert nested.dresses[3][0] in ("failed", "rejected")
+
+
+def test_no_more_graphs_are_shown_than_a_page_can_take() -> None:
+    async def ask(messages: Any) -> Any:
+        return solution(c("ask", v=1))
+
+    inner = World().loop(*[ask] * 8, name="reporter")
+    calls = [call("reporter", {"input": "go"}, id=f"r{n}") for n in range(5)]
+    run = SessionLoop(ScriptedLLM([calls, "over"]), [inner]).start("go")
+    run.play()
+    until(lambda: len(run.pending) == 5)
+    assert len(Loops(run.loop, graphs=True).follow(run.events).graphs()) == GRAPHS
+    run.cancel()
+
+
+def test_a_design_that_cannot_tell_its_graph_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    run = World().loop(solution(c("fast")), solution(output=1)).start(None)
+    run.loop.call_graph = lambda state: 1 / 0  # type: ignore[method-assign]
+    run.result(10)
+    assert Loops(run.loop, graphs=True).follow(run.events).graphs() == []
+    assert "division by zero" in caplog.text
+    assert "run_end" in static_html(run)
+
+
+def test_the_panel_tells_the_graph_as_the_run_goes_on() -> None:
+    run = waiting()
+    panel = CallGraphPanel(run)
+    try:
+        until(lambda: panel.graphs and panel.graphs[0]["calls"][3][0] == "waiting")
+        drawing = panel.drawings
+        run.approve("c4")
+        until(lambda: run.state.over and panel.graphs[0]["calls"][4][0] == "failed")
+        assert panel.drawings == drawing, "the same calls and arrows are the same drawing"
+        assert panel.parts == ["graph"]
+    finally:
+        panel.close()
+
+
+def test_a_graph_that_has_not_changed_is_not_read_again() -> None:
+    run = waiting()
+    loops = Loops(run.loop, graphs=True).follow(run.events)
+    [(_, first)] = loops.graphs()
+    assert loops.graphs()[0][1] is first
+    run.cancel()
+
+
+def test_following_the_calls_costs_little_for_each_event() -> None:
+    calls = [c("give", f"†state.v{n}", v=f"†state.v{n // 2}" if n else 0) for n in range(500)]
+    run = World().loop(solution(*calls), solution(output=1)).start(None)
+    run.result(60)
+    loops = Loops(run.loop, graphs=True)
+    started = time.process_time()
+    loops.follow(run.events)
+    assert (time.process_time() - started) / len(run.events) < 150e-6  # 15 measured
+
+
+# -- the drawing
+
+
+def drawn_at_random(count: int, seed: int) -> list[tuple[int, int]]:
+    rolled = random.Random(seed)
+    return [(rolled.randrange(count), n) for n in range(count) for _ in range(rolled.choice((0, 1, 1, 2)))]
+
+
+CASES = [
+    (8, []),
+    (12, [(n, n + 1) for n in range(11)] + [(0, 11), (0, 5), (0, 7)]),
+    (14, [(n, 13) for n in range(12)] + [(12, n) for n in range(6)]),
+    (5, [(0, 1), (1, 2), (2, 0), (2, 3), (4, 4)]),
+    *[(DRAWN, drawn_at_random(DRAWN, seed)) for seed in range(5)],
+]
+
+
+@pytest.mark.parametrize(("count", "arrows"), CASES)
+def test_boxes_never_overlap_and_arrows_never_run_behind_one(count: int, arrows: list[tuple[int, int]]) -> None:
+    layout = lay_out(count, arrows)
+    for (x, y), (x2, y2) in combinations(layout.places, 2):
+        assert abs(x - x2) >= WIDTH or abs(y - y2) >= HEIGHT
+    for x, y in layout.places:
+        assert 0 <= x <= layout.width - WIDTH
+        assert 0 <= y <= layout.height - HEIGHT
+    for way in layout.ways.values():
+        for x, y in way[1:-1]:  # across the whole of a column, at this height
+            assert not any(left == x and top < y < top + HEIGHT for left, top in layout.places)
+
+
+@pytest.mark.parametrize(("count", "arrows"), CASES)
+def test_every_arrow_leads_to_the_right_or_is_drawn_below(count: int, arrows: list[tuple[int, int]]) -> None:
+    layout = lay_out(count, arrows)
+    assert {*layout.ways, *layout.below} == {(source, target) for source, target in arrows if source != target}
+    for (source, target), way in layout.ways.items():
+        assert layout.places[source][0] < layout.places[target][0]
+        xs = [x for x, _ in way]
+        assert xs == sorted(set(xs))
+
+
+def test_what_depends_on_nothing_is_in_the_first_column() -> None:
+    layout = lay_out(4, [(2, 0), (0, 1), (3, 1)])
+    assert layout.places[2][0] == layout.places[3][0] < layout.places[0][0] < layout.places[1][0]
+
+
+def test_calls_that_are_tied_to_nothing_stand_in_rows_in_their_order() -> None:
+    places = lay_out(6, []).places
+    assert [y == places[0][1] for _, y in places] == [True] * 4 + [False] * 2
+    assert places == sorted(places, key=lambda place: (place[1], place[0]))
+
+
+def test_a_drawing_has_no_colours_and_says_how_each_call_stands() -> None:
+    graph = told_of(CallGraph(1, tuple(GraphCall(f"c{n}", "t", one) for n, one in enumerate(WORDS))))
+    plain, svg = draw(graph.shape), dress(graph.shape, graph.dresses)
+    for standing, words in WORDS.items():
+        assert f'class="agentnb-node agentnb-is-{standing}"' in svg
+        assert f">{words}</text>" in svg
+        assert words not in plain
+    assert len(set(WORDS.values())) == len(WORDS)
+    assert not any(word in svg for word in ("style=", "fill=", "stroke=", " id=", "url("))
+
+
+def test_names_are_text_whatever_they_say() -> None:
+    calls = (
+        GraphCall(HOSTILE, HOSTILE, "failed", (HOSTILE,), (HOSTILE,), HOSTILE, {HOSTILE: [HOSTILE]}),
+        GraphCall("\x00", "\ufffe", "blocked", (HOSTILE,), (HOSTILE,)),
+        GraphCall("", "", "blocked"),
+        GraphCall("w", "查询" * 40, "running"),
+    )
+    graph = told_of(CallGraph(1, calls))
+    root = ElementTree.fromstring(dress(graph.shape, graph.dresses))
+    assert {part.tag.rpartition("}")[2] for part in root.iter()} == {"svg", "title", "g", "path", "text"}
+    texts = "".join(root.itertext())
+    assert "<script>" in texts
+    assert "(no tool)" in texts
+    assert "\u202e" not in texts
+    for _, _, sentence in graph.dresses:
+        sentence.encode()
+        assert "\u202e" not in sentence
+
+
+# -- the static copy
+
+
+def test_the_static_copy_has_the_graph_and_the_same_in_words() -> None:
+    run = waiting()
+    page = Reader(static_html(run))
+    assert page.find(aria_label="Call graph")["role"] == "img"
+    assert {tag for tag, _ in page.elements} <= ELEMENTS
+    assert ("ul", {"class": "agentnb-spoken", "aria-label": "Calls"}) in page.elements
+    assert "c5 echo: blocked, waits for †state.summary && †state.mail" in page.text
+    standing = [has["class"] for _, has in page.elements if (has.get("data-gid") or "").startswith("node-")]
+    assert standing == [
+        f"agentnb-node agentnb-is-{one}" for one in ("completed", "completed", "failed", "waiting", "blocked")
+    ]
+    run.cancel()
+
+
+def test_nothing_that_a_model_calls_its_tools_becomes_markup() -> None:
+    path = "†state.<img/src=x>"
+    calls = [{"_tool": HOSTILE.replace("\ud800", ""), "_outputPath": path}, c("echo", v=path)]
+    run = World().loop(solution(*calls), solution(output=1)).start(None)
+    run.result(10)
+    page = Reader(static_html(run))
+    assert {tag for tag, _ in page.elements} <= ELEMENTS
+    for _, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on") or name in ("src", "href", "style")]
+
+
+def test_a_large_graph_leaves_the_static_copy_small() -> None:
+    @tool
+    async def give(v: Any) -> None:
+        raise RuntimeError("&" * 1000)
+
+    name = "†state." + "&<>" * 20
+    calls = [c("give", "†state.v", v="&<>" * 100, _instance=name) for _ in range(200)]
+    calls += [c("&<>" * 20, v=["†state.v"] * 10) for _ in range(200)]
+    run = World().loop(solution(*calls), solution(output=1), tools=[give]).start("&<>" * 1000)
+    run.result(30)
+    html = static_html(run)
+    assert len(html.encode()) < 200_000
+    assert "and 360 more" in Reader(html).text
+    assert html.count('data-gid="edge-') <= ARROWS
