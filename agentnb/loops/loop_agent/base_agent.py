@@ -72,7 +72,9 @@ class BaseAgent(AgentInTree):
 
     def begin_with(self, ctx: InvocationContext) -> dict[str, Any]:
         """The run's input: what the user said, and the invocation it resumes."""
-        maps = {"agent_states": ctx.agent_states, "end_of_agents": ctx.end_of_agents}
+        maps: dict[str, Any] = {"agent_states": ctx.agent_states, "end_of_agents": ctx.end_of_agents}
+        if ctx.agent_states:
+            maps["said"] = ctx.session.said_by_the_last_checkpoint()
         return {"role": "user", "content": Event(content=ctx.user_content).text, "invocation": maps}
 
     def keeps(self, event: Event) -> bool:
