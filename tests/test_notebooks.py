@@ -18,15 +18,18 @@ from agentnb.llms import Local
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FIRST = "01_first_loop.ipynb"
+LABORATORY = "02_five_loops.ipynb"
 MODEL_CELL = "llm = analyst()"
 PATIENCE = 120  # seconds for a cell; the slowest took 3
 
 pytestmark = pytest.mark.kernel
 
 
-def execute(folder: Path, *, model: str | None = None) -> Any:
-    """Run the first notebook as `jupyter execute` does; an error in a cell is an error here."""
-    notebook = nbformat.read(folder / FIRST, 4)
+def execute(folder: Path, name: str = FIRST, *, model: str | None = None, last: str | None = None) -> Any:
+    """Run a notebook as `jupyter execute` does, and then a last cell; an error in a cell is an error here."""
+    notebook = nbformat.read(folder / name, 4)
+    if last is not None:
+        notebook.cells.append(nbformat.v4.new_code_cell(last))
     if model is not None:
         (cell,) = [cell for cell in notebook.cells if "model" in cell.metadata.get("tags", ())]
         cell.source = model
@@ -168,6 +171,117 @@ def test_only_one_cell_names_a_model(saved: Any) -> None:
     ]
     assert [cell.metadata.tags for cell in naming] == [["model"]]
     assert MODEL_CELL in naming[0].source
+
+
+# -- the laboratory -------------------------------------------------------------------------------------------------
+
+DESIGNS = ["Agent", "SessionLoop", "ExecutionLoop", "ConversationEngine", "LoopAgent"]
+FINDING = "The level changed in 1899: from 1098 to 850, -23%. Of 2,000 shuffled series none had so large a step."
+RECORD = """
+for name, run in runs.items():  # by the runs' own counts, not the notebook's
+    usage, seconds = run.usage, run.events[-1].time - run.events[0].time
+    written = [e for e in run.events if e.type == "call_start" and e.name == "write_report"]
+    print(name, "1899" in str(run.output), sum(e.type == "model_end" for e in run.events), len(written))
+    print(int(usage["input_tokens"] + usage["output_tokens"]), f"{seconds:.1f}", str(run.output).replace("\\n", " "))
+"""
+
+
+def table(notebook: Any) -> dict[str, dict[str, str]]:
+    """Give the laboratory's table: for each design what was measured."""
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    (text,) = [output.data["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {})]
+    head, _, *rows = [[word.strip() for word in line.strip("|").split("|")] for line in text.splitlines()]
+    return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows}
+
+
+@pytest.fixture(scope="module")
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return execute(copied(tmp_path_factory.mktemp("laboratory")), LABORATORY, last=RECORD)
+
+
+@pytest.fixture(scope="module")
+def saved_laboratory() -> Any:
+    return nbformat.read(NOTEBOOKS / LABORATORY, 4)
+
+
+def test_all_five_designs_reach_the_same_figures(laboratory: Any) -> None:
+    assert {name: row["answer"] for name, row in table(laboratory).items()} == dict.fromkeys(DESIGNS, "1899")
+    assert printed(laboratory, RECORD).count(FINDING) == len(DESIGNS)
+
+
+def test_the_table_says_what_the_runs_say(laboratory: Any) -> None:
+    said = printed(laboratory, RECORD).splitlines()
+    for name, first, second in zip(DESIGNS, said[::2], said[1::2], strict=True):
+        row, tokens_and_seconds = table(laboratory)[name], second.split(" ")[:2]
+        assert first == f"{name} True {row['turns']} {row['approvals']}"
+        assert tokens_and_seconds == [row["tokens"].replace(",", ""), row["seconds"]]
+
+
+def test_what_the_laboratory_says_of_each_design_holds(laboratory: Any) -> None:
+    rows = table(laboratory)
+    turns = {name: int(row["turns"]) for name, row in rows.items()}
+    seconds = {name: float(row["seconds"]) for name, row in rows.items()}
+    tokens = {name: int(row["tokens"].replace(",", "")) for name, row in rows.items()}
+    assert {row["calls"] for row in rows.values()} == {"5"}
+    assert {row["approvals"] for row in rows.values()} == {"1"}
+    assert turns["Agent"] == turns["SessionLoop"]
+    assert seconds["ExecutionLoop"] < seconds["SessionLoop"] < seconds["Agent"]
+    assert min(turns, key=turns.__getitem__) == "ExecutionLoop"
+    assert max(turns, key=turns.__getitem__) == "ConversationEngine"
+    assert tokens["ExecutionLoop"] > tokens["Agent"]
+    each = {name: tokens[name] / turns[name] for name in DESIGNS}
+    assert each["ConversationEngine"] < each["SessionLoop"]
+
+
+def test_each_section_shows_what_it_tells(laboratory: Any) -> None:
+    assert "terminal: ['agent_finish']" in printed(laboratory, "EventCollector")
+    assert "From 1899 to 1901 the mean was 829" in printed(laboratory, "session.steer")
+    dataflow = re.findall(r"s  (call_\w+) +(\w+)", printed(laboratory, "execution.run"))
+    order = [dataflow.index(event) for event in (("call_started", "find_break"), ("call_received", "compare"))]
+    order.append(dataflow.index(("call_completed", "find_break")))
+    assert [*order, dataflow.index(("call_started", "compare"))] == sorted(
+        [*order, dataflow.index(("call_started", "compare"))]
+    )
+    assert "executing → paused" in printed(laboratory, "engine.pause()")
+    continued = printed(laboratory, "other.continue_()")
+    assert "'find_break'" not in continued
+    assert FINDING in continued
+    resumed = printed(laboratory, "session_so_far")
+    assert "pass 1" not in resumed
+    assert resumed.endswith("ended: {'newsroom': True}\n")
+
+
+def test_another_river_gives_the_laboratory_another_answer() -> None:
+    found = {
+        "find_break": {"year": 1943},
+        "compare": {"before": 850.0, "after": 1097.8},
+        "shuffle_test": {"rounds": 100, "as_large": 3},
+    }
+    said = [{"role": "user", "content": f"nile.csv? {found}".replace("'", '"')}]
+    model = module("laboratory")
+    assert model.finding(model.found_in(said)) == (
+        "The level changed in 1943: from 850 to 1098, +29%. Of 100 shuffled series 3 had so large a step."
+    )
+
+
+def test_the_laboratory_is_saved_after_one_run_and_reads_without_a_kernel(saved_laboratory: Any) -> None:
+    cells = [cell for cell in saved_laboratory.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
+    assert "widgets" not in saved_laboratory.metadata
+    text = (NOTEBOOKS / LABORATORY).read_text(encoding="utf-8")
+    assert "application/vnd.jupyter.widget-view+json" not in text
+    assert len(text) < 500_000
+    (panel,) = pages(saved_laboratory)
+    assert "completed" in panel
+    assert "<script" not in panel
+
+
+def test_the_laboratory_s_saved_figures_are_those_of_today(saved_laboratory: Any, laboratory: Any) -> None:
+    kept, made = table(saved_laboratory), table(laboratory)
+    for row in (*kept.values(), *made.values()):
+        del row["seconds"]
+    assert kept == made
 
 
 # -- what lies beside it --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The first notebook, gone through as a person does who decides with the buttons."""
+"""The notebooks, gone through as a person does who decides with the buttons."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 FIRST = "01_first_loop.ipynb"
+LABORATORY = "02_five_loops.ipynb"
 
 
-class FirstNotebook:
-    """The notebook in JupyterLab; its cells are found by what is in them."""
+class DeliveredNotebook:
+    """One of the notebooks in JupyterLab; its cells are found by what is in them."""
 
-    def __init__(self, notebooks: Notebooks, server: JupyterServer, kernel: str) -> None:
+    def __init__(self, notebooks: Notebooks, server: JupyterServer, kernel: str, name: str) -> None:
         folder = server.root / uuid.uuid4().hex[:8]
         left_behind = shutil.ignore_patterns("*.db*", "*.agentnb.json", "reports", "__pycache__", ".*")
         shutil.copytree(NOTEBOOKS, folder, ignore=left_behind)
-        saved = nbformat.read(folder / FIRST, 4)
+        saved = nbformat.read(folder / name, 4)
         saved.metadata.kernelspec = {"name": kernel, "display_name": kernel, "language": "python"}
-        nbformat.write(saved, folder / FIRST)
+        nbformat.write(saved, folder / name)
         self.sources = [cell.source for cell in saved.cells if cell.cell_type == "code"]
         self.reports = folder / "reports"
-        self.page: Notebook = notebooks.open_file(folder / FIRST)
+        self.page: Notebook = notebooks.open_file(folder / name)
 
     def number(self, source: str) -> int:
         """Give the number of the first cell that contains this source."""
@@ -46,11 +47,16 @@ class FirstNotebook:
 
 
 @pytest.fixture
-def first(notebooks: Notebooks, server: JupyterServer, kernel_name: str) -> FirstNotebook:
-    return FirstNotebook(notebooks, server, kernel_name)
+def first(notebooks: Notebooks, server: JupyterServer, kernel_name: str) -> DeliveredNotebook:
+    return DeliveredNotebook(notebooks, server, kernel_name, FIRST)
 
 
-def test_a_report_that_is_approved_by_button_is_written(first: FirstNotebook) -> None:
+@pytest.fixture
+def laboratory(notebooks: Notebooks, server: JupyterServer, kernel_name: str) -> DeliveredNotebook:
+    return DeliveredNotebook(notebooks, server, kernel_name, LABORATORY)
+
+
+def test_a_report_that_is_approved_by_button_is_written(first: DeliveredNotebook) -> None:
     decide = first.run_before("for waiting in run.pending")
     assert not first.reports.exists()
     first.page.click("Approve")
@@ -60,7 +66,7 @@ def test_a_report_that_is_approved_by_button_is_written(first: FirstNotebook) ->
     assert first.page.run(decide) == ""  # nothing is left to decide
 
 
-def test_a_cell_that_waits_for_the_answer_takes_a_rejection_by_button(first: FirstNotebook) -> None:
+def test_a_cell_that_waits_for_the_answer_takes_a_rejection_by_button(first: DeliveredNotebook) -> None:
     first.run_before("for waiting in run.pending")
     answer = first.number("print(await run)")
     first.page.run_cell(answer)
@@ -71,7 +77,7 @@ def test_a_cell_that_waits_for_the_answer_takes_a_rejection_by_button(first: Fir
     assert not first.reports.exists()
 
 
-def test_all_cells_at_once_leave_panels_that_need_no_kernel(first: FirstNotebook) -> None:
+def test_all_cells_at_once_leave_panels_that_need_no_kernel(first: DeliveredNotebook) -> None:
     last = len(first.sources) - 1
     first.page.run_all()
     first.page.wait_cell(last, timeout=120)
@@ -80,4 +86,28 @@ def test_all_cells_at_once_leave_panels_that_need_no_kernel(first: FirstNotebook
     first.page.save()
     text = first.page.path.read_text(encoding="utf-8")
     assert "application/vnd.jupyter.widget-view+json" not in text
+    assert len(text) < 500_000
+
+
+def test_without_a_rule_the_laboratory_s_session_waits_for_a_button(laboratory: DeliveredNotebook) -> None:
+    start, stream = laboratory.number("session = SessionLoop"), laboratory.number("async for event in stream")
+    for cell in (0, 1, 2):
+        laboratory.page.run(cell, timeout=60)
+    laboratory.page.set_cell(start, laboratory.sources[start].replace(", approve=policy", ""))
+    laboratory.page.run(start)
+    laboratory.page.run_cell(stream)
+    laboratory.page.click("Approve")
+    laboratory.page.wait_output(stream, "so it was not what came in 1902")
+    assert "The level changed in 1899" in (laboratory.reports / "five_loops.md").read_text(encoding="utf-8")
+
+
+def test_all_cells_of_the_laboratory_leave_a_page_that_needs_no_kernel(laboratory: DeliveredNotebook) -> None:
+    last = len(laboratory.sources) - 1
+    laboratory.page.run_all()
+    laboratory.page.wait_cell(last, timeout=180)
+    laboratory.page.wait_output(laboratory.number("session = SessionLoop"), "What was said")
+    laboratory.page.save()
+    text = laboratory.page.path.read_text(encoding="utf-8")
+    assert "application/vnd.jupyter.widget-view+json" not in text
+    assert "ConversationEngine | 1899" in text
     assert len(text) < 500_000

@@ -337,6 +337,23 @@ async def test_a_loop_may_execute_a_task() -> None:
     assert [request.messages[-1]["content"] for request in loop.llm.requests] == ["A", "B"]
 
 
+async def test_a_loop_that_executes_a_task_hears_what_came_before_it() -> None:
+    loop = SessionLoop(ScriptedLLM(["did A", "did B"]))
+    world = World([{"id": "a", "description": "A"}, {"id": "b", "description": "B", "dependencies": ["a"]}])
+    engine = world.engine(execute=loop)
+    events = engine.run("goal")
+    await take(events, "COMPLETED a=did A(0.5)")
+    snapshot = engine.create_snapshot()
+    await rest(events)
+    again = SessionLoop(ScriptedLLM(["did B"]))
+    restored = World().engine(execute=again)
+    assert restored.restore_from_snapshot(snapshot) is True
+    await rest(restored.continue_())
+    for llm in (loop.llm, again.llm):
+        said = [message["content"] for message in llm.requests[-1].messages]
+        assert said == ["B", "[a] came to: did A"]
+
+
 async def test_a_result_that_is_not_json_becomes_its_text() -> None:
     said = await rest(ConversationEngine(execute=lambda task: {1, 2}).run("goal"))
     assert "COMPLETED task_default=[1, 2](1.0)" in said

@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agentnb import LoopAgent, RunFailed, SessionLoop
-from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext, LoopAgentState, exit_loop
+from agentnb.loops.loop_agent import (
+    BaseAgent,
+    Event,
+    EventActions,
+    InvocationContext,
+    LoopAgentState,
+    Session,
+    exit_loop,
+)
 from agentnb.testing import ScriptedLLM, call
 from tests.loops.loop_agents import K, Silent, events_in, pausing, resumed, said_in, short
 from tests.worlds import running_tasks, says
@@ -188,6 +197,25 @@ async def test_of_several_escalations_in_one_run_the_widest_counts() -> None:
 
     loop = LoopAgent("OUT", [LoopAgent("IN", [Twice("X")]), K("Y")], 1)
     assert await said_in(loop) == "a[esc] b[esc] c[esc] d"
+
+
+async def test_a_model_in_a_resumed_invocation_hears_what_was_said_before_its_checkpoint() -> None:
+    def loop(*turns: str) -> tuple[LoopAgent, ScriptedLLM]:
+        llm = ScriptedLLM(turns)
+        return LoopAgent("L", [SessionLoop(llm, name="writer"), SessionLoop(llm, name="critic")], 2), llm
+
+    ctx = InvocationContext(is_resumable=True, user_content="write")
+    async with aclosing(loop("draft", "shorter", "lost")[0].run_async(ctx)) as events:
+        async for event in events:
+            if event.text == "lost" and not event.partial:
+                break
+    session = Session(events=[Event.model_validate_json(event.model_dump_json()) for event in ctx.session.events])
+    resumed = InvocationContext(is_resumable=True, user_content="write", agent_states=ctx.agent_states, session=session)
+    again, llm = loop("short", "good")
+    await events_in(again, resumed)
+    heard = [[message["content"] for message in request.messages] for request in llm.requests]
+    assert heard[0] == ["write", "[writer] said: draft", "[critic] said: shorter"]
+    assert heard[1] == ["write", "[writer] said: short", "[critic] said: shorter"]
 
 
 async def test_a_model_leaves_the_loop_by_the_tool_exit_loop() -> None:

@@ -45,18 +45,18 @@ class EngineControls(EngineStanding):
 
     # -- running ---------------------------------------------------------------------------------------------------
 
-    def run(self, user_input: Any) -> AsyncGenerator[EngineEvent, None]:
+    def run(self, user_input: Any, **options: Any) -> AsyncGenerator[EngineEvent, None]:
         """Work on a goal; the engine's events, as they are asked for. Closing them early ends the engine in an error.
 
-        Raises IllegalTransition unless the engine is idle: `reset` it first; and UsageError where the goal is neither
-        text nor a message.
+        options: as for `start`. Raises IllegalTransition unless the engine is idle: `reset` it first; and UsageError
+        where the goal is neither text nor a message.
         """
         self._check_idle()
         try:
             to_messages(user_input)
         except ValueError as error:
             raise UsageError(f"A goal is text, or a message with role and content, not {user_input!r}.") from error
-        return self._deliver(lambda: self._begin(user_input), known=0)
+        return self._deliver(lambda: self._begin(user_input, options), known=0)
 
     def continue_(self) -> AsyncGenerator[EngineEvent, None]:
         """Go on after `restore_from_snapshot`, resuming where it was paused; only what has not happened yet.
@@ -70,10 +70,10 @@ class EngineControls(EngineStanding):
             raise IllegalTransition("The engine has failed; reset() it, and run it again.")
         return self._deliver(lambda: self._take_up(run), known)
 
-    def _begin(self, user_input: Any) -> Run:
+    def _begin(self, user_input: Any, options: dict[str, Any]) -> Run:
         self._check_idle()
         self._undelivered, self._known = deque(), None
-        self._run = self._start(input=user_input)
+        self._run = self.start(user_input, **options)
         return self._run
 
     def _take_up(self, run: Run) -> Run:
@@ -176,11 +176,11 @@ class EngineControls(EngineStanding):
         events = self._run.events
         return snapshots.take(fold(events), events, self.state, self._undelivered)
 
-    def restore_from_snapshot(self, snapshot: Any) -> bool:
+    def restore_from_snapshot(self, snapshot: Any, **options: Any) -> bool:
         """Stand where the snapshot was taken; `continue_` goes on from there. False, with a line in the log and nothing
         changed, where it is no snapshot.
 
-        Raises UsageError while the engine is running.
+        options: as for `start`, for what is continued. Raises UsageError while the engine is running.
         """
         if self._live:
             raise UsageError("The engine is running; cancel it, or close its events, before it is restored.")
@@ -192,7 +192,7 @@ class EngineControls(EngineStanding):
         self.reset()
         if read.state is not EngineState.IDLE:
             facts = facts_of(read, self.begin(read.user_input))
-            self._run = self._start(recording=facts)
+            self._run = self._start(recording=facts, **options)
             self._known = len(facts)
             self._undelivered.extend(EngineEvent(e.event_type, e.data, e.timestamp) for e in read.undelivered)
         return True

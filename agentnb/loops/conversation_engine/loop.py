@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, ErrorInfo, Event, MessageAdded, ModelStart, PhaseChange, RunEnd
 from agentnb.core.events import StateUpdate as Update
+from agentnb.core.evolve import render
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
@@ -103,8 +104,10 @@ class ConversationEngine(EngineControls):
         return self._executor if call.name == EXECUTE else None
 
     def input_for(self, call: CallState) -> Any:
-        """A task's description."""
-        return call.arguments["description"]
+        """A task's description, and what the tasks it depends on came to."""
+        description, given = call.arguments["description"], call.arguments.get("given", {})
+        said = [f"[{name}] came to: {render(result)}" for name, result in given.items()]
+        return [{"role": "user", "content": words} for words in (description, *said)] if said else description
 
     def config(self) -> dict[str, Any]:
         """What decides which tasks there are, and what a failed one does."""
@@ -179,7 +182,7 @@ class ConversationEngine(EngineControls):
             if values[outcome_key(dependency)]["status"] == "failed":
                 outcome = {"status": "failed", "error": f"{dependency!r}, which it depends on, failed."}
                 return _record(state, task["id"], outcome, skipped=task["id"])
-        return propose_task(task)
+        return propose_task(task, {name: values[outcome_key(name)]["result"] for name in task["dependencies"]})
 
     def _fail_with_task(self, state: State) -> RunEnd:
         """End with what the task that failed said; its call is at hand unless it failed before a snapshot."""

@@ -26,9 +26,10 @@ def propose(id: str, name: str, arguments: Mapping[str, Any]) -> CallProposed:
     return CallProposed.make(call=ToolCall(id=id, name=name, arguments=dict(arguments)), hidden=True)
 
 
-def propose_task(planned: Mapping[str, Any]) -> CallProposed:
-    """Ask for the call that does a task."""
-    return propose(f"{EXECUTE} {planned['id']}", EXECUTE, planned)
+def propose_task(planned: Mapping[str, Any], results: Mapping[str, Any]) -> CallProposed:
+    """Ask for the call that does a task, with what those it depends on came to."""
+    given = {name: results[name] for name in planned["dependencies"]}
+    return propose(f"{EXECUTE} {planned['id']}", EXECUTE, {**planned, "given": given} if given else planned)
 
 
 class Progress(NamedTuple):

@@ -48,8 +48,8 @@ def _begun(tasks: Sequence[SubTask]) -> list[Event]:
     task = next((task for task in tasks if task.status in ("pending", "running")), None)
     if task is None or task.status == "pending":
         return []
-    call = propose_task(task.plan())
-    return [call, CallStart.make(call_id=call.call.id, name=EXECUTE, arguments=task.plan())]
+    call = propose_task(task.plan(), {done.id: done.result for done in tasks if done.status == "completed"})
+    return [call, CallStart.make(call_id=call.call.id, name=EXECUTE, arguments=call.call.arguments)]
 
 
 def _values(snapshot: EngineSnapshot, phase: EngineState) -> Iterable[dict[str, Any]]:

@@ -253,11 +253,14 @@ class ExecutionLoop(Loop):
         limits = {name: getattr(self, name) for name in ("max_requests", "max_concurrency", "native")}
         return {**super().config(), **limits, "system_prompt": self._words, "output": self._output_check.schema}
 
-    def run(self, input: Any = None) -> ExecutionStream:
-        """Run the loop; the stream of its ten kinds of events. Raises UsageError while one is open."""
+    def run(self, input: Any = None, **options: Any) -> ExecutionStream:
+        """Run the loop; the stream of its ten kinds of events. Raises UsageError while one is open.
+
+        options: as for `start`.
+        """
         if self._stream is not None and not self._stream.ended:
             raise UsageError("This loop is running; go on with its stream, or close it.")
-        self._stream = ExecutionStream(self.start(input), self)
+        self._stream = ExecutionStream(self.start(input, **options), self)
         return self._stream
 
     @property

@@ -59,20 +59,22 @@ class BaseAgent(AgentInTree):
         """What the agent does."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it does: override _run_async_impl(ctx).")
 
-    def run_async(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+    def run_async(self, ctx: InvocationContext, **options: Any) -> AsyncGenerator[Event, None]:
         """Run in this context; the events of it and of those inside it, as they are asked for.
 
         Closing the stream ends the run, and has run every `finally`. What an agent raises comes out unchanged; the
-        context then says where to resume, as it does after a pause.
+        context then says where to resume, as it does after a pause. options: as for `start`.
         """
-        opened = stream(self, ctx)
+        opened = stream(self, ctx, **options)
         if ctx.code is not None:
             ctx.code.opens(opened)
         return opened
 
     def begin_with(self, ctx: InvocationContext) -> dict[str, Any]:
         """The run's input: what the user said, and the invocation it resumes."""
-        maps = {"agent_states": ctx.agent_states, "end_of_agents": ctx.end_of_agents}
+        maps: dict[str, Any] = {"agent_states": ctx.agent_states, "end_of_agents": ctx.end_of_agents}
+        if ctx.agent_states:
+            maps["said"] = ctx.session.said_by_the_last_checkpoint()
         return {"role": "user", "content": Event(content=ctx.user_content).text, "invocation": maps}
 
     def keeps(self, event: Event) -> bool:

@@ -30,6 +30,18 @@ class Session:
     events: list[Event] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
 
+    def said_by_the_last_checkpoint(self) -> dict[str, str]:
+        """What each agent had said last when a loop agent last said where it stands; what came later is said again."""
+        said: dict[str, str] = {}
+        since: dict[str, str] = {}
+        for event in self.events:
+            if event.actions.agent_state is not None:
+                said |= since
+                since = {}
+            elif event.text:
+                since[event.author] = event.text
+        return said
+
 
 class Code:
     """The code of an agent, as it runs, and the streams of other agents that it has opened."""

@@ -167,7 +167,9 @@ class LoopAgent(CompositeAgent):
     def _run_sub_agent(self, state: State) -> CallProposed:
         agent = self._sub_agent(state.values["current_sub_agent"])
         assert agent is not None
-        call = ToolCall.make(id=_call_id(state), name=agent.name, arguments={"input": input_for(agent, state)})
+        call = ToolCall.make(
+            id=_call_id(state), name=agent.name, arguments={"input": input_for(agent, self.sub_agents, state)}
+        )
         return CallProposed.make(call=call, hidden=True)
 
     def _sub_agent(self, name: str) -> Loop | None:

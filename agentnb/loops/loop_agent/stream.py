@@ -27,12 +27,12 @@ ENDS = frozenset({"escalated", "max_iterations", "empty"})
 """How a loop agent comes to its own end; one that was broken off has none."""
 
 
-async def stream(agent: BaseAgent, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
-    """Run an agent in a context; its events, as they are asked for."""
+async def stream(agent: BaseAgent, ctx: InvocationContext, **options: Any) -> AsyncGenerator[Event, None]:
+    """Run an agent in a context; its events, as they are asked for. options: as for `start`."""
     if ctx.agent is not None and ctx.end_of_agents.get(agent.name):  # the code of another agent runs it once more
         ctx.set_agent_state(agent.name)
         ctx.reset_below(agent)
-    run = agent.start(agent.begin_with(ctx))
+    run = agent.start(agent.begin_with(ctx), **options)
     use_context(run.id, ctx)
     forwarded = ctx.open(run)
     projection = Projection(agent, ctx, forwarded)

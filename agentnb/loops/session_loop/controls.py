@@ -41,29 +41,32 @@ class SessionControls(Loop):
         self.queue.attach(run)
         return run
 
-    def run(self, message: Any) -> EventStream:
-        """Say something to the session; the stream of its ten kinds of events. Raises UsageError while one is open."""
-        return self._open(message)
+    def run(self, message: Any, **options: Any) -> EventStream:
+        """Say something to the session; the stream of its ten kinds of events. Raises UsageError while one is open.
 
-    def continue_(self) -> EventStream:
+        options: as for `start`.
+        """
+        return self._open(message, options)
+
+    def continue_(self, **options: Any) -> EventStream:
         """Go on without saying anything: answer a last message that is the user's or a tool's, or hear what is queued.
 
-        Raises UsageError where there is nothing to go on from (SEMANTICS 3c).
+        options: as for `start`. Raises UsageError where there is nothing to go on from (SEMANTICS 3c).
         """
         messages = self.messages
         if not messages:
             raise UsageError("No messages to continue from")
         if messages[-1].role == "assistant" and not any(self.queue.waiting().values()):
             raise UsageError("Cannot continue from message role: assistant")
-        return self._open(None)
+        return self._open(None, options)
 
-    def _open(self, message: Any) -> EventStream:
+    def _open(self, message: Any, options: dict[str, Any]) -> EventStream:
         if self._stream is not None and not self._stream.ended:
             raise UsageError("This session is running; steer it, queue a follow-up, or abort it.")
         self._messages = self.messages
         if self._stream is not None:
             self.queue.detach()
-        self._stream = EventStream(self._start(input=message))
+        self._stream = EventStream(self.start(message, **options))
         return self._stream
 
     @property

@@ -1,0 +1,69 @@
+"""The designs' own ways to run take what `start` takes, so that a policy can decide where nobody is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Store, tool
+from agentnb.loops.loop_agent import InvocationContext
+from agentnb.testing import ScriptedLLM, call
+from tests.worlds import collect
+
+SOLUTION = '{"calls": [{"_tool": "delete"}], "output": "gone"}'
+DELETED: list[str] = []
+
+
+@tool(approve=True)
+def delete() -> str:
+    DELETED.append("file")
+    return "deleted"
+
+
+def session() -> SessionLoop:
+    return SessionLoop(ScriptedLLM([[call("delete")], "gone"]), [delete])
+
+
+def continued(**options: Any) -> Any:
+    engine = ConversationEngine(execute=session())
+    assert engine.restore_from_snapshot(
+        {
+            "state": "scheduling",
+            "progress": 0.0,
+            "tasks": [{"id": "a", "description": "A", "status": "pending", "priority": 0}],
+            "completed_tasks": 0,
+            "total_tasks": 1,
+        },
+        **options,
+    )
+    return engine.continue_()
+
+
+ENTRIES: dict[str, Callable[..., Any]] = {
+    "Agent": lambda **options: Agent(session().llm, [delete]).execute("go", **options),
+    "SessionLoop": lambda **options: session().run("go", **options),
+    "continue_": lambda **options: SessionLoop(session().llm, [delete], messages=["go"]).continue_(**options),
+    "ExecutionLoop": lambda **options: ExecutionLoop(ScriptedLLM([SOLUTION]), [delete]).run("go", **options),
+    "ConversationEngine": lambda **options: ConversationEngine(execute=session()).run("go", **options),
+    "restored": continued,
+    "LoopAgent": lambda **options: LoopAgent("L", [session()], 1).run_async(
+        InvocationContext(user_content="go"), **options
+    ),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
+@pytest.mark.parametrize("approve", [True, False])
+async def test_a_policy_decides_and_a_store_keeps_it(entry: Callable[..., Any], approve: bool, tmp_path: Path) -> None:
+    DELETED.clear()
+    store = Store(tmp_path / "runs.db")
+    await collect(entry(approve=approve, store=store, name="mine"))
+    assert ["file"] * approve == DELETED
+    events = store.load("mine").events
+    assert [event.decision for event in events if event.type == "approval_decision"] == [
+        "approve" if approve else "reject"
+    ]
+    assert events[-1].terminal
