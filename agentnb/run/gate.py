@@ -79,7 +79,7 @@ class Gate:
         return next((number for number, event in enumerate(events, 1) if self._ends(unit, event)), None)
 
     def _ends(self, unit: Unit, event: Event) -> bool:
-        if unit == "event" or event.type in ("run_end", "model_error"):
+        if unit == "event" or event.terminal or event.type == "model_error":
             return True
         if unit == "call":
             return event.type == "call_end"
