@@ -53,6 +53,15 @@ class Projection:
         self._time = item.time
         return list(handler(self, item))
 
+    def fail(self, failure: e.ErrorInfo) -> Iterator[AgentEvent]:
+        """What is said where the model of a loop inside has failed: the end, though the run may be resumed."""
+        if self.ended:  # it was this loop's own, and has been said
+            return
+        for call in list(self._calls.values()):
+            fields = {"result": failure.message, "is_error": True, "outcome": "aborted", "error": failure}
+            yield from self._call_end(e.CallEnd.make(call_id=call.id, name=call.name, **fields))
+        yield from self._end(T.ERROR, error=failure)
+
     # -- words -----------------------------------------------------------------------------------------------------
 
     def _event(self, type: AgentEventType, **fields: Any) -> AgentEvent:

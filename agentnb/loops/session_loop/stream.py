@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentnb.core.errors import RunFailed
-from agentnb.core.events import CallEnd, CallStart, Delta, Event, ModelFailed, RunEnd
+from agentnb.core.events import CallEnd, CallStart, Delta, ErrorInfo, Event, ModelFailed, RunEnd
 from agentnb.core.evolve import evolve, result_message
 from agentnb.core.messages import Message
 from agentnb.core.record import Record
@@ -19,6 +19,8 @@ from agentnb.core.state import CallState, State
 
 if TYPE_CHECKING:
     from agentnb.run import Run
+
+ABORTED = "Operation aborted"
 
 Type = Literal[
     "agent_start",
@@ -91,8 +93,13 @@ class EventStream:
                         self.ended = said.type == "agent_end"
                         yield said
         except RunFailed as error:
-            if self.run.state.failure is None and error.__cause__ is not None:  # a crash is no event of a session
+            failure = self.run.state.failure
+            if failure is None and error.__cause__ is not None:  # a crash is no event of a session
                 raise
+            if failure is not None and not self.ended:  # the model of a loop inside has failed
+                for said in self._projection.fail(failure):
+                    self.ended = said.type == "agent_end"
+                    yield said
         finally:
             self.ended = True
 
@@ -114,9 +121,12 @@ class Projection:
     def say(self, event: Event | Delta) -> Iterator[SessionEvent]:
         """The session's events that this one is."""
         if isinstance(event, Delta):
-            yield from self._delta(event)
+            if not event.path:
+                yield from self._delta(event)
             return
         evolve(self._state, event)
+        if event.path:  # of a loop inside this one, which is one call here
+            return
         if event.type == "run_start":
             self._said = len(self._state.messages)
             yield _event("agent_start")
@@ -219,6 +229,15 @@ class Projection:
         yield from self._message(message)
         yield from self._close_turn(message)
         yield _event("agent_end", messages=self.new)
+
+    def fail(self, failure: ErrorInfo) -> Iterator[SessionEvent]:
+        """What is said where a loop inside has failed: the end of the stream, though the run may be resumed."""
+        failed = {child.call for child in self._state.children.values() if child.failure is not None}
+        for call in list(self._state.open.values()):
+            words = f"{failure.type}: {failure.message}" if call.id in failed else ABORTED
+            end = CallEnd.make(call_id=call.id, name=call.name, result=words, is_error=True, outcome="aborted")
+            yield from self.say(end)
+        yield from self.say(RunEnd.make(reason="error", error=failure))
 
     def _end(self, event: RunEnd) -> Iterator[SessionEvent]:
         if event.reason in ("cancelled", "error", "limit"):
