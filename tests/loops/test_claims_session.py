@@ -677,7 +677,7 @@ async def test_closing_the_stream_early_has_run_every_finally() -> None:
             ended.append("t1")
 
     world.during = {"t1": wait}
-    loop = SessionLoop(Model(batch("t1", "t2")), world.tools)
+    loop = SessionLoop(Model(batch("t1")), world.tools)
     stream = loop.run("hi")
     async for event in stream:
         if event.type == "tool_execution_start":
