@@ -11,8 +11,9 @@ from agentnb.core.evolve import result_message
 from agentnb.core.messages import Message, to_message, to_messages
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
+from agentnb.loops.session_loop.projection import ABORTED
 from agentnb.loops.session_loop.queue import MessageQueue
-from agentnb.loops.session_loop.stream import ABORTED, EventStream
+from agentnb.loops.session_loop.stream import EventStream
 
 
 class SessionControls(Loop):
