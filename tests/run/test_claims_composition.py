@@ -430,6 +430,39 @@ async def test_an_execution_whose_inner_loop_failed_says_so() -> None:
     assert kinds.count("call_started") == kinds.count("call_failed") == 1
 
 
+class Asks(BaseAgent):
+    """Pauses for something that takes long."""
+
+    async def _run_async_impl(self, ctx: Any) -> Any:
+        asked = {"parts": [{"function_call": {"id": "f1", "name": "ask"}}]}
+        yield Event(author=self.name, content=asked, long_running_tool_ids={"f1"})
+
+
+async def test_a_session_suspended_by_a_loop_inside_ends_its_stream_and_goes_on_with_a_valid_history() -> None:
+    model = Model(handing("passes"), "fine")
+    loop = SessionLoop(model, [LoopAgent("passes", [Asks("asks")], 1)])
+    notes = short(await collect(loop.run("hi")))
+    assert notes == words("AS TS M(user:hi) M(A) XS(h0) XE(h0!) M(result:h0!) TE[h0] AE(3)")
+    await collect(loop.run("again"))
+    answered_once(model.contexts[-1])
+    assert model.heard(-1) == ["user:hi", "assistant", "h0", "user:again"]
+
+
+async def test_an_agent_suspended_by_a_loop_inside_closes_what_it_has_opened() -> None:
+    agent = Agent(Model(handing("passes"), "fine"), [LoopAgent("passes", [Asks("asks")], 1)])
+    events = await collect(agent.execute("hi"))
+    kinds = [event.type.name for event in events]
+    assert kinds.count("TOOL_EXECUTION_START") == kinds.count("TOOL_ERROR") == 1
+    assert [event for event in events if event.is_terminal()] == events[-1:]
+
+
+def test_loops_beside_each_other_may_not_share_a_name() -> None:
+    one, two = Agent(Model(), name="critic"), Agent(Model(), name="critic")
+    with pytest.raises(AgentnbError, match="critic"):
+        SessionLoop(Model(), [one, two])
+    SessionLoop(Model(), [one, one])
+
+
 # -- approvals -------------------------------------------------------------------------------------------------------
 
 
@@ -975,13 +1008,16 @@ async def test_a_store_keeps_a_nesting(tmp_path: Path) -> None:
     world = World()
     store = Store(tmp_path / "runs.db")
     run = await started(deep(world).start("go", store=store, name="deep"))
+    await until(lambda: ("passes/middle/solver", "run_end") in plain(run.events))
     before = plain(run.events)
-    del run
+    run.cancel("goes on elsewhere")
     later = World()
     again = restore(store.load("deep"), deep(later), store=store)
     assert plain(again.events) == before
     assert await decided(again) == "top"
-    assert plain(store.load("deep").events)[: len(before)] == before
+    kept = plain(store.load(again.id).events)
+    assert kept[: len(before)] == before
+    assert kept == plain(again.events)
 
 
 @pytest.mark.parametrize("change", ["renamed", "removed"])

@@ -54,8 +54,8 @@ class Projection:
         return list(handler(self, item))
 
     def fail(self, failure: e.ErrorInfo) -> Iterator[AgentEvent]:
-        """What is said where the model of a loop inside has failed: the end, though the run may be resumed."""
-        if self.ended:  # it was this loop's own, and has been said
+        """The end that is an error, also of calls left open because a loop inside failed, or suspended the run."""
+        if self.ended:
             return
         for call in list(self._calls.values()):
             fields = {"result": failure.message, "is_error": True, "outcome": "aborted", "error": failure}
@@ -196,7 +196,7 @@ class Projection:
             yield from self._end(T.EXECUTION_CANCELLED, metadata={"reason": self._reason})
         else:
             error = event.error or e.ErrorInfo.make(type="RunFailed", message=event.reason)
-            yield from self._end(T.ERROR, error=error)
+            yield from self.fail(error)
 
     # -- what is no fact -------------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ recording are the same. Every start has its end, and `agent_end` is always the l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 from agentnb.core.events import CallEnd, CallStart, Delta, ErrorInfo, Event, ModelFailed, RunEnd
@@ -64,12 +65,16 @@ class Projection:
     def say(self, event: Event | Delta) -> Iterator[SessionEvent]:
         """The session's events that this one is."""
         if isinstance(event, Delta):
-            if not event.path:
-                yield from self._delta(event)
-            return
+            yield from self._delta(event)
+        elif event.path:  # of a loop inside this one, which is one call here
+            evolve(self._state, event)
+        else:
+            yield from self._fact(event)
+
+    def _fact(self, event: Event) -> Iterator[SessionEvent]:
+        if isinstance(event, RunEnd):  # a loop inside may have suspended the run in the middle of a call
+            yield from self._end_calls()
         evolve(self._state, event)
-        if event.path:  # of a loop inside this one, which is one call here
-            return
         if event.type == "run_start":
             self._said = len(self._state.messages)
             yield _event("agent_start")
@@ -89,6 +94,8 @@ class Projection:
             yield from self._end(event)
 
     def _delta(self, delta: Delta) -> Iterator[SessionEvent]:
+        if delta.path:
+            return
         if delta.type == "call_delta":
             call = self._state.calls.get(delta.call_id or "")
             if call is not None and not call.hidden:
@@ -176,11 +183,14 @@ class Projection:
     def fail(self, failure: ErrorInfo) -> Iterator[SessionEvent]:
         """What is said where a loop inside has failed: the end of the stream, though the run may be resumed."""
         failed = {child.call for child in self._state.children.values() if child.failure is not None}
-        for call in list(self._state.open.values()):
-            words = f"{failure.type}: {failure.message}" if call.id in failed else ABORTED
-            end = CallEnd.make(call_id=call.id, name=call.name, result=words, is_error=True, outcome="aborted")
-            yield from self.say(end)
+        yield from self._end_calls(dict.fromkeys(failed, f"{failure.type}: {failure.message}"))
         yield from self.say(RunEnd.make(reason="error", error=failure))
+
+    def _end_calls(self, words: Mapping[str, str] = MappingProxyType({})) -> Iterator[SessionEvent]:
+        """End the calls that are left open, in these words or as broken off."""
+        for call in list(self._state.open.values()):
+            fields = {"result": words.get(call.id, ABORTED), "is_error": True, "outcome": "aborted"}
+            yield from self.say(CallEnd.make(call_id=call.id, name=call.name, **fields))
 
     def _end(self, event: RunEnd) -> Iterator[SessionEvent]:
         if event.reason in ("cancelled", "error", "limit"):
