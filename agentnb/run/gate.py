@@ -104,7 +104,9 @@ class Gate:
 
 
 def _ends_turn(event: Event, state: State) -> bool:
-    """Whether a model's answer and all of its calls are done with this event."""
+    """Whether a model's answer and all of its calls are done with this event, or an agent that asks no model is."""
+    if event.type == "run_end":
+        return not state.requests and not state.children
     if event.type == "model_end":
         return not state.open
     if event.type != "call_end" or state.open or state.model == "asked":
