@@ -238,13 +238,15 @@ class Driver:
         frame = work.frame
         for name, state in frame.state.children.items():
             call = frame.state.open.get(state.call)
-            loop = frame.loop_for(call) if call is not None and call.status == "running" else None
-            if call is not None and call.status == "running" and (loop is None or loop.kind() != state.loop):
+            if call is None or call.status != "running":
+                continue
+            loop = frame.loop_for(call)
+            if loop.kind() != state.loop if loop is not None else not call.hidden:  # its own, a design sees to itself
                 raise RecordingMismatch(
                     f"The recording stands inside {name!r}, a {state.loop} that performs the call {call.name!r} of"
                     f" {frame.design.name!r}; there is {f'a {loop.kind()}' if loop else 'no loop'} for that call now."
                 )
-            if call is not None and loop is not None:
+            if loop is not None:
                 path = f"{frame.path}/{name}" if frame.path else name
                 inside = Frame(loop, state, path=path, above=frame, call=call.id)
                 self._journal.frames.append(inside)

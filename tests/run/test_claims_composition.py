@@ -1034,13 +1034,17 @@ async def test_a_snapshot_whose_nested_loop_is_gone_is_refused_clearly_and_nothi
     assert await decided(again) == "fin"
 
 
-async def test_an_engine_whose_loop_is_gone_is_refused_clearly() -> None:
+async def test_an_engine_whose_loop_is_another_is_refused_clearly_and_with_a_function_does_the_task_again() -> None:
     world = World()
     run = await started(ConversationEngine(execute=asking(world, name="inner")).start("go"))
     snapshot = run.snapshot()
     run.cancel("")
     with pytest.raises(AgentnbError, match="inner"):
-        await asyncio.wait_for(decided(restore(snapshot, ConversationEngine(execute=lambda task: "x"))), 5)
+        restore(snapshot, ConversationEngine(execute=SessionLoop(Model(), [], name="inner")))
+    engine = ConversationEngine(execute=lambda task: "x")
+    again = restore(snapshot, engine)
+    await asyncio.wait_for(again, 5)
+    assert again.stop_reason == "completed"
 
 
 # -- consumers -------------------------------------------------------------------------------------------------------
