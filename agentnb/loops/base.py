@@ -7,9 +7,10 @@ layer above; it is put in here when agentnb is imported, so that a loop module k
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+from agentnb.core.errors import InvalidArguments
 from agentnb.core.loop import Design
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Loop(Design):
     ) -> None:
         self.llm = llm
         self.tools = tools
+        if not isinstance(tools, Mapping):
+            _check_names({id(tool): tool.name for tool in tools if isinstance(tool, Design)}.values())
         self.name = name or _snake_case(type(self).__name__)
 
     def start(
@@ -142,6 +145,12 @@ class Loop(Design):
         assert _make_run is not None  # agentnb/__init__.py puts it in before any loop can be made
         run: Run = _make_run(self, **options)
         return run
+
+
+def _check_names(names: Iterable[str]) -> None:
+    listed = sorted(names)
+    if len(set(listed)) < len(listed):
+        raise InvalidArguments(f"Loops beside each other may not share a name: {', '.join(listed)}.")
 
 
 def _snake_case(name: str) -> str:

@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
-from agentnb.core.errors import RunFailed
+from agentnb.core.errors import RecordingMismatch, RunFailed
 from agentnb.core.events import ErrorInfo, Event, RunPaused, StopReason
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
@@ -160,7 +160,7 @@ class Driver:
         everything = [effect for work in works for effect in wants[work] if effect.id not in work.inside]
         if self._inflight:
             self._inflight.cancel_all_but(everything, self._may_return)
-        alone = not self._inflight and len(everything) == 1
+        alone = not self._inflight and len(everything) == 1 and all(wants.values())  # the others wait for a loop inside
         for work in works:
             todo = work.start(wants[work], pace, alone) if wants[work] else None
             if todo is not None or (pace == "pull" and self._journal.fresh):
@@ -238,8 +238,15 @@ class Driver:
         frame = work.frame
         for name, state in frame.state.children.items():
             call = frame.state.open.get(state.call)
-            loop = frame.loop_for(call) if call is not None and call.status == "running" else None
-            if call is not None and loop is not None:
+            if call is None or call.status != "running":
+                continue
+            loop = frame.loop_for(call)
+            if loop.kind() != state.loop if loop is not None else not call.hidden:  # its own, a design sees to itself
+                raise RecordingMismatch(
+                    f"The recording stands inside {name!r}, a {state.loop} that performs the call {call.name!r} of"
+                    f" {frame.design.name!r}; there is {f'a {loop.kind()}' if loop else 'no loop'} for that call now."
+                )
+            if loop is not None:
                 path = f"{frame.path}/{name}" if frame.path else name
                 inside = Frame(loop, state, path=path, above=frame, call=call.id)
                 self._journal.frames.append(inside)

@@ -106,6 +106,7 @@ class Work:
                 if effect in self._inflight and self._holds_back(effect):
                     return None
             if pace == "pull" and journal.fresh:
+                self._launch_shown(wants)
                 return None
         return self._launch(pace, alone and len(wants) == 1) if self._intents else None
 
@@ -249,6 +250,16 @@ class Work:
                 return effect, self.calling.perform(call, pulled=pace == "pull")
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None
+
+    def _launch_shown(self, wants: Sequence[Effect]) -> None:
+        """Run the tools whose start is about to be shown: whoever is shown it may wait for what they do."""
+        calls = self.frame.state.open
+        said = [calls[effect.id] for effect in wants if effect.kind == "call" and effect.id in calls]
+        if all(call.id in self._intents and self._is_tool(call) for call in said) and self._may_still_start():
+            self._launch("pull", False)
+
+    def _is_tool(self, call: CallState) -> bool:
+        return not call.hidden and self.frame.loop_for(call) is None
 
     def finish_starting(self) -> bool:
         """Start a step of the loop's own that has been said to start: no pause holds it back any more."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentnb.core import events as e
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.record import Record
-from agentnb.loops.session_loop.stream import SessionEvent
+from agentnb.loops.session_loop import SessionEvent
 from tests.core.samples import EVENTS, errors, event_of, messages, tool_calls
 
 RECORDS: dict[type[Record], st.SearchStrategy[Any]] = {

@@ -42,7 +42,7 @@ async def test_the_key_is_in_no_error_no_log_and_no_repr(
 ) -> None:
     caplog.set_level(logging.DEBUG, "stamina")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    model = OpenAI("m", peer.url.replace("127", "user:password@127"), max_retries=1)
+    model = OpenAI("m", peer.url.replace("127", "user:password@127", 1), max_retries=1)
     peer.replies(reply, reply)
     seen, error = await until_failure(model.stream([]))
     everything = f"{error!s} {error!r} {seen} {caplog.text} {model!r} {vars(model)}"

@@ -53,6 +53,15 @@ class Projection:
         self._time = item.time
         return list(handler(self, item))
 
+    def fail(self, failure: e.ErrorInfo) -> Iterator[AgentEvent]:
+        """The end that is an error, also of calls left open because a loop inside failed, or suspended the run."""
+        if self.ended:
+            return
+        for call in list(self._calls.values()):
+            fields = {"result": failure.message, "is_error": True, "outcome": "aborted", "error": failure}
+            yield from self._call_end(e.CallEnd.make(call_id=call.id, name=call.name, **fields))
+        yield from self._end(T.ERROR, error=failure)
+
     # -- words -----------------------------------------------------------------------------------------------------
 
     def _event(self, type: AgentEventType, **fields: Any) -> AgentEvent:
@@ -187,7 +196,7 @@ class Projection:
             yield from self._end(T.EXECUTION_CANCELLED, metadata={"reason": self._reason})
         else:
             error = event.error or e.ErrorInfo.make(type="RunFailed", message=event.reason)
-            yield from self._end(T.ERROR, error=error)
+            yield from self.fail(error)
 
     # -- what is no fact -------------------------------------------------------------------------------------------
 

@@ -37,8 +37,10 @@ async def stream(
                     yield event
                 look()
     except RunFailed:
-        if run.state.failure is None:  # not the model's failure, which has been said, but the loop's own
+        if (failure := run.state.failure) is None:  # not a model's failure, but the loop's own
             raise
+        for event in projection.fail(failure):
+            yield event
 
 
 def asks_token(token: Any) -> Callable[[], bool] | None:

@@ -70,6 +70,7 @@ class ConversationEngine(EngineControls):
     Raises UsageError for anything else.
     """
 
+    listens = False  # but the loop that executes a task may
     phases: ClassVar[Mapping[str, Sequence[str]]] = PHASES
     opened_by: ClassVar[Mapping[str, str]] = {"run_end": EngineState.ERROR.value}  # whoever ends it, if not `_complete`
 

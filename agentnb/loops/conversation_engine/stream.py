@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agentnb.core.events import CallEnd, CallStart, Delta, Event, ModelFailed, RunEnd, StateUpdate
+from agentnb.core.events import CallEnd, CallStart, Delta, Event, RunEnd, StateUpdate
 from agentnb.core.evolve import evolve
-from agentnb.core.state import State
+from agentnb.core.state import CallState, State
 from agentnb.loops.conversation_engine.progress import (
     DECOMPOSE,
     EXECUTE,
@@ -76,8 +76,13 @@ class Projection:
         return [EngineEvent(event_type, data, fact.time) for event_type, data in said]
 
     def _changes(self, before: EngineState, after: EngineState, phase: str) -> Iterator[_Said]:
+        failure = self.state.failure if before is not after else None
+        if failure is not None:  # of the engine's own model, or of one inside the loop that executes a task
+            yield from (_failed(call.arguments["id"], words_of(failure)) for call in self._running())
         if before is not after:
             yield EngineEventType.STATE_CHANGED, {"from": before.value, "to": after.value}
+        if failure is not None:
+            yield EngineEventType.ENGINE_ERROR, {"error": words_of(failure), "phase": phase}
         progress = progress_of(self.state)
         if after is EngineState.PAUSED and before is not after:
             yield EngineEventType.ENGINE_PAUSED, {"progress": progress.fraction}
@@ -88,6 +93,9 @@ class Projection:
             failed = {"failed_tasks": progress.failed} if self._counts_failures else {}
             yield EngineEventType.ENGINE_COMPLETED, {**counts, **failed}
 
+    def _running(self) -> list[CallState]:
+        return [call for call in self.state.open.values() if call.name == EXECUTE and call.status == "running"]
+
     def _happenings(self, fact: Event, phase: str) -> Iterator[_Said]:
         if fact.path:
             return  # of the loop that executes a task
@@ -97,8 +105,6 @@ class Projection:
             yield from self._end_of_call(fact)
         elif isinstance(fact, StateUpdate):
             yield from self._update(fact)
-        elif isinstance(fact, ModelFailed):
-            yield EngineEventType.ENGINE_ERROR, {"error": words_of(fact.error), "phase": phase}
         elif isinstance(fact, RunEnd) and fact.reason != "completed":
             why = words_of(fact.error) if fact.error is not None else self.state.cancelled or fact.reason
             yield EngineEventType.ENGINE_ERROR, {"error": why, "phase": phase}

@@ -202,8 +202,11 @@ class Projection:
         yield _event("loop_completed", reason=reason, output=event.output, error=error, errors=self._errors)
 
     def fail(self, failure: ErrorInfo) -> Iterator[ExecutionEvent]:
-        """The model failed: the end of the stream, though the run may be resumed."""
+        """A model failed: the end of the stream, though the run may be resumed."""
         said = f"{failure.type}: {failure.message}"
+        for call in self._state.open.values():
+            if call.status == "running":  # it was the model of a loop inside
+                yield _event("call_failed", id=call.id, phase="runtime", error=said)
         yield from self._end_request(None, error=said)
         yield _event("loop_completed", reason="error", error=said, errors=self._errors)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import RunStart
+from agentnb.core.events import CallEnd, RunStart
+from agentnb.core.evolve import result_message
 from agentnb.core.messages import Message, to_message, to_messages
+from agentnb.core.state import State
 from agentnb.loops.base import Loop
+from agentnb.loops.session_loop.projection import ABORTED
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
 
@@ -72,7 +75,10 @@ class SessionControls(Loop):
     @property
     def messages(self) -> list[Message]:
         """The conversation; assign to it to go on from another one."""
-        return self._messages if self._stream is None else list(self._stream.run.messages or self._messages)
+        if self._stream is None:
+            return self._messages
+        state = self._stream.run.state
+        return [*state.messages, *(_left_open(state) if self._stream.ended else ())] or self._messages
 
     @messages.setter
     def messages(self, messages: Sequence[Any]) -> None:
@@ -91,3 +97,16 @@ class SessionControls(Loop):
     def abort(self, reason: str = "aborted") -> bool:
         """End the run that is open; every call gets its result, what is queued stays queued. False where none is."""
         return self._stream is not None and self._stream.run.cancel(reason)
+
+
+def _left_open(state: State) -> Iterator[Message]:
+    """Results for the calls of a run that stands still in the middle of them, because a loop inside failed or paused.
+
+    Nobody need ever go on with it, and what the next run sends to the model must be valid.
+    """
+    if not any(not call.hidden for call in state.open.values()):
+        return
+    for call in state.calls.values():
+        if not call.hidden:
+            ended = {"result": ABORTED, "is_error": True, "outcome": "aborted"}
+            yield result_message(call, call.end or CallEnd.make(call_id=call.id, name=call.name, **ended))

@@ -10,9 +10,8 @@ Written top to bottom it would read:
 
 As a decision it is `advance`: take what has been said, ask the model while there is something to answer, then take a
 follow-up, then end. Steering is heard at the start and after every turn. What happens to a batch of calls when the user
-steers in the middle of it is `steering_mode`: `after_batch` runs it to its end, `skip_pending` passes over the calls
-that have not started, `discard` also replaces the results there are. In every mode each call has exactly one result, in
-the order the model made the calls, before the next message (3g.1).
+steers in the middle of it is `steering_mode` (`steering.py`). In every mode each call has exactly one result, in the
+order the model made the calls, before the next message (3g.1).
 """
 
 from __future__ import annotations
@@ -21,31 +20,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import (
-    CallEnd,
-    CallProposed,
-    Event,
-    MessageAdded,
-    ModelEnd,
-    ModelStart,
-    Queue,
-    RunEnd,
-)
+from agentnb.core.events import CallProposed, Event, MessageAdded, ModelEnd, ModelStart, Queue, RunEnd
 from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.session_loop.controls import SessionControls
 from agentnb.loops.session_loop.hooks import ToolCallContext, after_call, before_call, preparation
+from agentnb.loops.session_loop.projection import SessionEvent
 from agentnb.loops.session_loop.queue import MessageQueue
-from agentnb.loops.session_loop.stream import EventStream, SessionEvent
+from agentnb.loops.session_loop.steering import SteeringMode, passed_over, why_pass_over
+from agentnb.loops.session_loop.stream import EventStream
 
 __all__ = ["EventStream", "MessageQueue", "SessionEvent", "SessionLoop", "ToolCallContext"]
 
-SteeringMode = Literal["after_batch", "skip_pending", "discard"]
 Drain = Literal["one-at-a-time", "all"]
-
-SKIPPED = "Skipped due to queued user message."
-CUT_OFF = "Not executed: the answer that made this call hit the output token limit."
 
 
 class SessionLoop(SessionControls):
@@ -118,8 +106,8 @@ class SessionLoop(SessionControls):
 
     def advance(self, state: State) -> Event:
         """What comes next (SEMANTICS 3c)."""
-        if state.unsaid and (passed_over := self._passed_over(state)):
-            return passed_over
+        if state.unsaid and (skipped := passed_over(state, self.steering_mode)):
+            return skipped
         if state.queues["input"]:
             return _take(state, "input")
         after_turn = state.reply is not None and not state.heard
@@ -154,7 +142,7 @@ class SessionLoop(SessionControls):
     def wanted(self, state: State) -> Sequence[Effect]:
         """Calls that are to be passed over are not wanted; one that runs already is."""
         wants = wanted(state)
-        if not wants or self._why_pass_over(state) is None:
+        if not wants or why_pass_over(state, self.steering_mode) is None:
             return wants
         kept = {call.id for call in state.open.values() if call.hidden or call.status == "running"}
         return [effect for effect in wants if effect is MODEL or effect.id in kept]
@@ -164,22 +152,6 @@ class SessionLoop(SessionControls):
         if self.tool_execution == "parallel" and self.steering_mode != "discard":
             return {}
         return {"sequential": self.tool_execution == "sequential", "provisional": self.steering_mode == "discard"}
-
-    def _why_pass_over(self, state: State) -> str | None:
-        if state.reply is not None and state.reply.stop_reason == "length":
-            return CUT_OFF
-        return SKIPPED if self.steering_mode != "after_batch" and state.queues["steering"] else None
-
-    def _passed_over(self, state: State) -> CallEnd | None:
-        """The next call of the turn that gets words instead of running, or instead of its result."""
-        why = self._why_pass_over(state)
-        if why is None:
-            return None
-        for call in state.calls.values():
-            replaced = self.steering_mode == "discard" and call.end is not None and call.end.outcome != "skipped"
-            if not call.hidden and (call.end is None or replaced):
-                return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="skipped")
-        return None
 
     def _hears(self, state: State, queue: Queue) -> bool:
         return bool(state.queues[queue]) and (self.drain == "all" or queue not in state.heard)

@@ -1,53 +1,17 @@
-"""SessionLoop's own vocabulary: the stream of its ten kinds of events (SEMANTICS 3b).
-
-The events are a projection of the run's: `Projection` folds the same facts and says them in the design's words, so that
-the stream of a live run and of a recording are the same. Every start has its end, and `agent_end` is always the last.
-"""
+"""SessionLoop's own stream: its events as the run goes on (SEMANTICS 3b)."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from agentnb.core.errors import RunFailed
-from agentnb.core.events import CallEnd, CallStart, Delta, Event, ModelFailed, RunEnd
-from agentnb.core.evolve import evolve, result_message
 from agentnb.core.messages import Message
-from agentnb.core.record import Record
-from agentnb.core.state import CallState, State
+from agentnb.loops.session_loop.projection import Projection, SessionEvent
 
 if TYPE_CHECKING:
     from agentnb.run import Run
-
-Type = Literal[
-    "agent_start",
-    "agent_end",
-    "turn_start",
-    "turn_end",
-    "message_start",
-    "message_update",
-    "message_end",
-    "tool_execution_start",
-    "tool_execution_update",
-    "tool_execution_end",
-]
-
-
-class SessionEvent(Record):
-    """One event of a session; which fields it has depends on its type (SEMANTICS 3b)."""
-
-    type: Type
-    message: Message | None = None
-    messages: list[Message] | None = None
-    tool_results: list[Message] | None = None
-    delta: str | None = None
-    tool_call_id: str | None = None
-    tool_name: str | None = None
-    args: dict[str, Any] | None = None
-    result: Any = None
-    partial_result: Any = None
-    is_error: bool | None = None
 
 
 class EventStream:
@@ -91,148 +55,12 @@ class EventStream:
                         self.ended = said.type == "agent_end"
                         yield said
         except RunFailed as error:
-            if self.run.state.failure is None and error.__cause__ is not None:  # a crash is no event of a session
+            failure = self.run.state.failure
+            if failure is None and error.__cause__ is not None:  # a crash is no event of a session
                 raise
+            if failure is not None and not self.ended:  # the model of a loop inside has failed
+                for said in self._projection.fail(failure):
+                    self.ended = said.type == "agent_end"
+                    yield said
         finally:
             self.ended = True
-
-
-class Projection:
-    """Says a run's events in a session's words."""
-
-    def __init__(self) -> None:
-        self.new: list[Message] = []
-        self._state = State()
-        self._said = 0
-        self._in_turn = False
-        self._in_message = False
-        self._text = ""
-        self._shown: set[str] = set()
-        self._results: list[Message] = []
-        self._answer: Message | None = None
-
-    def say(self, event: Event | Delta) -> Iterator[SessionEvent]:
-        """The session's events that this one is."""
-        if isinstance(event, Delta):
-            yield from self._delta(event)
-            return
-        evolve(self._state, event)
-        if event.type == "run_start":
-            self._said = len(self._state.messages)
-            yield _event("agent_start")
-            yield from self._open_turn()
-        elif isinstance(event, CallStart):
-            yield from self._show_call(event.call_id)
-        elif isinstance(event, CallEnd):
-            yield from self._end_call(event)
-        elif isinstance(event, ModelFailed):
-            yield from self._broken_off("error", event.error.message)
-            return
-        yield from self._say_new_messages()
-        if event.type == "model_start":
-            yield from self._open_turn()
-            self._text = ""
-        elif isinstance(event, RunEnd):
-            yield from self._end(event)
-
-    def _delta(self, delta: Delta) -> Iterator[SessionEvent]:
-        if delta.type == "call_delta":
-            call = self._state.calls.get(delta.call_id or "")
-            if call is not None and not call.hidden:
-                yield _event("tool_execution_update", partial_result=delta.data, **_call_fields(call))
-        elif delta.type in ("text_delta", "reasoning_delta", "tool_call_delta"):
-            if delta.type == "text_delta":
-                self._text += delta.content
-            partial = Message.make(role="assistant", content=self._text)
-            if not self._in_message:
-                self._in_message = True
-                yield _event("message_start", message=partial)
-            yield _event("message_update", message=partial, delta=delta.content or delta.arguments)
-
-    def _open_turn(self) -> Iterator[SessionEvent]:
-        if not self._in_turn:
-            self._in_turn = True
-            self._results, self._shown, self._answer = [], set(), None
-            yield _event("turn_start")
-
-    def _close_turn(self, message: Message | None) -> Iterator[SessionEvent]:
-        self._in_turn, self._answer = False, None
-        yield _event("turn_end", message=message, tool_results=self._results)
-
-    def _say_new_messages(self) -> Iterator[SessionEvent]:
-        messages = self._state.messages
-        for position in range(self._said, len(messages)):
-            message = messages[position]
-            if message.role != "tool" or message.tool_call_id not in {m.tool_call_id for m in self._results}:
-                yield from self._open_turn()
-                yield from self._message(message)
-                if message.role == "tool":
-                    self._results.append(message)
-                elif message.role == "assistant":
-                    self._answer = message
-            # An answer's turn is over with the last of its results, whenever those are told (discard: not before the
-            # next thing happens).
-            if self._answer is not None and len(self._results) == len(self._answer.tool_calls):
-                yield from self._close_turn(self._answer)
-        self._said = len(messages)
-
-    def _message(self, message: Message) -> Iterator[SessionEvent]:
-        self.new.append(message)
-        if not (self._in_message and message.role == "assistant"):
-            yield _event("message_start", message=message)
-        self._in_message = False
-        yield _event("message_end", message=message)
-
-    def _show_call(self, call_id: str) -> Iterator[SessionEvent]:
-        call = self._state.calls[call_id]
-        if not call.hidden and call_id not in self._shown:
-            self._shown.add(call_id)
-            yield _event("tool_execution_start", **_call_fields(call))
-
-    def _end_call(self, event: CallEnd) -> Iterator[SessionEvent]:
-        call = self._state.calls[event.call_id]
-        ended = f"{call.id} ended"
-        if call.hidden or ended in self._shown:
-            return
-        yield from self._show_call(call.id)
-        self._shown.add(ended)
-        yield _event("tool_execution_end", result=event.result, is_error=event.is_error, **_call_fields(call))
-        reply = self._state.reply
-        if reply is not None and reply.sequential and not reply.provisional:  # results follow their calls one by one
-            yield from self._say_results_so_far()
-
-    def _say_results_so_far(self) -> Iterator[SessionEvent]:
-        """The results that are known, in the order of the calls, up to the first that is not."""
-        visible = [call for call in self._state.calls.values() if not call.hidden]
-        for call in visible[len(self._results) :]:
-            if call.end is None:
-                break
-            message = result_message(call, call.end)
-            self._results.append(message)
-            yield from self._message(message)
-
-    def _broken_off(self, stop_reason: str, why: str) -> Iterator[SessionEvent]:
-        """The answer that never came: an assistant's message that says so, and the end (SEMANTICS 3c, 3e)."""
-        yield from self._open_turn()
-        text, self._text = self._text, ""
-        message = Message.make(role="assistant", content=text, stop_reason=stop_reason, error_message=why)
-        yield from self._message(message)
-        yield from self._close_turn(message)
-        yield _event("agent_end", messages=self.new)
-
-    def _end(self, event: RunEnd) -> Iterator[SessionEvent]:
-        if event.reason in ("cancelled", "error", "limit"):
-            why = event.error.message if event.error is not None else self._state.cancelled or ""
-            yield from self._broken_off("error" if event.reason == "error" else "aborted", why)
-            return
-        if self._in_turn:
-            yield from self._close_turn(None)
-        yield _event("agent_end", messages=self.new)
-
-
-def _event(type: Type, **fields: Any) -> SessionEvent:
-    return SessionEvent.make(type=type, **fields)
-
-
-def _call_fields(call: CallState) -> dict[str, Any]:
-    return {"tool_call_id": call.id, "tool_name": call.name, "args": call.arguments}
