@@ -71,9 +71,21 @@ class Projection:
         before, phase = engine_state(self.state), self.state.phase or EngineState.IDLE.value
         evolve(self.state, fact)
         after = engine_state(self.state)
-        said = list(self._changes(before, after, phase))
+        said = list(self._given_up(fact))
+        said += self._changes(before, after, phase)
         said += self._happenings(fact, phase)
         return [EngineEvent(event_type, data, fact.time) for event_type, data in said]
+
+    def _given_up(self, fact: Event) -> Iterator[_Said]:
+        """A task that has begun and will not come to its end in this stream: what starts is also closed."""
+        if isinstance(fact, CallEnd) and fact.name == EXECUTE and fact.outcome == "aborted" and not fact.path:
+            call = self.state.calls[fact.call_id]
+            if call.attempt:
+                yield _failed(call.arguments["id"], self.state.cancelled or str(fact.result))
+        elif isinstance(fact, ModelFailed) and fact.path:
+            for call in self.state.open.values():
+                if call.name == EXECUTE:
+                    yield _failed(call.arguments["id"], words_of(fact.error))
 
     def _changes(self, before: EngineState, after: EngineState, phase: str) -> Iterator[_Said]:
         if before is not after:
@@ -89,23 +101,23 @@ class Projection:
             yield EngineEventType.ENGINE_COMPLETED, {**counts, **failed}
 
     def _happenings(self, fact: Event, phase: str) -> Iterator[_Said]:
-        if fact.path:
+        if isinstance(fact, ModelFailed):
+            yield EngineEventType.ENGINE_ERROR, {"error": words_of(fact.error), "phase": phase}
+        elif fact.path:
             return  # of the loop that executes a task
-        if isinstance(fact, CallStart) and fact.name == EXECUTE:
+        elif isinstance(fact, CallStart) and fact.name == EXECUTE:
             yield EngineEventType.TASK_STARTED, {"task_id": fact.arguments["id"]}
         elif isinstance(fact, CallEnd):
             yield from self._end_of_call(fact)
         elif isinstance(fact, StateUpdate):
             yield from self._update(fact)
-        elif isinstance(fact, ModelFailed):
-            yield EngineEventType.ENGINE_ERROR, {"error": words_of(fact.error), "phase": phase}
         elif isinstance(fact, RunEnd) and fact.reason != "completed":
             why = words_of(fact.error) if fact.error is not None else self.state.cancelled or fact.reason
             yield EngineEventType.ENGINE_ERROR, {"error": why, "phase": phase}
 
     def _end_of_call(self, end: CallEnd) -> Iterator[_Said]:
         if end.outcome == "aborted":
-            return  # the run has ended in the middle of it, which is its own event
+            return  # the run has ended in the middle of it (`_given_up`)
         if end.name == EXECUTE:
             call = self.state.calls[end.call_id]
             task_id, outcome = call.arguments["id"], outcome_of(call)
