@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -123,17 +124,36 @@ def as_json(value: Any) -> Any:
 
 
 def test_the_states_equal_their_words() -> None:
-    words = "idle receiving context_fetching decomposing scheduling executing paused completed error".split()
+    words = [
+        "idle",
+        "receiving",
+        "context_fetching",
+        "decomposing",
+        "scheduling",
+        "executing",
+        "paused",
+        "completed",
+        "error",
+    ]
     assert [state.value for state in EngineState] == words
     assert EngineState.IDLE == "idle"
-    assert "paused" == EngineState.PAUSED
+    assert EngineState.PAUSED == "paused"
 
 
 def test_the_event_types_equal_their_words() -> None:
-    for name in (
-        "STATE_CHANGED CONTEXT_RECEIVED TASK_DECOMPOSED TASK_SCHEDULED TASK_STARTED TASK_COMPLETED "
-        "ENGINE_PAUSED ENGINE_RESUMED ENGINE_COMPLETED ENGINE_ERROR TASK_FAILED"
-    ).split():
+    for name in [
+        "STATE_CHANGED",
+        "CONTEXT_RECEIVED",
+        "TASK_DECOMPOSED",
+        "TASK_SCHEDULED",
+        "TASK_STARTED",
+        "TASK_COMPLETED",
+        "ENGINE_PAUSED",
+        "ENGINE_RESUMED",
+        "ENGINE_COMPLETED",
+        "ENGINE_ERROR",
+        "TASK_FAILED",
+    ]:
         assert EngineEventType[name] == name.lower()
 
 
@@ -473,10 +493,13 @@ async def test_a_pause_from_another_task_while_a_task_runs() -> None:
     work = Work(held=("a",))
     engine = made(execute=work)
     seen: list[EngineEvent] = []
+    paused = asyncio.Event()
 
     async def consume() -> None:
         async for event in engine.run("goal"):
             seen.append(event)
+            if line(event) == "ENGINE_PAUSED":
+                paused.set()
 
     consuming = asyncio.ensure_future(consume())
     await work.begun["a"].wait()
@@ -484,8 +507,7 @@ async def test_a_pause_from_another_task_while_a_task_runs() -> None:
     assert engine.state == "paused"
     assert "ENGINE_PAUSED" not in lines(seen)
     work.gates["a"].set()
-    while "ENGINE_PAUSED" not in lines(seen):
-        await asyncio.sleep(0.001)
+    await paused.wait()
     assert engine.resume() is True
     await consuming
     assert lines(seen)[-1] == "ENGINE_COMPLETED"
@@ -775,10 +797,8 @@ async def test_a_malformed_snapshot_is_refused_and_changes_nothing(change: Any) 
     await told(engine.run("goal"))
     broken = change(as_json(engine.create_snapshot()))
     again = made()
-    try:
+    with contextlib.suppress(agentnb.errors.AgentnbError):
         assert again.restore_from_snapshot(broken) is False
-    except agentnb.errors.AgentnbError:
-        pass
     assert (again.state, again.total_tasks, again.completed_tasks) == ("idle", 0, 0)
     assert lines(await told(again.run("goal")))[-1] == "ENGINE_COMPLETED"
 
@@ -823,10 +843,8 @@ async def test_restoring_over_a_running_engine_is_refused() -> None:
     stream = engine.run("goal")
     await until(stream, "TASK_COMPLETED a")
     kept = engine.create_snapshot()
-    try:
+    with contextlib.suppress(agentnb.errors.AgentnbError):
         assert engine.restore_from_snapshot(kept) is False
-    except agentnb.errors.AgentnbError:
-        pass
     assert lines(await told(stream))[-1] == "ENGINE_COMPLETED"
 
 

@@ -122,7 +122,7 @@ async def test_the_stream_of_a_recording_is_that_of_the_live_run(whole: Any) -> 
     live = await collect(stream)
     again = World().loop()
     recorded = await collect(ExecutionStream(restore(stream.run.snapshot(), again), again))
-    assert [event.model_dump() for event in recorded] == [event.model_dump() for event in live]
+    assert recorded == live
     assert notation(live)[-1] == "output"
 
 

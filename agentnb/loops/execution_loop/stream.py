@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from pydantic import model_serializer
 
 from agentnb.core.errors import InvalidArguments, RunFailed
 from agentnb.core.events import ApprovalDecision, CallEnd, CallStart, Delta, ErrorInfo, Event, MessageAdded, RunEnd
 from agentnb.core.evolve import evolve
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
+from agentnb.loops.execution_loop.ahead import ahead
 from agentnb.loops.execution_loop.dataflow import Dataflow
 from agentnb.loops.execution_loop.messages import rejection
 from agentnb.loops.execution_loop.values import Call, ErrorMessage
@@ -37,12 +40,23 @@ Type = Literal[
     "loop_completed",
 ]
 
+FIELDS: dict[Type, tuple[str, ...]] = {
+    **{said: ("id",) for said in get_args(Type) if said.startswith("call_")},
+    "call_started": ("id", "args"),
+    "call_failed": ("id", "phase"),
+    "errors_appended": ("count",),
+    "request_started": ("n",),
+    "request_completed": ("n", "output"),
+    "loop_completed": ("reason",),
+}
+"""What the design says each of its events has."""
+
 
 class ExecutionEvent(Record):
-    """One event of an execution loop; which fields it has depends on its type (SEMANTICS 2b).
+    """One event of an execution loop; which fields it has depends on its type (SEMANTICS 2b), and as data it has those.
 
-    Beside the design's own: `call` is the call as the model wrote it, `result` what it gave, `error` what went wrong,
-    `errors` those of the last tick, which no request has seen.
+    For whoever reads it in Python there is more: `call` is the call as the model wrote it, `result` what it gave,
+    `error` what went wrong, `errors` those of the last tick, which no request has seen.
     """
 
     type: Type
@@ -58,9 +72,13 @@ class ExecutionEvent(Record):
     reason: str | None = None
     errors: list[ErrorMessage] | None = None
 
+    @model_serializer
+    def _own_fields(self) -> dict[str, Any]:
+        return {"type": self.type, **{name: getattr(self, name) for name in FIELDS[self.type]}}
+
 
 class ExecutionStream:
-    """The events of one run of an execution loop, as it goes on: the run moves as they are asked for.
+    """The events of one run of an execution loop, as it goes on; it begins when the first is asked for.
 
     Closing the stream before its end cancels the run. `result()` gives the output once it is over.
     """
@@ -92,7 +110,7 @@ class ExecutionStream:
 
     async def _stream(self) -> AsyncGenerator[ExecutionEvent, None]:
         try:
-            async with aclosing(aiter(self.run)) as events:
+            async with aclosing(ahead(aiter(self.run))) as events:
                 async for event in events:
                     for said in self._projection.say(event):
                         self.ended = said.type == "loop_completed"
