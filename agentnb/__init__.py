@@ -8,7 +8,8 @@ run          # as the last line of a cell: the panel
 await run    # the output
 """
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import (
     AgentnbError,
@@ -20,17 +21,19 @@ from agentnb.core.errors import (
     ToolError,
     UsageError,
 )
-from agentnb.loops.agent import Agent
 from agentnb.loops.base import Loop, use_driver
-from agentnb.loops.conversation_engine import ConversationEngine
-from agentnb.loops.execution_loop import ExecutionLoop
-from agentnb.loops.loop_agent import LoopAgent
-from agentnb.loops.session_loop import SessionLoop
 from agentnb.notebook.kernel import in_kernel
 from agentnb.run import Run, Snapshot, restore
 from agentnb.run.host import use_presenter
 from agentnb.store import Store
 from agentnb.tools import tool
+
+if TYPE_CHECKING:
+    from agentnb.loops.agent import Agent
+    from agentnb.loops.conversation_engine import ConversationEngine
+    from agentnb.loops.execution_loop import ExecutionLoop
+    from agentnb.loops.loop_agent import LoopAgent
+    from agentnb.loops.session_loop import SessionLoop
 
 __version__ = "0.1.0"
 
@@ -56,6 +59,27 @@ __all__ = [
     "restore",
     "tool",
 ]
+
+_DESIGNS = {
+    "Agent": "agentnb.loops.agent",
+    "ConversationEngine": "agentnb.loops.conversation_engine",
+    "ExecutionLoop": "agentnb.loops.execution_loop",
+    "LoopAgent": "agentnb.loops.loop_agent",
+    "SessionLoop": "agentnb.loops.session_loop",
+}
+"""Where each design is: imported when it is asked for, because nobody uses all of them at once."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _DESIGNS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    design = globals()[name] = getattr(import_module(_DESIGNS[name]), name)
+    return design
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_DESIGNS})
+
 
 use_driver(Run)
 

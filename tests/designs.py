@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, tool
+from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, ToolError, tool
 from agentnb.core.state import State
+from agentnb.loops import want
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent import BaseAgent, Event, EventActions
 from agentnb.testing import call
@@ -179,6 +180,29 @@ def session_of_agents() -> Loop:
     return SessionLoop(Answers(turn, turn), [one, two], name="boss")
 
 
+def _top_to_bottom(given: Any) -> Generator[Any, Any, Any]:
+    """Everything a generator may want: it says, asks, calls one by one and at once, and runs a loop inside."""
+    yield want.say("Be brief.")
+    reply = yield want.ask("Go on.")
+    while reply.tool_calls:
+        reply = yield want.ask()
+    yield want.phase("checking")
+    came_to: list[Any] = yield [want.call(double, 2), want.call("double", n=3)]
+    came_to += [(yield want.call(len, "in a thread")), (yield want.call("think", n=1))]
+    for called in (write, fail):
+        try:
+            came_to.append((yield want.call(called, 5)))
+        except ToolError as error:
+            came_to.append(str(error))
+    yield want.phase("asking")
+    came_to += yield [want.call(Agent(Answers(*WORK), TOOLS, name=name), given) for name in ("one", "two")]
+    return [reply.content, *came_to]
+
+
+def generator() -> Loop:
+    return Loop.from_generator(_top_to_bottom, Answers(*WORK), TOOLS, name="generator", phases=["asking", "checking"])
+
+
 WORLDS: dict[str, Callable[[], Loop]] = {
     world.__name__: world
     for world in (
@@ -194,6 +218,7 @@ WORLDS: dict[str, Callable[[], Loop]] = {
         engine_of_sessions,
         loop_of_loops,
         session_of_agents,
+        generator,
     )
 }
 

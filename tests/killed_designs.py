@@ -11,11 +11,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Store, tool
+from agentnb.loops import want
 from agentnb.loops.base import Loop
 from agentnb.testing import call
 from tests.designs import Answers
@@ -63,6 +64,13 @@ class Solves:
             yield {"type": "text_delta", "content": text[start : start + 30]}
 
 
+def _top_to_bottom(given: Any) -> Generator[Any, Any, Any]:
+    reply = yield want.ask("go")
+    while reply.tool_calls:
+        reply = yield want.ask()
+    return (yield [want.call("effect", id=f"own_{n}") for n in range(PER_TURN)])
+
+
 def make_loop(design: str, path: Path) -> Loop:
     """The loop that is killed, and the one that goes on."""
     effect = _effects(path)
@@ -85,11 +93,14 @@ def make_loop(design: str, path: Path) -> Loop:
         "loop_agent": lambda: LoopAgent("outer", [session("first"), LoopAgent("inner", [agent("second")], 1)], 1),
         "execution": lambda: execution("execution"),
         "session_of_agents": lambda: SessionLoop(Answers(both), [agent("one"), agent("two")]),
+        "generator": lambda: Loop.from_generator(
+            _top_to_bottom, Answers(*_turns()), [effect("generator")], name="generator"
+        ),
     }
     return made[design]()
 
 
-DESIGNS = ("session", "agent", "engine", "execution", "loop_agent", "session_of_agents")
+DESIGNS = ("session", "agent", "engine", "execution", "loop_agent", "session_of_agents", "generator")
 
 
 async def drive(design: str, database: str, effects: str, fatal: str) -> None:

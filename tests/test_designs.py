@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event
 from agentnb.core.evolve import fold
 from tests.designs import FAULTS, WORLDS, states
+from tests.warm import Warm, warm
 from tests.worlds import (
     PROVIDER_ROLES,
     assert_one_terminal_event_last,
@@ -130,6 +133,30 @@ async def test_a_snapshot_at_every_event_goes_on_to_the_same_end(world: Callable
         assert {key: count for key, count in ended(again.events).items() if key in kept} == kept
         if not in_flight and "execution" not in world.__name__:  # there calls end as it comes, and data has dates
             assert by_loop(again.events) == by_loop(whole.events)
+
+
+@pytest.fixture
+def fresh_process() -> Iterator[Warm]:
+    with warm("tests.fresh_process") as process:
+        yield process
+
+
+@every_world
+async def test_a_snapshot_of_every_event_goes_on_in_a_fresh_process(
+    world: Callable[[], Any], fresh_process: Warm, tmp_path: Path
+) -> None:
+    whole = await drive(world().start("go"))
+    results = {f"{e.path}/{e.call_id}": e.result for e in whole.events if isinstance(e, CallEnd)}
+    answers = tmp_path / "answers.json"
+    answers.write_text(json.dumps(results))
+    for position in range(1, len(whole.events)):
+        saved = Snapshot.of(whole.events[:position]).save(tmp_path / f"{position}.json")
+        fresh_process.tell(world.__name__, saved, answers)
+        said = json.loads(fresh_process.hear())
+        assert (said["reason"], said["output"]) == (whole.stop_reason, whole.output), f"from event {position}"
+        state = fold(whole.events[:position])
+        if not any(one.model == "asked" or one.open for one in states(state) if not one.over):
+            assert said["events"] == len(whole.events)
 
 
 def _result_of(whole: Any, item: Any) -> Any:

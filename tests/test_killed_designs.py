@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,24 +12,20 @@ from agentnb import Store, restore
 from agentnb.core.errors import StorageError
 from agentnb.core.events import CallEnd, CallStart
 from tests.killed_designs import DESIGNS, make_loop
+from tests.warm import Warm, warm
 from tests.worlds import PROVIDER_ROLES, assert_folds, assert_one_terminal_event_last, provider_faults
 
 
 @pytest.fixture
-def server() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.killed_designs"]
-    root = Path(__file__).parent.parent
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as process:
+def server() -> Iterator[Warm]:
+    with warm("tests.killed_designs") as process:
         yield process
-        process.kill()
 
 
-def kill_at(server: subprocess.Popen[str], design: str, database: Path, effects: Path, event: int) -> bool:
+def kill_at(server: Warm, design: str, database: Path, effects: Path, event: int) -> bool:
     """Let a run of a design die of its n-th event; False where it was over before."""
-    assert server.stdin is not None
-    assert server.stdout is not None
-    print(design, database, effects, event, file=server.stdin, flush=True)
-    return server.stdout.readline() == "killed\n"
+    server.tell(design, database, effects, event)
+    return server.hear() == "killed"
 
 
 def done(effects: Path) -> list[str]:
@@ -76,7 +70,7 @@ async def go_on(design: str, database: Path, effects: Path) -> tuple[str, list[s
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("design", DESIGNS)
 def test_a_process_killed_at_any_event_loses_nothing_and_repeats_nothing(
-    design: str, server: subprocess.Popen[str], tmp_path: Path
+    design: str, server: Warm, tmp_path: Path
 ) -> None:
     whole = asyncio.run(go_on(design, tmp_path / "whole.db", tmp_path / "whole.txt"))
     assert len(whole[1]) == len(set(whole[1])) > 0

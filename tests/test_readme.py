@@ -29,7 +29,7 @@ def commands() -> list[list[str]]:
 
 @pytest.mark.kernel
 def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
-    (example,) = blocks("python")
+    example = blocks("python")[0]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(example)])
     NotebookClient(
         notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
@@ -39,7 +39,7 @@ def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_the_example_has_ten_lines_of_code() -> None:
-    (example,) = blocks("python")
+    example = blocks("python")[0]
     assert len([line for line in example.splitlines() if line.strip()]) == 10
 
 

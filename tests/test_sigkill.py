@@ -10,8 +10,6 @@ import asyncio
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,6 +21,7 @@ from agentnb import Store, restore
 from agentnb.core.errors import StorageError
 from agentnb.core.events import CallEnd
 from tests.sigkill_child import CALLS, make_loop
+from tests.warm import Warm, warm
 from tests.worlds import assert_folds, assert_one_terminal_event_last, provider_faults, started_calls, types
 
 KILLS = 50
@@ -30,27 +29,22 @@ KILLS = 50
 
 
 @pytest.fixture
-def server() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.sigkill_child"]
-    root = Path(__file__).parent.parent
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as process:
+def server() -> Iterator[Warm]:
+    with warm("tests.sigkill_child") as process:
         yield process
-        process.kill()
 
 
-def kill_one(server: subprocess.Popen[str], database: Path, effects: Path, how: str, after: int, delay: float) -> None:
+def kill_one(server: Warm, database: Path, effects: Path, how: str, after: int, delay: float) -> None:
     """Let a child run until it has done so many calls, and a little further, then kill it."""
-    assert server.stdin is not None
-    assert server.stdout is not None
-    print(database, effects, how, file=server.stdin, flush=True)
-    child = int(server.stdout.readline())
+    server.tell(database, effects, how)
+    child = int(server.hear())
     patience = time.monotonic() + 10
     while after and time.monotonic() < patience and len(_done(effects)) < after:
         time.sleep(0.0002)
     time.sleep(delay)
     with suppress(ProcessLookupError):  # it was faster
         os.kill(child, signal.SIGKILL)
-    assert server.stdout.readline() == "gone\n"
+    assert server.hear() == "gone"
 
 
 def _done(effects: Path) -> list[str]:
@@ -102,7 +96,7 @@ async def go_on(database: Path, effects: Path, how: str) -> dict[str, int]:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["parallel", "sequential"])
 def test_a_process_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(
-    how: str, server: subprocess.Popen[str], tmp_path: Path
+    how: str, server: Warm, tmp_path: Path
 ) -> None:
     chance = random.Random(how)
     found: list[dict[str, int]] = []

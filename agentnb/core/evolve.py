@@ -73,8 +73,11 @@ def _evolve_nested(state: State, event: e.Event) -> None:
     for outer in above:
         around.append(_child(around[-1], outer, event))
     parent = around[-1]
-    if event.type == "run_start":
+    if isinstance(event, e.RunStart):
         parent.children[name] = State()
+        if (call := parent.open.get(event.call)) is not None and call.hidden:
+            for one in around:  # what the loop does is counted, and not that it is run
+                one.calls_started -= 1
     evolve(_child(parent, name, event), event, nested=True)
     if event.type in _ADDS_UP:
         for one in around:
@@ -105,11 +108,19 @@ def _run_start(state: State, event: e.RunStart) -> None:
     state.started = event.time
     state.messages = list(event.history)
     state.queues.update({queue: list(messages) for queue, messages in event.queued.items()})
-    state.queues["input"] = to_messages(event.input)
+    state.queues["input"] = _said(event.input)
+
+
+def _said(input: Any) -> list[Message]:
+    """A run's input as messages; an object or a list that holds none is said as JSON text."""
+    items = input if isinstance(input, list) else [input] if isinstance(input, dict) else []
+    if all(isinstance(item, str) or (isinstance(item, dict) and item.keys() & {"role", "content"}) for item in items):
+        return to_messages(input)
+    return [Message(role="user", content=to_json(input).decode())]
 
 
 def _phase_change(state: State, event: e.PhaseChange) -> None:
-    pass  # every event may open a phase; this one does nothing else
+    state.entered.append(event.phase if event.phase is not None else state.phase or "")
 
 
 def _message(state: State, event: e.MessageAdded) -> None:
@@ -192,8 +203,10 @@ def _call_proposed(state: State, event: e.CallProposed) -> None:
 
 
 def _open(state: State, call: ToolCall, *, hidden: bool) -> None:
-    state.calls[call.id] = state.open[call.id] = CallState(call, hidden=hidden)
-    if not hidden:
+    state.calls[call.id] = state.open[call.id] = opened = CallState(call, hidden=hidden)
+    if hidden:
+        state.own_calls.append(opened)
+    else:
         state.unsaid = True
 
 

@@ -62,7 +62,8 @@ class Design(ABC):
 
     activities: Mapping[str, Callable[[dict[str, Any], State], Any]] = {}
     """The loop's own calls by name: what is asked for by a hidden `CallProposed`. They may be async, or async
-    generators."""
+    generators. A hidden call of one of `tools` that is no activity is checked, asked about and run as the model's
+    calls are."""
 
     answers_overlap: ClassVar[bool] = False
     """Whether calls of an answer run before it has ended: the model is asked beside everything else then."""
@@ -102,8 +103,19 @@ class Design(ABC):
         """What must be in flight while there are open calls; a design that holds calls back overrides this."""
         return wanted(state)
 
-    def loop_for(self, call: CallState) -> Design | None:
-        """The loop that performs this call, where one does: its events are nested in this loop's."""
+    def companion(self, run_id: str, recording: Sequence[Event]) -> object:
+        """What the loop's code needs beside a run as long as that lives; `recording` is what the run goes on from."""
+        return None
+
+    def perform(self, call: CallState, state: State) -> Any:
+        """Do one of the loop's own calls; as an activity, what comes of it may be async, or an async generator."""
+        return self.activities[call.name](call.arguments, state)
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """The loop that performs this call, where one does: its events are nested in this loop's.
+
+        The driver says where this loop stands; whoever only wants to know what the other one looks like does not.
+        """
         return None
 
     def input_for(self, call: CallState) -> Any:

@@ -44,9 +44,10 @@ class State:
 
     `model` is `asked` while an answer is wanted. `calls` are those of the current turn in the order they were made,
     `open` those of them without a result. `queues` hold what the user has said and nobody has heard yet, `heard` where
-    the messages since the last request to the model came from. `values` is
-    the loop's own state. `unsaid`: the turn has results that are not in `messages` yet. `position` counts the events
-    folded so far.
+    the messages since the last request to the model came from. `values` is the loop's own state. `own_calls` are the
+    hidden calls it has made since it began, `entered` the phases it has gone to by `PhaseChange`, each in order: with
+    `messages`, what a loop that is written top to bottom has done. `unsaid`: the turn has results that are not in
+    `messages` yet. `position` counts the events folded so far.
 
     `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
     one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
@@ -82,6 +83,8 @@ class State:
     stop_reason: e.StopReason | None = None
     output: Any = None
     error: e.ErrorInfo | None = None
+    own_calls: list[CallState] = field(default_factory=list)
+    entered: list[str] = field(default_factory=list)
     unsaid: bool = False
     call: str = ""
     children: dict[str, State] = field(default_factory=dict)
@@ -96,13 +99,16 @@ class State:
         """The state as plain JSON data."""
         plain: dict[str, Any] = {}
         for name in self.__dataclass_fields__:
-            if name not in ("calls", "open", "children", "memo"):
+            if name not in ("calls", "open", "own_calls", "children", "memo"):
                 plain[name] = _plain(getattr(self, name))
         plain["children"] = {name: child.dump() for name, child in self.children.items()}
-        plain["calls"] = [
-            {name: _plain(getattr(call, name)) for name in call.__dataclass_fields__} for call in self.calls.values()
-        ]
+        plain["calls"] = [_plain_call(call) for call in self.calls.values()]
+        plain["own_calls"] = [_plain_call(call) for call in self.own_calls]
         return plain
+
+
+def _plain_call(call: CallState) -> dict[str, Any]:
+    return {name: _plain(getattr(call, name)) for name in call.__dataclass_fields__}
 
 
 def _plain(value: Any) -> Any:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from agentnb.core.loop import Design
 
 if TYPE_CHECKING:
+    from agentnb.loops.generator import Function, GeneratorLoop, Phases
     from agentnb.run import Run
     from agentnb.store import Store
 
@@ -26,7 +27,40 @@ def use_driver(make_run: Callable[..., Any]) -> None:
 
 
 class Loop(Design):
-    """A loop that can be started. Override `advance`; declare `phases`."""
+    """A loop that can be started: override `advance`, and declare `phases`.
+
+    `advance(state)` is asked whenever nothing is in flight, and gives the one fact that comes next
+    (`agentnb.core.loop`). A critic, of which the panel, stepping, snapshots and restoring come for nothing:
+
+        from agentnb import Loop
+        from agentnb.core.events import MessageAdded, ModelStart, RunEnd
+        from agentnb.core.messages import Message
+
+
+        class Critic(Loop):
+            phases = {"drafting": ["reviewing"], "reviewing": ["drafting", "done"], "done": []}
+            opened_by = {"run_end": "done"}
+
+            def advance(self, state):
+                last = state.messages[-1] if state.messages else None
+                if last is None:
+                    return tell(f"Write one line about {state.input}.", "drafting")
+                if last.role == "user":
+                    return ModelStart(turn=state.turn + 1)
+                if state.phase == "drafting":
+                    return tell("Judge that line. Say Good where nothing is missing.", "reviewing")
+                if last.content.startswith("Good"):
+                    return RunEnd(reason="completed", output=state.messages[-3].content)
+                return tell("Write it again, with that mended.", "drafting")
+
+
+        def tell(words, phase):
+            return MessageAdded(message=Message(role="user", content=words), phase=phase)
+
+    `Critic(llm).start("cats")` runs it. Values of its own it keeps by `StateUpdate`, in `state.values`; functions of
+    its own are `activities`, called by a hidden `CallProposed`. The same loop can be written top to bottom, as a
+    generator: `Loop.from_generator`.
+    """
 
     def __init__(
         self, llm: Any = None, tools: Sequence[Any] | Mapping[str, Any] = (), *, name: str | None = None
@@ -53,6 +87,56 @@ class Loop(Design):
         calls, seconds, tokens, cost`.
         """
         return self._start(input=input, name=name, store=store, approve=approve, breakpoints=breakpoints, limits=limits)
+
+    @overload
+    @staticmethod
+    def from_generator(
+        function: Function,
+        /,
+        llm: Any = None,
+        tools: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        name: str | None = None,
+        phases: Phases | None = None,
+        system_prompt: str | None = None,
+    ) -> GeneratorLoop: ...
+
+    @overload
+    @staticmethod
+    def from_generator(
+        *,
+        llm: Any = None,
+        tools: Sequence[Any] | Mapping[str, Any] = (),
+        name: str | None = None,
+        phases: Phases | None = None,
+        system_prompt: str | None = None,
+    ) -> Callable[[Function], GeneratorLoop]: ...
+
+    @staticmethod
+    def from_generator(
+        function: Function | None = None, /, llm: Any = None, tools: Any = (), **options: Any
+    ) -> GeneratorLoop | Callable[[Function], GeneratorLoop]:
+        """A loop from a generator function of its input, which yields what it wants and returns the output.
+
+            @Loop.from_generator(llm=llm, tools=[search])
+            def answer(question):
+                reply = yield ask(question)
+                while reply.tool_calls:
+                    reply = yield ask()
+                return reply.content
+
+        `agentnb.loops.want` has what may be yielded. llm, tools, system_prompt: as for other loops. name: the
+        function's where none is given. phases: a table of those it enters by `yield phase(name)`, from each to those
+        that may follow it, or only their names, in the order they are drawn in; where none are declared, the phases are
+        `working, asking, acting`, and it need not say where it is.
+
+        Raises UsageError for a function that is no generator function.
+        """
+        from agentnb.loops.generator import GeneratorLoop  # it is a Loop itself
+
+        if function is None:
+            return lambda function: GeneratorLoop(function, llm, tools, **options)
+        return GeneratorLoop(function, llm, tools, **options)
 
     def _start(self, **options: Any) -> Run:
         assert _make_run is not None  # agentnb/__init__.py puts it in before any loop can be made

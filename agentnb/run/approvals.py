@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +49,15 @@ class Decisions:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def tool_schemas(self) -> dict[str, dict[str, Any]]:
-        """The JSON schema of each tool's arguments."""
-        return {name: tool.parameters for frame in self._journal.frames for name, tool in frame.tools.items()}
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """While a thread holds this, no other makes anything a fact: what it looks at is what it decides about."""
+        return self._journal.lock
+
+    def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
+        """The JSON schema of each tool's arguments; with `path`, of the tools of the loop that runs there."""
+        frames = [frame for frame in self._journal.frames if path in (None, frame.path)]
+        return {name: tool.parameters for frame in frames for name, tool in frame.tools.items()}
 
     def waiting_calls(self) -> list[Pending]:
         """The calls that wait for a person, in the order they were made."""

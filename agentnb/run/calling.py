@@ -56,7 +56,7 @@ class Calling:
 
     def check(self, call: CallState, arguments: dict[str, Any]) -> Verdict | Refusal:
         """Whether the call may run with these arguments, without the loop's hook and the policy."""
-        if call.hidden:
+        if self._frame.is_own(call):
             return NO_POLICY
         tool = self._tools.get(call.name)
         if tool is None:
@@ -78,7 +78,7 @@ class Calling:
     ) -> Verdict | Refusal | ApprovalDecision:
         """Whether the call may run with these arguments, by everything that has a say."""
         verdict = self.check(call, arguments)
-        if isinstance(verdict, Refusal) or call.hidden:
+        if isinstance(verdict, Refusal) or self._frame.is_own(call):
             return verdict
         if self._design.before_call is not None:
             try:
@@ -120,29 +120,26 @@ class Calling:
     async def perform(self, call: CallState, *, pulled: bool = False) -> None:
         """Run the call, and make what came of it its result, unless it has one by then."""
         design = self._design
-        token = current_call.set((self._journal.run_id, self._frame.path, call.id))
+        current_call.set((self._journal.run_id, self._frame.path, call.id))  # in a context of the call's own
         try:
-            try:
-                if call.hidden:
-                    fields = {"result": await self._act(call, pulled)}
-                else:
-                    fields = design.outcome(await self._invoke(call))
-                for name, field in fields.items():
-                    if type(field) is not bool:
-                        fields[name] = portable(field)
-                end = CallEnd.make(call_id=call.id, name=call.name, **fields)
-            except _TimedOut as error:
-                end = _end(call, str(error), "timed_out", error.__cause__)
-            except asyncio.CancelledError as error:
-                if not self._is_the_tools_own(call):
-                    raise
-                end = self._raised(call, error)
-            except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
-                end = self._raised(call, error)
-            if design.after_call is not None and not call.hidden:
-                end = await self._after(call, end)
-        finally:
-            current_call.reset(token)
+            if self._frame.is_own(call):
+                fields = {"result": await self._act(call, pulled)}
+            else:
+                fields = design.outcome(await self._invoke(call))
+            for name, field in fields.items():
+                if type(field) is not bool:
+                    fields[name] = portable(field)
+            end = CallEnd.make(call_id=call.id, name=call.name, **fields)
+        except _TimedOut as error:
+            end = _end(call, str(error), "timed_out", error.__cause__)
+        except asyncio.CancelledError as error:
+            if not self._is_the_tools_own(call):
+                raise
+            end = self._raised(call, error)
+        except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+            end = self._raised(call, error)
+        if design.after_call is not None and not self._frame.is_own(call):
+            end = await self._after(call, end)
         self._journal.append(end, self._frame, call)
 
     def _is_the_tools_own(self, call: CallState) -> bool:
@@ -153,7 +150,7 @@ class Calling:
 
     async def _act(self, call: CallState, pulled: bool) -> Any:
         """One of the loop's own calls; what it says on its way is a fact at once."""
-        said = self._design.activities[call.name](call.arguments, self._frame.state)
+        said = self._design.perform(call, self._frame.state)
         if not hasattr(said, "__aiter__"):
             return await _maybe(said)
         result = None
@@ -161,7 +158,7 @@ class Calling:
             async for item in said:
                 if isinstance(item, Result):
                     result = item.value
-                elif not self._say(self._design.fact_of(item), call):
+                elif not self._say(self._design.fact_of(item), call) or self._frame.state.cancelled is not None:
                     break
                 elif pulled:
                     await show()

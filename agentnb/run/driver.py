@@ -30,6 +30,7 @@ from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
 from agentnb.run.interrupt import Inline, Interrupted
 from agentnb.run.journal import Journal
+from agentnb.run.listening import hand_back, hand_on
 from agentnb.run.news import News
 from agentnb.run.policy import Policy
 from agentnb.run.portable import error_info
@@ -104,9 +105,9 @@ class Driver:
                     except Interrupted:  # whoever broke it off has seen to its result
                         pass
                     self._performed = None
-                    if time.monotonic() > breath:  # what never waits must not keep everybody else waiting
-                        await asyncio.sleep(0)
-                        breath = time.monotonic() + BREATH
+                if time.monotonic() > breath:  # what never waits must not keep everybody else waiting
+                    await asyncio.sleep(0)
+                    breath = time.monotonic() + BREATH
                 if pace == "pull":
                     yield
             if self._state.over:
@@ -225,6 +226,7 @@ class Driver:
         with self._journal.lock:
             self._journal.append(frame.begin(above.frame.design.input_for(call)), frame)
             self._take_in(above, frame)
+            hand_on(self._journal, frame)
 
     def _take_in(self, above: Work, frame: Frame) -> None:
         work = above.inside[frame.call] = self._make_work(frame)
@@ -250,6 +252,7 @@ class Driver:
             self._works.remove(work)
             self._journal.frames.remove(work.frame)
             del above.inside[work.frame.call]
+            hand_back(self._journal, work.frame)
             work.return_to(above)
 
     def _may_return(self, effect: Effect) -> bool:

@@ -35,10 +35,14 @@ class Frame:
 
     def loop_for(self, call: CallState) -> Design | None:
         """The loop that performs this call, where no tool and no activity does."""
-        loop = self.design.loop_for(call)
-        if loop is None and not call.hidden:
+        loop = self.design.loop_for(call, self.state)
+        if loop is None and not self.is_own(call):
             loop = getattr(self.tools.get(call.name), "loop", None)
         return loop
+
+    def is_own(self, call: CallState) -> bool:
+        """Whether the loop performs this call itself, and not one of its tools."""
+        return call.hidden and (call.name in self.design.activities or call.name not in self.tools)
 
     def begin(self, input: object) -> Event:
         """The fact this loop starts with, as the performer of a call of the loop above."""

@@ -79,7 +79,7 @@ class Gate:
         return next((number for number, event in enumerate(events, 1) if self._ends(unit, event)), None)
 
     def _ends(self, unit: Unit, event: Event) -> bool:
-        if unit == "event" or event.type in ("run_end", "model_error"):
+        if unit == "event" or event.terminal or event.type == "model_error":
             return True
         if unit == "call":
             return event.type == "call_end"
@@ -104,7 +104,9 @@ class Gate:
 
 
 def _ends_turn(event: Event, state: State) -> bool:
-    """Whether a model's answer and all of its calls are done with this event."""
+    """Whether a model's answer and all of its calls are done with this event, or an agent that asks no model is."""
+    if event.type == "run_end":
+        return not state.requests and not state.children
     if event.type == "model_end":
         return not state.open
     if event.type != "call_end" or state.open or state.model == "asked":

@@ -5,6 +5,9 @@ it is performed in would cancel the driver, and whoever awaits it. `Inline` inst
 effect is suspended on, which is what cancelling a task of its own would do: the effect sees a CancelledError at its
 await and runs its `finally`.
 
+It has a context (`contextvars`) of its own, as in a task of its own: a consumer may take each of the things it shows
+in another task.
+
 An effect that has something to show to a consumer who takes things one by one awaits `show()`: that hands control back
 to whoever performs it, who goes on when the consumer asks for more.
 """
@@ -13,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import copy_context
 from typing import Any
 
 
@@ -39,6 +43,7 @@ class Inline:
         self._waiting = False
         self._interrupted = False
         self._throw: BaseException | None = None
+        self._run: Callable[..., Any] = copy_context().run
 
     def interrupt(self) -> None:
         """Break off what is being performed, if anything is."""
@@ -54,11 +59,12 @@ class Inline:
         """Perform it up to where it has something to show; False at its end. Raises Interrupted where it was."""
         if self._effect is not effect:
             self._effect, self._interrupted, self._throw = effect, False, None
-        error = None
+            self._run = copy_context().run
+        run, error = self._run, None
         try:
             while True:
                 error, self._throw = self._throw or error, None
-                suspended_on = effect.send(None) if error is None else effect.throw(error)
+                suspended_on = run(effect.send, None) if error is None else run(effect.throw, error)
                 if suspended_on is _SHOW:
                     return True
                 error = None

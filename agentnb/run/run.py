@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Delta, Event, Queue, Queued, RunResumed, StopReason, Withdrawn
+from agentnb.core.events import Delta, Event, Queue, Queued, RunResumed, StopReason
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message
 from agentnb.core.state import State
@@ -23,9 +23,9 @@ from agentnb.run.approvals import Decisions, Pending
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.driving import Driving
-from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate, Unit
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
+from agentnb.run.listening import listener, withdraw
 from agentnb.run.policy import make_policy
 from agentnb.run.portable import portable
 from agentnb.run.prefix import Prefix
@@ -61,6 +61,7 @@ class Run(Decisions):
         begin: Event | None = RunResumed.make(suspended=True) if suspended else None
         if not recording:
             begin = loop.begin(portable_input(input), history)
+        self._companion = loop.companion(self.id, recording)
         self._driver = Driver(self._journal, self._gate, policy, begin)
         super().__init__(self._journal)
         self._driving = Driving(loop, self._journal, self._gate, self._driver)
@@ -216,22 +217,13 @@ class Run(Decisions):
             if self.state.over:
                 return False
             self._driver.begin()
-            self._journal.append(Queued.make(queue=queue, message=message), self._listener())
+            self._journal.append(Queued.make(queue=queue, message=message), listener(self._journal))
             return True
-
-    def _listener(self) -> Frame:
-        """The loop that hears what the user says: the outermost that listens."""
-        return next((frame for frame in self._journal.frames if frame.design.listens), self._journal.root)
 
     def withdraw(self, queue: Queue) -> list[Message] | None:
         """Take everything back out of a queue; None where the run is over."""
         with self._journal.lock:
-            if self.state.over:
-                return None
-            taken = list(self.state.queues[queue])
-            if taken:
-                self._journal.append(Withdrawn.make(queue=queue, count=len(taken)))
-            return taken
+            return withdraw(self._journal, queue) if not self.state.over else None
 
     @property
     def pending(self) -> list[Pending]:

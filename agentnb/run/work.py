@@ -146,7 +146,7 @@ class Work:
             carry_out(self._journal, self.frame, call, call.decision)  # a crash came between it and its end
             return
         arguments = call.arguments
-        if self._resolves and not call.hidden:
+        if self._resolves and not self.frame.is_own(call):
             try:
                 arguments = self.frame.design.arguments(call, self.frame.state)
             except InvalidArguments as error:
@@ -164,7 +164,7 @@ class Work:
             about, said = self._verdicts.pop(call.id)
             if about == arguments:  # otherwise they have changed since
                 arguments, verdict = about, said  # the very object that was made ready to run
-        if verdict is None and (self._checks_at_once or call.hidden):
+        if verdict is None and (self._checks_at_once or self.frame.is_own(call)):
             verdict = self.calling.check(call, arguments)
         if verdict is NO_POLICY:
             self._intend(call, arguments)
@@ -223,7 +223,7 @@ class Work:
             self._intents[call.id] = None
             return
         tool = self.frame.tools.get(call.name)
-        if call.hidden or (tool is not None and tool.idempotent):
+        if self.frame.is_own(call) or (tool is not None and tool.idempotent):
             self._intend(call, call.arguments)
         else:
             reason = (
@@ -245,7 +245,7 @@ class Work:
                 self._enter(self, call, loop)
                 continue
             effect = Effect("call", call_id, path)
-            if alone and pace != "step" and (pace == "drain" or call.hidden):
+            if alone and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
                 return effect, self.calling.perform(call, pulled=pace == "pull")
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None
@@ -253,7 +253,8 @@ class Work:
     def finish_starting(self) -> bool:
         """Start a step of the loop's own that has been said to start: no pause holds it back any more."""
         state = self.frame.state
-        begun = [call for id in self._intents if (call := state.open.get(id)) is not None and call.hidden]
+        calls = [call for id in self._intents if (call := state.open.get(id)) is not None]
+        begun = [call for call in calls if self.frame.is_own(call)]
         if all(self.frame.loop_for(call) is not None for call in begun):  # a loop inside can wait before its first step
             return False
         self._launch("step", False)

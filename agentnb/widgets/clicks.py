@@ -17,7 +17,7 @@ from agentnb.core.errors import AgentnbError, InvalidArguments, UnknownCall, Usa
 from agentnb.core.events import plain_event
 from agentnb.widgets.forms import merge
 from agentnb.widgets.rows import full_text
-from agentnb.widgets.standing import UNITS, digest
+from agentnb.widgets.standing import UNITS, digest, question_id
 
 Answer = Callable[[dict[str, Any]], object]
 
@@ -34,11 +34,13 @@ class Clicks:
         self._run = run
         self._answer = answer
         self._decisions: dict[str, Callable[[Any, dict[str, Any]], object]] = {
-            "approve": lambda item, message: run.approve(item.id),
-            "reject": lambda item, message: run.reject(item.id, str(message.get("reason") or "")),
-            "edit": lambda item, message: run.edit(item.id, _arguments(message, item)),
-            "replace": lambda item, message: run.replace(item.id, str(message["name"]), _arguments(message, item)),
-            "answer": lambda item, message: run.answer(item.id, _result(message)),
+            "approve": lambda item, message: run.approve(question_id(item)),
+            "reject": lambda item, message: run.reject(question_id(item), str(message.get("reason") or "")),
+            "edit": lambda item, message: run.edit(question_id(item), _arguments(message, item)),
+            "replace": lambda item, message: run.replace(
+                question_id(item), str(message["name"]), _arguments(message, item)
+            ),
+            "answer": lambda item, message: run.answer(question_id(item), _result(message)),
         }
         self._controls: dict[str, Callable[[dict[str, Any]], str | None]] = {
             "Step": self._step,
@@ -87,15 +89,16 @@ class Clicks:
         decide = self._decisions.get(str(message.get("decision")))
         if decide is None:
             raise UsageError(f"There is no decision {message.get('decision')!r}.")
-        item = self._item(str(message.get("id")))
-        if message.get("digest", "") != digest(item.name, item.arguments):
-            raise UsageError("The call has changed since it was shown; look at it again.")
-        decide(item, message)
+        with self._run.lock:  # what is looked at is what is decided
+            item = self._item(str(message.get("id")))
+            if message.get("digest", "") != digest(item.name, item.arguments):
+                raise UsageError("The call has changed since it was shown; look at it again.")
+            decide(item, message)
         return ""
 
     def _item(self, id: str) -> Any:
         for item in self._run.pending:
-            if item.id == id:
+            if question_id(item) == id:
                 return item
         raise UnknownCall(f"The call {id!r} is not waiting any more.")
 

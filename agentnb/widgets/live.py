@@ -15,7 +15,8 @@ from agentnb.widgets.text import as_json, brief, repaired
 TAIL = 1200
 """Characters of a line that are shown: its end, which is where it grows."""
 
-_MODEL_ENDS = frozenset({"model_end", "model_error", "model_start", "cancel", "run_end"})
+_LOOP_ENDS = frozenset({"run_start", "cancel", "run_end"})
+_MODEL_ENDS = _LOOP_ENDS | {"model_end", "model_error", "model_start"}
 
 
 class Line:
@@ -67,8 +68,8 @@ class Live:
         """A fact has come; True if it ended a line."""
         if event.type in _MODEL_ENDS:
             ended = [key for key in self._lines if key[0] == event.path and key[1] != "tool"]
-            if event.type == "run_end":
-                ended = [key for key in self._lines if key[0].startswith(event.path)]
+            if event.type in _LOOP_ENDS:
+                ended = [key for key in self._lines if is_within(key[0], event.path)]
         elif event.type == "call_end":
             ended = [(event.path, "tool", getattr(event, "call_id", ""))]
         else:
@@ -81,6 +82,11 @@ class Live:
     def show(self) -> list[dict[str, Any]]:
         """All lines as the page gets them."""
         return [line.show() for line in self._lines.values()]
+
+
+def is_within(path: str, outer: str) -> bool:
+    """Whether a loop is the one at `outer`, or inside it."""
+    return not outer or path == outer or path.startswith(f"{outer}/")
 
 
 def _heard(delta: Delta) -> tuple[str, str, str, str]:

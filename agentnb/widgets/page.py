@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
-MODULES = ("text", "store", "form", "controls", "approvals", "details", "events", "diagram", "panel")
+MODULES = ("text", "store", "form", "controls", "approvals", "details", "row", "events", "diagram", "panel")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)

@@ -7,36 +7,15 @@ the page only has to follow.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
-from agentnb.core.events import Event
+from agentnb.core.state import State
 from agentnb.widgets.forms import form
+from agentnb.widgets.loops import Loops, arrows_of, nested_status
 from agentnb.widgets.rows import ROW_LIMIT
 from agentnb.widgets.text import as_json, one_line, pretty, repaired
 
 UNITS = ("event", "call", "turn", "phase")
-
-
-class Path:
-    """The way a run has taken through its loop's phases: each arrow once, in the order they were first taken."""
-
-    def __init__(self) -> None:
-        self.arrows: dict[tuple[str, str], None] = {}
-        self._current: str | None = None
-        self._seen = 0
-
-    def follow(self, events: Sequence[Event]) -> list[list[str]]:
-        """The arrows taken up to now."""
-        total = len(events)
-        for event in events[self._seen : total]:
-            if event.phase is None or event.path:
-                continue
-            if self._current is not None and self._current != event.phase:
-                self.arrows[self._current, event.phase] = None
-            self._current = event.phase
-        self._seen = total
-        return [list(arrow) for arrow in self.arrows]
 
 
 def standing(run: Any) -> str:
@@ -57,24 +36,39 @@ def standing(run: Any) -> str:
     return "paused" if state.position else "not started"
 
 
-def status(run: Any, path: Path) -> dict[str, Any]:
-    """What the panel's head and diagram show."""
+def problem(state: State) -> str:
+    """What went wrong, and in which of the loops."""
+    told = state.error or state.failure
+    if told is None:
+        return ""
+    path: list[str] = []
+    while state.error is None and (failed := [name for name in state.children if state.children[name].failure]):
+        path.append(failed[-1])
+        state = state.children[failed[-1]]
+    place = f"{'/'.join(path)}: " if path else ""
+    return one_line(f"{place}{told.type}: {told.message}", 600)
+
+
+def status(run: Any, loops: Loops) -> dict[str, Any]:
+    """What the panel's head and diagrams show. Counts are of the whole run; `turn` is the outermost loop's."""
     state = run.state
     over, paused, driven = bool(state.over), bool(state.paused), bool(run.driven)
-    told = state.error or state.failure
+    loops.follow(run.events)
     return {
         "run": one_line(str(run.name or "")),
         "loop": one_line(run.loop.kind()),
         "id": str(run.id),
         "standing": standing(run),
         "phase": repaired(run.phase) if run.phase else "",
-        "path": [[repaired(name) for name in arrow] for arrow in path.follow(run.events)],
+        "path": arrows_of(loops.root),
+        **nested_status(loops),
         "over": over,
         "stop_reason": run.stop_reason,
         "turn": state.turn,
+        "requests": state.requests,
         "calls": state.calls_started,
         "usage": dict(run.usage),
-        "problem": one_line(f"{told.type}: {told.message}", 600) if told is not None else "",
+        "problem": problem(state),
         "can": {
             "Step": not over and (paused or not driven),
             "Play": not over and (paused or not driven),
@@ -92,30 +86,49 @@ def digest(name: str, arguments: dict[str, Any]) -> str:
     return hashlib.sha256(as_json([name, arguments])).hexdigest()[:16]
 
 
+def question_id(item: Any) -> str:
+    """What a waiting call is called in the panel: its id, with the path before it where it is a nested loop's.
+
+    `Pending.id` has the path only while another call has the same id, and so may change while a person looks at it.
+    """
+    prefix = f"{item.path}/" if item.path else ""
+    return str(item.id) if item.id.startswith(prefix) else f"{prefix}{item.id}"
+
+
 class Waiting:
     """The calls that wait for a person, as the page gets them. Each is put together once: its arguments may be long."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self.tools: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        """The tools a waiting call may be replaced by, by the path of its loop, each with its empty form."""
 
     def questions(self, run: Any) -> list[dict[str, Any]]:
         """All of them, oldest first, each with the form its arguments are edited in."""
         made: dict[str, tuple[Any, dict[str, Any]]] = {}
+        asking: dict[str, bool] = {}
         for item in run.pending:
-            before, question = self._made.get(item.id, (None, {}))
-            # The very same arguments: comparing long ones each time would cost as much as making the question anew.
-            same = before is not None and before.arguments is item.arguments and before.name == item.name
-            if not same or (before.reason, before.deadline) != (item.reason, item.deadline):
-                question = _question(item)
-            made[item.id] = (item, question)
+            id = question_id(item)
+            before, question = self._made.get(id, (None, {}))
+            if before is None or _told(before) != _told(item):
+                question = _question(id, item)
+                asking[item.path] = True
+            made[id] = (item, question)
+            asking.setdefault(item.path, False)
         self._made = made
+        self.tools = {path: tools(run, path) if new else self.tools[path] for path, new in asking.items()}
         return [question for _, question in made.values()]
 
 
-def _question(item: Any) -> dict[str, Any]:
+def _told(item: Any) -> tuple[Any, ...]:
+    return item.name, item.arguments, item.reason, item.deadline
+
+
+def _question(id: str, item: Any) -> dict[str, Any]:
     text = pretty(item.arguments)
     return {
-        "id": item.id,
+        "id": id,
+        "path": repaired(item.path),
         "name": repaired(item.name),
         "why": repaired(item.reason or ""),
         "unknown": bool(getattr(item, "unknown", False)),
@@ -127,6 +140,6 @@ def _question(item: Any) -> dict[str, Any]:
     }
 
 
-def tools(run: Any) -> dict[str, list[dict[str, Any]]]:
-    """The tools a call may be replaced by, each with its empty form."""
-    return {repaired(name): form(schema, None) for name, schema in run.tool_schemas().items()}
+def tools(run: Any, path: str) -> dict[str, list[dict[str, Any]]]:
+    """The tools of the loop at `path`, each with its empty form."""
+    return {repaired(name): form(schema, None) for name, schema in run.tool_schemas(path).items()}

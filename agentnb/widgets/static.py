@@ -14,11 +14,13 @@ from html import escape
 from typing import Any
 
 from agentnb.core.events import ApprovalDecision, CallEnd, Event
+from agentnb.core.evolve import nested as state_at
 from agentnb.core.messages import Message, ToolCall, text_of
-from agentnb.widgets.diagram import diagram, mark, table_of
+from agentnb.widgets.diagram import Table, diagram, mark
+from agentnb.widgets.loops import Loops, Standing, breadcrumb
 from agentnb.widgets.page import style_sheet
 from agentnb.widgets.rows import clip, row
-from agentnb.widgets.standing import Path, Waiting, standing, status
+from agentnb.widgets.standing import Waiting, standing, status
 from agentnb.widgets.text import one_line, pretty, visible
 
 FIRST, LAST = 40, 110
@@ -29,6 +31,8 @@ TEXT = 1500
 """Characters of any one text."""
 LINE = 160
 """Characters of the line about an event."""
+NESTED = 3
+"""Of how many nested loops there is what was said in them."""
 ROOM = 60_000
 """Characters of detail in all; beyond that there are only the lines."""
 
@@ -36,7 +40,8 @@ ROOM = 60_000
 def plain_text(run: Any) -> str:
     """The run in one line of text."""
     name = one_line(visible(str(run.name or run.id)))
-    return f"{name} ({run.loop.kind()}): {standing(run)}, phase {visible(str(run.phase))}, {run.state.position} events"
+    phase = one_line(visible(breadcrumb(str(run.phase), status(run, Loops(run.loop))["nested"])))
+    return f"{name} ({run.loop.kind()}): {standing(run)}, phase {phase}, {run.state.position} events"
 
 
 def static_html(run: Any, drawing: str | None = None) -> str:
@@ -45,18 +50,20 @@ def static_html(run: Any, drawing: str | None = None) -> str:
     drawing: its state diagram if you have it, empty for none; drawn by default, which takes a second the first time.
     """
     events = run.events
-    path = Path()
-    now = status(run, path)
+    loops = Loops(run.loop)
+    now = status(run, loops)
     detail = _Detail()
+    calls = _Calls(events)
     parts = [
         f"<style>{style_sheet()}</style>",
         _head(now, events),
         *_questions(run),
         '<div class="agentnb-columns"><div class="agentnb-main">',
-        *_conversation(run.messages, events, detail),
+        *_conversation(run.messages, "", calls, detail),
+        *_nested_conversations(run, loops, calls, detail),
         *_events(events, detail),
         "</div>",
-        _diagram(run, now["path"], drawing),
+        *_diagrams(run, loops, now, drawing),
         "</div>",
     ]
     return f'<div class="agentnb agentnb-static">{"".join(parts)}</div>'
@@ -94,8 +101,14 @@ def _long(text: str) -> str:
     return escape(cut + note)
 
 
+def _path(path: str) -> str:
+    return f'<span class="agentnb-path">{_line(path)}</span> ' if path else ""
+
+
 def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
-    facts = [f"phase {now['phase']}", f"turn {now['turn']}", _count(now["calls"], "call"), _count(len(events), "event")]
+    asked = _count(now["requests"], "model request") if now["nested"] else f"turn {now['turn']}"
+    phase = one_line(breadcrumb(now["phase"], now["nested"]), LINE)
+    facts = [f"phase {phase}", asked, _count(now["calls"], "call"), _count(len(events), "event")]
     facts += [f"{name.replace('_', ' ')} {amount:,g}" for name, amount in now["usage"].items()]
     if len(events) > 1:
         facts.append(f"{events[-1].time - events[0].time:.1f} s")
@@ -117,49 +130,77 @@ def _questions(run: Any) -> Iterator[str]:
     for question in Waiting().questions(run):
         yield (
             f'<div class="agentnb-call" role="group" aria-label="{_text(question["name"])}">'
-            f'<div class="agentnb-call-head"><code>{_text(question["name"])}</code> was waiting for a decision. '
-            f"{_text(question['why'])}</div><pre>{_long(question['arguments'])}</pre></div>"
+            '<div class="agentnb-call-head">'
+            f"<span>{_path(question['path'])}<code>{_text(question['name'])}</code></span> "
+            f"was waiting for a decision. {_text(question['why'])}</div><pre>{_long(question['arguments'])}</pre></div>"
         )
 
 
-def _diagram(run: Any, path: Sequence[Sequence[str]], drawing: str | None) -> str:
-    table = table_of(run.loop.phases)
-    drawing = diagram(table) if drawing is None else drawing
-    marked = mark(drawing, table, run.phase, path) if drawing else ""
-    return (
+def _diagrams(run: Any, loops: Loops, now: Mapping[str, Any], drawing: str | None) -> Iterator[str]:
+    phase = run.phase or ""
+    yield (
         f'<div class="agentnb-side"><div class="agentnb-diagram" role="img" aria-label="State diagram" '
-        f'data-phase="{_text(run.phase or "")}">{marked}</div></div>'
+        f'data-phase="{_text(phase)}">{_drawn(loops.root.table, phase, now["path"], drawing)}</div>'
+    )
+    if now["nested"]:
+        yield '<ul class="agentnb-nested" aria-label="Loops inside">'
+        for loop, told in zip(loops.nested(), now["nested"], strict=False):
+            yield _nested(loop, told, "" if drawing == "" or told["table"] < 0 else None)
+        yield f'<li class="agentnb-dim">and {now["more"]:,} more</li></ul>' if now["more"] else "</ul>"
+    yield "</div>"
+
+
+def _drawn(table: Table | None, phase: str, arrows: Sequence[Sequence[str]], drawing: str | None) -> str:
+    drawing = diagram(table) if drawing is None and table is not None else drawing
+    return mark(drawing, table, phase, arrows) if drawing and table is not None else ""
+
+
+def _nested(loop: Standing, told: Mapping[str, Any], drawing: str | None) -> str:
+    path, phase = _line(told["path"]), _line(told["phase"])
+    drawn = _drawn(loop.table, told["phase"], told["arrows"], drawing)
+    image = f'<div class="agentnb-diagram" role="img" aria-label="Phases of {path}">{drawn}</div>' if drawn else ""
+    ended = "" if told["running"] or not told["ended"] else f" ({_text(told['ended'])})"
+    return (
+        f'<li class="agentnb-nested-loop{" agentnb-running" if told["running"] else ""}" data-path="{path}" '
+        f'data-nested-phase="{phase}"><p class="agentnb-nested-head"><span class="agentnb-nested-path">{path}</span> '
+        f'<span class="agentnb-nested-phase">{phase}{ended}</span></p>'
+        f'<p class="agentnb-nested-input">{_text(told["input"])}</p>{image}</li>'
     )
 
 
-def _conversation(messages: Sequence[Message], events: Iterable[Event], detail: _Detail) -> Iterator[str]:
+def _nested_conversations(run: Any, loops: Loops, calls: _Calls, detail: _Detail) -> Iterator[str]:
+    for loop in loops.nested()[:NESTED]:
+        yield from _conversation(state_at(run.state, loop.path).messages, loop.path, calls, detail)
+
+
+def _conversation(messages: Sequence[Message], path: str, calls: _Calls, detail: _Detail) -> Iterator[str]:
     if not messages:
         return
-    calls = _Calls(events)
-    yield '<div class="agentnb-heading">What was said</div><div class="agentnb-said">'
-    for position, message in _ends(messages, FIRST_SAID, LAST_SAID):
+    place = f' in <span class="agentnb-mono">{_line(path)}</span>' if path else ""
+    yield f'<div class="agentnb-heading">What was said{place}</div><div class="agentnb-said">'
+    for position, message in _ends(messages, FIRST_SAID, LAST_SAID if not path else LAST_SAID // 3):
         if message is None:
             yield f'<p class="agentnb-dim agentnb-gap">{position:,} messages left out</p>'
         elif message.role != "tool":  # a result stands with its call
-            yield _said(message, calls, detail)
+            yield _said(message, path, calls, detail)
     yield "</div>"
 
 
 class _Calls:
-    """How each call was decided and how it came out."""
+    """How each call was decided and how it came out, by the path of its loop and its id: two loops may use the same."""
 
     def __init__(self, events: Iterable[Event]) -> None:
-        self.decisions: dict[str, ApprovalDecision] = {}
-        self.ends: dict[str, CallEnd] = {}
+        self.decisions: dict[tuple[str, str], ApprovalDecision] = {}
+        self.ends: dict[tuple[str, str], CallEnd] = {}
         for event in events:
             if isinstance(event, ApprovalDecision):
-                self.decisions[event.call_id] = event
+                self.decisions[event.path, event.call_id] = event
             elif isinstance(event, CallEnd):
-                self.ends[event.call_id] = event
+                self.ends[event.path, event.call_id] = event
 
-    def show(self, call: ToolCall, detail: _Detail) -> str:
+    def show(self, path: str, call: ToolCall, detail: _Detail) -> str:
         """One call with its arguments, its decision and its result, to be opened."""
-        decision, end = self.decisions.get(call.id), self.ends.get(call.id)
+        decision, end = self.decisions.get((path, call.id)), self.ends.get((path, call.id))
         outcome = end.outcome if end is not None else "no result yet"
         words = [outcome] if decision is None else [f"{decision.decision} by {decision.by}", outcome]
         blocks = [detail.of("arguments", call.malformed or call.arguments)]
@@ -175,10 +216,10 @@ class _Calls:
         )
 
 
-def _said(message: Message, calls: _Calls, detail: _Detail) -> str:
+def _said(message: Message, path: str, calls: _Calls, detail: _Detail) -> str:
     text = text_of(message.content)
     body = detail.of("", text).replace('<div class="agentnb-label-small"></div>', "") if text else ""
-    made = "".join(calls.show(call, detail) for call in message.tool_calls[:50])
+    made = "".join(calls.show(path, call, detail) for call in message.tool_calls[:50])
     return (
         f'<div class="agentnb-message" data-role="{_text(message.role)}">'
         f'<div class="agentnb-role">{_text(message.role)}</div><div class="agentnb-body">{body}{made}</div></div>'
@@ -197,13 +238,13 @@ def _events(events: Sequence[Event], detail: _Detail) -> Iterator[str]:
 
 def _event(made: Mapping[str, Any], detail: _Detail) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(made["time"]))
-    place = f'<span class="agentnb-path">{_line(made["path"])}</span> ' if "path" in made else ""
+    place = _path(made.get("path", ""))
     body = detail.of("", made["data"]).replace('<div class="agentnb-label-small"></div>', "") if made["data"] else ""
     return (
         f'<details class="agentnb-event" data-group="{_text(made["group"])}"><summary>'
         f'<span class="agentnb-seq">{made["seq"]}</span> <span class="agentnb-time">{clock}</span> '
-        f'<span class="agentnb-type">{_text(made["type"])}</span> {place}'
-        f'<span class="agentnb-summary">{_line(made["summary"])}</span></summary>{body}</details>'
+        f'<span class="agentnb-type">{_text(made["type"])}</span> '
+        f'<span class="agentnb-summary">{place}{_line(made["summary"])}</span></summary>{body}</details>'
     )
 
 

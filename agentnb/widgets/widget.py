@@ -24,9 +24,10 @@ from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
 from agentnb.widgets.diagram import Table, diagram, table_of
 from agentnb.widgets.feed import Feed
+from agentnb.widgets.loops import Loops
 from agentnb.widgets.page import module, style_sheet
 from agentnb.widgets.rows import row
-from agentnb.widgets.standing import Path, Waiting, status, tools
+from agentnb.widgets.standing import Waiting, status
 from agentnb.widgets.static import plain_text, static_html
 from agentnb.widgets.text import as_json, repaired
 
@@ -53,22 +54,23 @@ class Panel(anywidget.AnyWidget):
     tools = traitlets.Dict().tag(sync=True)
     phases = traitlets.List(traitlets.Unicode()).tag(sync=True)
     diagram = traitlets.Unicode().tag(sync=True)
+    tables: traitlets.List[Any] = traitlets.List().tag(sync=True)  # of the nested loops: their phases and their drawing
     total = traitlets.Int().tag(sync=True)
     tail = traitlets.Unicode("[]").tag(sync=True)
 
     def __init__(self, run: Any, *, parts: tuple[str, ...] = PARTS) -> None:
         self.run = run
-        self._path = Path()
+        self._loops = Loops(run.loop)
         self._waiting = Waiting()
+        self._drawing = threading.Lock()
+        self._to_draw = -1  # how many nested loops had been seen when the drawing was last begun
         self._told = -1
         self._tail_due = 0.0
         self._when_over: list[Callable[[], object]] = []
-        table = table_of(run.loop.phases)
         super().__init__(
             key=uuid.uuid4().hex,
             parts=list(parts),
-            phases=[repaired(name) for name, _ in table],
-            tools=tools(run) if "approvals" in parts else {},
+            phases=_names(table_of(run.loop.phases)),
             **self._now(),
         )
         comms.opened(self.model_id)
@@ -82,10 +84,7 @@ class Panel(anywidget.AnyWidget):
             "show": self._clicks.show,
         }
         self.on_msg(self._receive)
-        if "diagram" in parts:
-            # Importing matplotlib takes the better part of a second, and the panel need not wait for it.
-            drawing = copy_context().run
-            threading.Thread(target=drawing, args=(self._draw, table), name="agentnb diagram", daemon=True).start()
+        self._draw_in_background()
 
     def when_over(self, callback: Callable[[], object]) -> None:
         """Call `callback` once the run has ended and the page has been sent everything; at once if that is so."""
@@ -99,11 +98,23 @@ class Panel(anywidget.AnyWidget):
             comms.closed(self.model_id)
         super().close()
 
-    def _draw(self, table: Table) -> None:
-        self.diagram = diagram(table)
+    def _draw_in_background(self) -> None:
+        """Draw the loops that have been seen since; the page goes by their numbers until then."""
+        if "diagram" in self.parts and self._to_draw != len(self._loops.tables):
+            # Importing matplotlib takes the better part of a second, and the panel need not wait for it.
+            self._to_draw = len(self._loops.tables)
+            drawing = copy_context().run
+            threading.Thread(target=drawing, args=(self._draw,), name="agentnb diagram", daemon=True).start()
+
+    def _draw(self) -> None:
+        with self._drawing:
+            self.diagram = diagram(table_of(self.run.loop.phases))
+            for table in list(self._loops.tables)[len(self.tables) :]:
+                self.tables = [*self.tables, {"phases": _names(table), "diagram": diagram(table)}]
 
     def _now(self) -> dict[str, Any]:
-        return {"status": status(self.run, self._path), "pending": self._waiting.questions(self.run)}
+        now = {"status": status(self.run, self._loops), "pending": self._waiting.questions(self.run)}
+        return {**now, "tools": self._waiting.tools}
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
         handler = self._handlers.get(str(content.get("type"))) if isinstance(content, dict) else None
@@ -116,6 +127,7 @@ class Panel(anywidget.AnyWidget):
             for name, value in self._now().items():
                 setattr(self, name, value)
             self._update_tail(over)
+        self._draw_in_background()
         if over:
             callbacks, self._when_over = self._when_over, []
             for callback in callbacks:
@@ -136,6 +148,10 @@ class Panel(anywidget.AnyWidget):
         if made is not None:
             bundle = {**made[0], **bundle}
         return bundle, {}
+
+
+def _names(table: Table) -> list[str]:
+    return [repaired(name) for name, _ in table]
 
 
 class EventStream(Panel):

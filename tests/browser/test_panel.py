@@ -195,6 +195,52 @@ def test_the_diagram_shows_the_phase(notebook: Notebook) -> None:
         time.sleep(0.05)
 
 
+NESTED = """
+class Writer:
+    asked = 0
+    async def stream(self, messages, **options):
+        self.asked += 1
+        if self.asked == 1:
+            yield call("write", {"path": "a.txt"}, id="w")
+        else:
+            yield {"type": "text_delta", "content": f"answer {self.asked}"}
+worker = agentnb.SessionLoop(Writer(), [write, nap], name="worker")
+run = agentnb.ConversationEngine(llm=lambda goal: ["write it", "read it"], execute=worker).start("go")
+run.play()
+run
+"""
+
+
+@pytest.mark.parametrize("decision", list(DECISIONS))
+def test_a_call_of_a_loop_inside_is_decided_by_button(notebook: Notebook, decision: str) -> None:
+    notebook.set_cell(SHOW, NESTED)
+    notebook.run(SHOW)
+    notebook.wait_output(SHOW, "1 call waits for you")
+
+    def look(page: Any) -> tuple[Any, ...]:
+        inside = page.get_by_role("list", name="Loops inside").get_by_role("listitem")
+        return (
+            page.get_by_role("img", name="State diagram").get_attribute("data-phase"),
+            inside.get_attribute("data-path"),
+            inside.get_attribute("data-nested-phase"),
+            page.get_by_role("group", name="write", exact=True).locator(".agentnb-path").inner_text(),
+        )
+
+    assert notebook.do(look) == ("executing", "worker", "acting", "worker")
+    notebook.wait_output(SHOW, "listening")  # the loop inside has its own diagram
+    DECISIONS[decision][0](notebook)
+    notebook.set_cell(LOOK, "run.result(10); print(ran, [e.path for e in run.events if e.type == 'approval_decision'])")
+    assert notebook.run(LOOK).strip() == f"{DECISIONS[decision][1].split(' ')[0]} ['worker']"
+    notebook.wait_output(SHOW, "What was said in worker")
+    assert notebook.do(lambda page: look_at_phases(page)) == ("completed", "done")
+
+
+def look_at_phases(page: Any) -> tuple[Any, ...]:
+    """The phases that a panel shows, live or frozen."""
+    outermost = page.get_by_role("img", name="State diagram").get_attribute("data-phase")
+    return outermost, page.locator("[data-nested-phase]").get_attribute("data-nested-phase")
+
+
 def test_a_page_that_is_loaded_again_shows_every_event(notebook: Notebook) -> None:
     turns = "*[[call('nap', {'seconds': 0}, id=f'n{n}')] for n in range(200)]"
     last = "[call('write', {'path': 'a.txt'}, id='w')], 'It is done.'"

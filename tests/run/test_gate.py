@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from agentnb import LimitReached, RunFailed, UsageError
+from agentnb import LimitReached, Loop, RunCancelled, RunFailed, UsageError
+from agentnb.core.events import Event, StateUpdate
+from agentnb.core.state import State
 from agentnb.testing import text
 from tests.run.agents import Agent, sends
 from tests.worlds import asks, assert_folds, assert_one_terminal_event_last, collect, provider_faults, types, until
@@ -301,3 +303,14 @@ async def test_a_step_reports_a_failed_model_as_an_event() -> None:
     run = Agent().loop([ConnectionError("cut")], "done").start("hi")
     assert types(await run.step("turn"))[-1] == "model_error"
     assert types(await run.step("turn"))[-1] == "model_end"
+
+
+async def test_a_run_that_only_makes_facts_lets_others_run() -> None:
+    class Endless(Loop):
+        def advance(self, state: State) -> Event:
+            return StateUpdate.make(values={"n": state.position})
+
+    run = Endless().start(None)
+    asyncio.get_running_loop().call_later(0.02, run.cancel)
+    with pytest.raises(RunCancelled):
+        await run

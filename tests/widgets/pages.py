@@ -20,7 +20,7 @@ from agentnb.widgets import Panel
 from agentnb.widgets.page import module, style_sheet
 from tests.browser.chromium import FLAGS, find_chromium
 
-TRAITS = ("key", "parts", "status", "pending", "tools", "phases", "diagram", "total", "tail")
+TRAITS = ("key", "parts", "status", "pending", "tools", "phases", "diagram", "tables", "total", "tail")
 
 PAGE = Path(__file__).parent / "page.js"
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from agentnb.core.events import Delta, Event, RunEnd, RunStart
 from agentnb.core.evolve import evolve
 from agentnb.core.state import State
+from agentnb.loops.conversation_engine import ConversationEngine
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call
 from agentnb.tools import tool
@@ -116,3 +117,38 @@ def asking(*paths: str, **arguments: Any) -> Any:
     """A run that asks to delete each of these paths in its first turn."""
     calls = [call("delete_file", {"path": path, **arguments}, id=f"c{n}") for n, path in enumerate(paths)]
     return session([calls, "Done."])
+
+
+TASKS = [{"id": "draft", "description": "Write the draft"}, {"id": "proof", "description": "Proof-read it"}]
+
+
+def worker(*turns: Any, name: str = "worker", tools: tuple[Any, ...] = ()) -> SessionLoop:
+    """A loop to be nested, with the tools of `session`."""
+    return SessionLoop(ScriptedLLM(turns), [delete_file, move_file, search, *tools], name=name)
+
+
+def engine(*turns: Any, tools: tuple[Any, ...] = ()) -> Any:
+    """A run of an engine whose two tasks are done by a session loop with these turns, not started."""
+    loop = ConversationEngine(llm=lambda goal: TASKS, execute=worker(*turns, tools=tools))
+    return loop.start("a report", name="report")
+
+
+def asking_inside(path: str = "/a", **arguments: Any) -> Any:
+    """A run of an engine whose first task asks to delete this path."""
+    return engine([call("delete_file", {"path": path, **arguments}, id="c0")], "Drafted.", "Proof-read.")
+
+
+def asking_everywhere() -> Any:
+    """A run in which three loops ask for the same at once, with calls of the same id: two nested, and the outermost."""
+    ask = call("delete_file", {"path": "/a"}, id="c0")
+    critic = worker([ask], [ask], "Fine.", "Fine.", name="critic")
+    calls = [call("critic", {"input": "look"}, id="k1"), call("critic", {"input": "look"}, id="k2"), ask]
+    return worker(calls, "Over.", tools=(critic,)).start("go", name="three")
+
+
+def until(condition: Callable[[], Any], seconds: float = 10) -> None:
+    """Wait for what another thread does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.005)

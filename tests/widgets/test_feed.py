@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from agentnb.core.events import CallEnd, CallProposed, CancelRequested, Delta, ModelEnd, ModelStart, StateUpdate
+from agentnb.core.events import CallEnd, CallProposed, CancelRequested, Delta, ModelEnd, ModelStart, RunEnd, StateUpdate
 from agentnb.core.messages import Message, ToolCall
 from agentnb.widgets.feed import BATCH_EVENTS, Feed
-from agentnb.widgets.live import TAIL
+from agentnb.widgets.live import TAIL, Live
 from agentnb.widgets.ticker import RATE, Ticker
 from tests.widgets.support import Outbox, Recording
 
@@ -156,6 +156,16 @@ def test_a_panel_that_cannot_send_does_not_silence_the_others(caplog: pytest.Log
     broken.close()
     working.close()
     assert "the comm is closed" in caplog.text
+
+
+def test_lines_of_a_loop_inside_end_with_it_and_those_of_its_neighbours_go_on() -> None:
+    live = Live()
+    for path in ("work", "worker", "work/critic"):
+        live.feed(Delta(type="text_delta", content="hm", path=path))
+    live.settle(RunEnd(reason="cancelled", path="work"))
+    assert [line["path"] for line in live.show()] == ["worker"]
+    live.settle(CancelRequested())
+    assert live.show() == []
 
 
 def test_watching_costs_the_run_next_to_nothing(fed: Fed) -> None:

@@ -14,7 +14,7 @@ from agentnb.core.events import CallEnd
 from agentnb.testing import call, delay, text
 from agentnb.widgets.diagram import diagram, table_of
 from tests.widgets.pages import PanelPage, RecordedPanel, launch, rows_message
-from tests.widgets.support import HOSTILE, asking, session
+from tests.widgets.support import HOSTILE, asking, asking_inside, session
 
 pytestmark = pytest.mark.browser
 
@@ -59,7 +59,7 @@ def state(**changes: Any) -> dict[str, Any]:
     return {
         "key": "k", "parts": ["controls", "approvals", "events", "diagram"], "status": status, "pending": [],
         "tools": {},
-        "phases": ["running", "done"], "diagram": diagram(table), "total": 0, "tail": "[]", **changes,
+        "phases": ["running", "done"], "diagram": diagram(table), "tables": [], "total": 0, "tail": "[]", **changes,
     }  # fmt: skip
 
 
@@ -75,6 +75,19 @@ def waiting(*paths: str, **arguments: Any) -> Any:
     run = asking(*paths, **arguments)
     run.submit_step("turn").result(10)
     return run
+
+
+def waiting_inside() -> Any:
+    run = asking_inside()
+    while not run.pending:
+        run.submit_step("turn").result(10)
+    return run
+
+
+def nested(path: str = "worker", phase: str = "running", **changes: Any) -> dict[str, Any]:
+    """A loop inside, as the status has it."""
+    return {"path": path, "phase": phase, "input": "a task", "arrows": [], "running": True, "ended": "", "table": 0,
+            **changes}  # fmt: skip
 
 
 def results(run: Any) -> list[Any]:
@@ -250,6 +263,97 @@ def test_a_call_of_unknown_outcome_is_explained_and_can_be_answered(page: Page) 
     assert (sent["decision"], sent["id"], sent["result"]) == ("answer", "c1", "paid")
 
 
+# -- loops inside ------------------------------------------------------------------------------------------------------
+
+
+def test_a_nested_call_is_approved_where_its_loop_is_named(show: Callable[[Any], PanelPage]) -> None:
+    run = waiting_inside()
+    shown = show(run)
+    page = shown.page
+    group = page.get_by_role("group", name="delete_file", exact=True)
+    expect(group.locator(".agentnb-path")).to_have_text("worker")
+    expect(page.locator(".agentnb-spoken")).to_have_text("delete_file (in worker) waits for your decision.")
+    shown.until(lambda: page.get_by_role("img", name="Phases of worker").locator(".agentnb-now").count(), "the drawing")
+    expect(page.get_by_role("img", name="State diagram")).to_have_attribute("data-phase", "executing")
+    worker = page.get_by_role("list", name="Loops inside").get_by_role("listitem")
+    expect(worker).to_have_attribute("data-nested-phase", "acting")
+    expect(
+        page.get_by_role("img", name="Phases of worker").locator("text.agentnb-now, .agentnb-now text")
+    ).to_have_text("acting")
+    facts = page.locator(".agentnb-facts")
+    expect(facts).to_contain_text("phase executing · 1 model request · 3 calls")
+    expect(page.get_by_text("executing \u203a worker: acting", exact=True)).to_be_visible()
+    group.get_by_role("button", name="Replace", exact=True).click()
+    group.get_by_label("Tool", exact=True).select_option("move_file")
+    group.get_by_label("path", exact=True).fill("/a")
+    group.get_by_label("to", exact=True).fill("/trash")
+    group.get_by_role("button", name="Approve", exact=True).click()
+    shown.until(lambda: not run.pending, "the decision")
+    run.result(10)
+    shown.until(lambda: "proof" in worker.inner_text().lower(), "the last task")
+    shown.until(lambda: "done (completed)" in worker.inner_text(), "the worker's end")
+    expect(page.get_by_role("img", name="State diagram")).to_have_attribute("data-phase", "completed")
+    assert "moved /a to /trash" in results(run)
+
+
+def test_loops_inside_come_and_go_without_anything_being_made_anew_or_moved(page: Page) -> None:
+    table = table_of({"running": ["done"], "done": []})
+    drawn = {"phases": ["running", "done"], "diagram": diagram(table)}
+    shown = PanelPage(page, state=state(tables=[drawn]))
+    status = state()["status"]
+    inside = page.get_by_role("listitem")
+
+    def tell(*loops: dict[str, Any], **changes: Any) -> float:
+        changed = {**status, "nested": list(loops), "more": 0, **changes}
+        page.evaluate("status => window.model.set('status', status)", changed)
+        shown.settle()
+        box = page.locator("#here").bounding_box()
+        assert box is not None
+        return box["height"]
+
+    both = tell(nested(), nested("worker/critic"))
+    page.evaluate("() => { for (const node of document.querySelectorAll('.agentnb-nested *')) node.mine = true; }")
+    assert tell(nested(phase="done", running=False, ended="completed"), nested("helper")) == both
+    made_anew = "() => [...document.querySelectorAll('.agentnb-nested *')].filter(node => !node.mine).length"
+    assert page.evaluate(made_anew) == 0
+    expect(inside.first).to_contain_text("done (completed)")
+    expect(page.get_by_role("img", name="Phases of helper").locator(".agentnb-now")).to_have_count(2)
+    long = [nested("p" * 300, phase="q" * 100, input="i" * 300), nested("x/" * 50, input="")]
+    assert tell(*long) == both, "each keeps to its line"
+    assert tell(nested()) == both, "the room is kept for the next one"
+    expect(inside).to_have_count(1)
+    many = [nested(f"worker:{n}", table=0 if n < 2 else -1) for n in range(12)]
+    tell(*many, more=1234)
+    expect(inside).to_have_count(13)
+    expect(inside.last).to_have_text("and 1,234 more")
+    expect(page.get_by_role("img")).to_have_count(3)
+    assert tell(nested(), over=True) < both
+
+
+def test_events_are_filtered_by_their_loop(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    choice = page.get_by_label("Loop of event")
+    shown.deliver(rows_message(0, rows(0, 10)))
+    shown.settle()
+    expect(choice).to_be_hidden()
+    paths = ["", "worker", "worker/critic", "workers"]
+    mixed = [{**row, **({"path": paths[n % 4]} if n % 4 else {})} for n, row in enumerate(rows(10, 40))]
+    shown.deliver(rows_message(10, mixed))
+    shown.settle()
+    count = page.locator(".agentnb-count")
+    for chosen, told in (("outermost", "20 of 50"), ("worker", "20 of 50"), ("worker/critic", "10 of 50")):
+        choice.select_option(label=chosen)
+        expect(count).to_have_text(told)
+    shown.deliver(rows_message(50, [{**row, "path": "worker/critic"} for row in rows(50, 5)]))
+    expect(count).to_have_text("15 of 55")
+    choice.select_option(label="all loops")
+    page.get_by_label("Filter events").fill("critic")
+    expect(count).to_have_text("15 of 55")
+    expect(page.get_by_role("option").filter(has_text="number 54").locator(".agentnb-path")).to_have_text(
+        "worker/critic"
+    )
+
+
 # -- the list ----------------------------------------------------------------------------------------------------------
 
 
@@ -366,8 +470,8 @@ def test_twenty_thousand_events_do_not_make_the_page_stutter(page: Page) -> None
 def test_nothing_that_others_said_is_executed_or_hidden(page: Page) -> None:
     hostile = HOSTILE.replace("\ud800", "\ufffd")
     question = {
-        "id": hostile, "name": hostile, "why": hostile, "unknown": False, "deadline": None, "arguments": hostile,
-        "length": len(hostile), "digest": hostile,
+        "id": hostile, "path": hostile, "name": hostile, "why": hostile, "unknown": False, "deadline": None,
+        "arguments": hostile, "length": len(hostile), "digest": hostile,
         "fields": [{"path": [hostile], "label": hostile, "kind": "string", "type": hostile, "description": hostile,
                     "required": False, "nullable": True, "given": "value", "text": hostile}],
     }  # fmt: skip
@@ -375,15 +479,17 @@ def test_nothing_that_others_said_is_executed_or_hidden(page: Page) -> None:
            "summary": hostile,
            "data": {hostile: [hostile], "text": hostile}}  # fmt: skip
     status = {"run": hostile, "id": hostile, "loop": hostile, "standing": hostile, "phase": hostile, "problem": hostile,
-              "path": [[hostile, "x"]], "usage": {hostile: 1}, "can": {}}  # fmt: skip
+              "path": [[hostile, "x"]], "usage": {hostile: 1}, "can": {},
+              "nested": [nested(hostile, hostile, input=hostile, ended=hostile, arrows=[[hostile, "x"]])]}  # fmt: skip
     table = table_of({hostile: ["x"], "x": []})
     evil = '<svg xmlns="http://www.w3.org/2000/svg" onload="boom()"><script>boom()</script><g onclick="boom()"/></svg>'
     page.add_init_script("window.boomed = 0; window.boom = () => { window.boomed += 1; };")
     page.goto("about:blank")
     shown = PanelPage(
         page,
-        state=state(status=status, pending=[question], tools={hostile: question["fields"], "b": []},
-                    phases=[hostile, "x"], diagram=diagram(table)),
+        state=state(status=status, pending=[question], tools={hostile: {hostile: question["fields"], "b": []}},
+                    phases=[hostile, "x"], diagram=diagram(table),
+                    tables=[{"phases": [hostile, "x"], "diagram": diagram(table)}]),
     )  # fmt: skip
     shown.deliver(rows_message(0, [row]))
     shown.deliver({"type": "live", "lines": [{"kind": hostile, "path": hostile, "name": hostile, "text": hostile}]})
@@ -392,6 +498,7 @@ def test_nothing_that_others_said_is_executed_or_hidden(page: Page) -> None:
     for name in ("Edit", "Replace"):
         page.get_by_role("button", name=name, exact=True).click()
     page.evaluate("svg => window.model.set('diagram', svg)", evil)
+    page.evaluate("svg => window.model.set('tables', [{ phases: [], diagram: svg }])", evil)
     shown.settle()
     assert page.evaluate("window.boomed") == 0
     assert (
@@ -437,6 +544,30 @@ def test_silence_is_told_from_death_by_what_the_kernel_is_doing(
 
 
 # -- looks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1000, 360])
+def test_loops_inside_stand_out_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 1600}, color_scheme=scheme)
+    run = waiting_inside()
+    shown = PanelPage(context.new_page(), RecordedPanel(run))
+    page = shown.page
+    drawn = page.get_by_role("img", name="Phases of worker").locator(".agentnb-now")
+    shown.until(lambda: drawn.count() == 2, "the drawing")
+    assert page.evaluate("window.poorContrast()") == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for node in page.locator(".agentnb-diagram, .agentnb-nested-head > span, .agentnb-call-head .agentnb-path").all():
+        box = node.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert node.evaluate(
+            "node => node.scrollWidth <= node.clientWidth + 1 || getComputedStyle(node).display === 'inline'"
+        )
+    run.cancel()
+    shown.panel.close()  # type: ignore[union-attr]
+    context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ from agentnb.testing import delay, text
 from agentnb.widgets import COMM_IDS, SNAPSHOTS, Approvals, Controls, EventStream, Panel, StateDiagram
 from agentnb.widgets.comms import listen
 from agentnb.widgets.widget import TAIL
-from tests.widgets.support import HOSTILE, Outbox, asking, session
+from tests.widgets.support import HOSTILE, Outbox, asking, asking_everywhere, asking_inside, engine, session, until
 
 
 class Shown:
@@ -72,13 +71,6 @@ def waiting(*paths: str, **arguments: Any) -> Any:
     return run
 
 
-def assert_soon(condition: Callable[[], Any], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def results(run: Any) -> list[Any]:
     return [event.result for event in run.events if isinstance(event, CallEnd)]
 
@@ -94,6 +86,86 @@ def test_the_status_follows_the_run(show: Callable[[Any], Shown]) -> None:
     assert (status["standing"], status["phase"], status["turn"]) == ("completed", "done", 1)
     assert ["idle", "listening"] in status["path"]
     assert not any(status["can"][name] for name in ("Step", "Play", "Pause", "Cancel", "Steer", "Follow up"))
+
+
+def waiting_inside(path: str = "/a", **arguments: Any) -> Any:
+    run = asking_inside(path, **arguments)
+    run.play()
+    until(lambda: run.pending)
+    return run
+
+
+def test_the_status_tells_of_loops_inside_and_counts_what_they_use(show: Callable[[Any], Shown]) -> None:
+    run = waiting_inside()
+    shown = show(run)
+    status = shown.panel.status
+    [nested] = status["nested"]
+    assert status["phase"] == "executing"
+    assert (nested["path"], nested["phase"], nested["running"]) == ("worker", "acting", True)
+    assert nested["input"] == "Write the draft"
+    assert ["thinking", "acting"] in nested["arrows"]
+    assert (status["turn"], status["requests"], status["calls"]) == (0, 1, 3)
+    until(lambda: shown.panel.tables)
+    table = shown.panel.tables[nested["table"]]
+    assert table["phases"] == ["idle", "listening", "thinking", "acting", "done"]
+    assert "listening" in table["diagram"]
+    assert "context_fetching" in shown.panel.diagram
+    assert "executing > worker: acting" in shown.panel._repr_mimebundle_()[0]["text/plain"]
+
+
+def test_a_loop_inside_that_fails_is_named(show: Callable[[Any], Shown]) -> None:
+    run = engine([{"type": "nonsense"}], "Drafted.", "Proof-read.")
+    shown = show(run)
+    shown.click("control", action="Play")
+    shown.until(lambda: shown.panel.status["standing"] == "model failed")
+    assert shown.panel.status["problem"].startswith("worker: ")
+
+
+def test_a_nested_call_says_which_loop_asks_and_offers_that_loops_tools(show: Callable[[Any], Shown]) -> None:
+    shown = show(waiting_inside())
+    [question] = shown.panel.pending
+    assert (question["id"], question["path"], question["name"]) == ("worker/c0", "worker", "delete_file")
+    assert set(shown.panel.tools) == {"worker"}
+    assert set(shown.panel.tools["worker"]) == {"delete_file", "move_file", "search"}
+
+
+@pytest.mark.parametrize(
+    ("decision", "more", "result"),
+    [
+        ("approve", {}, "deleted /a False 3"),
+        ("edit", {"arguments": '{"path": "/b"}'}, "deleted /b False 3"),
+        ("replace", {"name": "move_file", "arguments": '{"path": "/a", "to": "/b"}'}, "moved /a to /b"),
+        ("reject", {"reason": "keep it"}, "Rejected: keep it"),
+        ("answer", {"result": "gone"}, "gone"),
+    ],
+)
+def test_a_nested_call_is_decided_like_any_other(
+    show: Callable[[Any], Shown], decision: str, more: dict[str, Any], result: str
+) -> None:
+    run = waiting_inside()
+    shown = show(run)
+    assert shown.decide(decision, **more) == {"type": "decided", "token": "t0", "ok": True, "note": ""}
+    run.result(10)
+    assert [event.result for event in run.events if isinstance(event, CallEnd) and event.path == "worker"] == [result]
+    shown.until(lambda: shown.panel.pending == [] and shown.panel.tools == {})
+
+
+def test_of_calls_with_the_same_id_each_is_decided_as_it_was_shown(show: Callable[[Any], Shown]) -> None:
+    run = asking_everywhere()
+    run.play()
+    until(lambda: len(run.pending) == 3)
+    shown = show(run)
+    questions = {question["path"]: question for question in shown.panel.pending}
+    assert {path: question["id"] for path, question in questions.items()} == {
+        "": "c0", "critic": "critic/c0", "critic:k2": "critic:k2/c0",
+    }  # fmt: skip
+    for path, decision in (("critic:k2", "reject"), ("", "answer"), ("critic", "approve")):
+        message = {"id": questions[path]["id"], "digest": questions[path]["digest"], "decision": decision}
+        assert shown.click("decision", **message, result="mine")["ok"], path  # whoever else has decided in between
+        assert not shown.click("decision", **message)["ok"], path
+    run.result(10)
+    decided = {event.path: event.decision for event in run.events if isinstance(event, ApprovalDecision)}
+    assert decided == {"": "answer", "critic": "approve", "critic:k2": "reject"}
 
 
 def test_a_model_that_fails_is_told_and_can_be_asked_again(show: Callable[[Any], Shown]) -> None:
@@ -113,7 +185,7 @@ def test_waiting_calls_come_with_reason_arguments_and_form(show: Callable[[Any],
     assert (question["id"], question["name"]) == ("c0", "delete_file")
     assert "12345678901234567891" in question["arguments"]
     assert [field["label"] for field in question["fields"]] == ["path", "force", "retries"]
-    assert set(shown.panel.tools) == {"delete_file", "move_file", "search"}
+    assert set(shown.panel.tools[""]) == {"delete_file", "move_file", "search"}
     assert shown.panel.status["standing"] == "waiting for you"
 
 
@@ -310,7 +382,7 @@ def test_the_comms_of_open_panels_are_known_to_whoever_listens() -> None:
 def test_each_part_exists_alone(kind: Callable[[Any], Panel], parts: list[str]) -> None:
     panel = kind(session(["Hello."]))
     assert panel.parts == parts
-    assert_soon(lambda: bool(panel.diagram) == ("diagram" in parts))
+    until(lambda: bool(panel.diagram) == ("diagram" in parts))
     panel.close()
 
 

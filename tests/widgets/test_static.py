@@ -7,7 +7,7 @@ from agentnb.core.messages import Message
 from agentnb.testing import call, text
 from agentnb.widgets import static_html
 from agentnb.widgets.static import plain_text
-from tests.widgets.support import HOSTILE, Recording, asking, session
+from tests.widgets.support import HOSTILE, Recording, asking, asking_everywhere, asking_inside, session, until
 
 ELEMENTS = {
     "div",
@@ -25,6 +25,8 @@ ELEMENTS = {
     "text",
     "title",
     "desc",
+    "ul",
+    "li",
 }
 
 
@@ -107,6 +109,53 @@ def test_decisions_are_told_with_the_calls_they_were_about() -> None:
     assert "keep it" in text
     assert "edit by human · returned" in text
     assert "deleted /elsewhere" in text
+
+
+def test_loops_inside_are_shown_with_their_phases_and_what_was_said_in_them() -> None:
+    run = asking_inside()
+    run.play()
+    until(lambda: run.pending)
+    waiting = Reader(static_html(run))
+    run.approve("worker/c0")
+    run.result(10)
+    over = Reader(static_html(run))
+
+    assert waiting.find(aria_label="State diagram")["data-phase"] == "executing"
+    assert waiting.find(data_path="worker")["data-nested-phase"] == "acting"
+    assert waiting.find(aria_label="Phases of worker")["role"] == "img"
+    assert "phase executing > worker: acting · 1 model request" in waiting.text
+    assert "worker delete_file was waiting for a decision." in waiting.text
+    assert over.find(aria_label="State diagram")["data-phase"] == "completed"
+    assert over.find(data_path="worker")["data-nested-phase"] == "done"
+    assert "worker done (completed)Proof-read it" in over.text
+    assert "What was said in worker" in over.text
+    assert "worker turn 1" in over.text
+
+
+def test_calls_of_the_same_id_in_several_loops_keep_their_own_results() -> None:
+    run = asking_everywhere()
+    run.play()
+    until(lambda: len(run.pending) == 3)
+    for id, result in (("critic/c0", "first"), ("critic:k2/c0", "second"), ("c0", "outer")):
+        run.answer(id, result)
+    run.result(10)
+    said = Reader(static_html(run)).text.partition("Events")[0]
+    outer, _, inside = said.partition("What was said in ")
+    assert "outer" in outer
+    assert "second" not in outer
+    assert "second" in inside
+
+
+def test_of_many_loops_inside_a_page_without_a_kernel_stays_small() -> None:
+    run = Told()
+    run.start()
+    for number in range(500):
+        run.add(RunStart(loop=HOSTILE, name="x", path=f"loop {number}", input="<&>" * 5000))
+        for _ in range(20):
+            run.add(MessageAdded(message=Message(role="user", content="&" * 10_000), path=f"loop {number}"))
+    html = static_html(run)
+    assert len(html.encode()) < 200_000
+    assert "and 488 more" in Reader(html).text
 
 
 def test_a_run_that_waits_shows_the_question_and_no_button() -> None:

@@ -98,7 +98,7 @@ class ConversationEngine(EngineControls):
         }
         self._executor = execute if isinstance(execute, Design) else None
 
-    def loop_for(self, call: CallState) -> Design | None:
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
         """The loop that executes tasks, where a loop does."""
         return self._executor if call.name == EXECUTE else None
 

@@ -1,91 +1,26 @@
-"""What LoopAgent's design is written in: events, the actions they carry, and the context of an invocation.
+"""The context of an invocation: what its agents share while it runs (SEMANTICS 1b).
 
-The names are those of the design (SEMANTICS 1b). An event is plain data that the driver journals as a message; the
-context is what the agents of one invocation share while it runs, and its two maps, `agent_states` and `end_of_agents`,
-are all that is needed to resume it in another process.
+Its two maps, `agent_states` and `end_of_agents`, are all that is needed to resume an invocation in another process. How
+a run finds the context of the invocation that it is part of: `agentnb.loops.loop_agent.companion`.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Any
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
-from agentnb.core.state import State
+from agentnb.core.events import Delta
+from agentnb.core.events import Event as Fact
+from agentnb.loops.loop_agent.event import Event
 
+if TYPE_CHECKING:
+    from agentnb.run import Run
 
-class LoopAgentState(BaseModel):
-    """Where a loop agent stands: the sub-agent it runs, and how many passes are complete."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    current_sub_agent: str = ""
-    times_looped: int = 0
-
-
-class EventActions(BaseModel):
-    """What an event does besides being said.
-
-    `escalate` leaves the nearest loop once the agent that says so is done; with `scope="root"` every loop around it,
-    with the name of a loop all up to that one. `agent_state` and `end_of_agent` are checkpoints.
-    """
-
-    model_config = ConfigDict(extra="allow")
-
-    escalate: bool | None = None
-    scope: str | None = None
-    agent_state: dict[str, Any] | None = None
-    end_of_agent: bool | None = None
-    state_delta: dict[str, Any] = Field(default_factory=dict)
-
-
-class Event(BaseModel):
-    """One event of an invocation; `content` is text, or has `parts` with `text`, `function_call` and so on."""
-
-    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)
-
-    author: str = ""
-    content: Any = None
-    actions: EventActions = Field(default_factory=EventActions)
-    long_running_tool_ids: set[str] | None = None
-    partial: bool | None = None
-    invocation_id: str = ""
-    branch: str | None = None
-    error_code: str | None = None
-    error_message: str | None = None
-    id: str = Field(default_factory=lambda: uuid.uuid4().hex[:12])
-    timestamp: float = Field(default_factory=time.time)
-
-    def get_function_calls(self) -> list[Any]:
-        """The function calls among the parts of the content."""
-        return [call for part in _parts(self.content) if (call := _read(part, "function_call")) is not None]
-
-    @property
-    def pauses(self) -> bool:
-        """Whether it has a call that takes longer than the invocation: the answer comes later."""
-        waited_for = self.long_running_tool_ids or set()
-        return any(_read(call, "id") in waited_for for call in self.get_function_calls())
-
-    @property
-    def text(self) -> str:
-        """The text of the content."""
-        if isinstance(self.content, str):
-            return self.content
-        return "".join(text for part in _parts(self.content) if isinstance(text := _read(part, "text"), str))
-
-
-def _read(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-
-
-def _parts(content: Any) -> Iterator[Any]:
-    yield from (_read(content, "parts") or ()) if not isinstance(content, str) else ()
+Stream = AsyncGenerator[Event, None]
 
 
 @dataclass
@@ -96,12 +31,49 @@ class Session:
     state: dict[str, Any] = field(default_factory=dict)
 
 
+class Code:
+    """The code of an agent, as it runs, and the streams of other agents that it has opened."""
+
+    def __init__(self, agent: Any) -> None:
+        self.agent = agent
+        self._opened: list[Stream] = []
+
+    def opens(self, stream: Stream) -> None:
+        """It runs another agent by hand."""
+        self._opened = [other for other in self._opened if getattr(other, "ag_frame", None) is not None]
+        self._opened.append(stream)
+
+    async def close(self) -> None:
+        """Close what it has left open: nobody else would before the garbage collector does."""
+        for stream in self._opened:
+            await stream.aclose()
+
+
+class Forwarded:
+    """What the agents of one run have said and raised, as they made it, beside the facts this has become."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[Any, Event]] = {}
+        self.error: BaseException | None = None
+
+    def put(self, fact: Fact | Delta, event: Event) -> None:
+        """Keep the event that a fact was made of."""
+        self._made[id(fact)] = (fact, event)
+
+    def take(self, fact: Fact | Delta) -> Event | None:
+        """The event that this fact was made of, once."""
+        return self._made.pop(id(fact), (fact, None))[1]
+
+
 @dataclass(eq=False)
 class InvocationContext:
     """What the agents of one invocation share.
 
     is_resumable: checkpoints are events. agent_states, end_of_agents: where each agent stands, by name; a new context
     made from these (they are JSON) goes on from there. user_content: what the user said, text or content.
+
+    `session` has what was said, and a state that `state_delta` changes. `agent` is the one whose code is running, `run`
+    the run that the invocation is, or was last. An agent that sets `end_invocation` leaves every loop around it.
     """
 
     is_resumable: bool = False
@@ -111,15 +83,26 @@ class InvocationContext:
     session: Session = field(default_factory=Session)
     invocation_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     branch: str | None = None
-    aborted: bool = False
-    on_abort: list[Callable[[], object]] = field(default_factory=list, repr=False)
-    forwarded: deque[tuple[Any, Event]] | None = field(default=None, repr=False)
-    """Events as they were made, beside the facts they have become, for the stream to hand on."""
-    error: BaseException | None = field(default=None, repr=False)
-    """What a sub-agent raised."""
+    end_invocation: bool = False
+    aborted: bool = field(default=False, init=False)
+    code: Code | None = field(default=None, init=False, repr=False)
+    run: Run | None = field(default=None, init=False, repr=False)
+    _streams: dict[str, tuple[Run, Forwarded]] = field(default_factory=dict, init=False, repr=False)
+    _kept: dict[int, Event] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.agent_states = {name: _dumped(state) for name, state in self.agent_states.items()}
+        self.end_of_agents = dict(self.end_of_agents)
+
+    @property
+    def agent(self) -> Any:
+        """The agent whose code is running; None where none is."""
+        return self.code.agent if self.code is not None else None
+
+    @property
+    def durable(self) -> bool:
+        """Whether the maps say where to resume; otherwise a pause only stops the invocation."""
+        return self.is_resumable
 
     def set_agent_state(self, name: str, *, agent_state: Any = None, end_of_agent: bool = False) -> None:
         """Say where an agent stands: ended, in a state, or, with neither, not begun."""
@@ -130,46 +113,63 @@ class InvocationContext:
         elif agent_state is not None:
             self.agent_states[name], self.end_of_agents[name] = _dumped(agent_state), False
 
+    def reset_sub_agent_states(self, name: str) -> None:
+        """Let every agent below the one of that name begin anew."""
+        agent = self.agent.find_agent(name) if self.agent is not None else None
+        self.reset_below(agent)
+
+    def reset_below(self, agent: Any) -> None:
+        """Let every agent below this one begin anew."""
+        for inside in getattr(agent, "sub_agents", ()):
+            self.set_agent_state(inside.name)
+            self.reset_below(inside)
+
     def should_pause_invocation(self, event: Event) -> bool:
         """Whether the event has a call whose answer comes later."""
         return event.pauses
 
-    def begin(self) -> None:
-        """Hand events on from now on."""
-        self.forwarded, self.error = deque(), None
+    def add(self, event: Event) -> None:
+        """Let an event have been said: it is in the session, and its actions are done."""
+        events, actions = self.session.events, event.actions
+        if not events or events[-1] is not event:  # an agent that hands on what another said says nothing new
+            events.append(event)
+        self.session.state.update(actions.state_delta)
+        if actions.end_of_agent or actions.agent_state is not None:
+            end = bool(actions.end_of_agent)
+            self.set_agent_state(event.author, agent_state=actions.agent_state, end_of_agent=end)
 
     def abort(self) -> None:
-        """Stop the invocation after the current event; it can be resumed."""
+        """Stop the invocation after the current event; it can be resumed. Safe from every thread."""
         self.aborted = True
-        for stop in self.on_abort:
-            stop()
+        for run, _ in list(self._streams.values()):
+            run.cancel("aborted")
+
+    # -- for the streams of its runs -------------------------------------------------------------------------------
+
+    def open(self, run: Run) -> Forwarded:
+        """Hand on, from now on, what the agents of this run say."""
+        self.run = run if not self._streams else self.run
+        forwarded = Forwarded()
+        self._streams[run.id] = run, forwarded
+        return forwarded
+
+    def close(self, run: Run) -> None:
+        """Hand on no more."""
+        del self._streams[run.id]
+
+    def forwarded(self, run_id: str) -> Forwarded | None:
+        """What the agents of that run have said, where somebody takes it."""
+        stream = self._streams.get(run_id)
+        return stream[1] if stream is not None else None
+
+    def keep(self, event: Event) -> None:
+        """A loop inside an agent has taken this escalation for its own: it leaves no loop around that agent."""
+        self._kept[id(event)] = event
+
+    def escalation(self, event: Event) -> str | None:
+        """Which loop the event leaves: `nearest`, one by its name, or `root` for every one."""
+        return (event.actions.scope or "nearest") if event.actions.escalate and id(event) not in self._kept else None
 
 
 def _dumped(state: Any) -> dict[str, Any]:
     return state.model_dump(mode="json") if isinstance(state, BaseModel) else dict(state)
-
-
-_running: WeakValueDictionary[str, InvocationContext] = WeakValueDictionary()
-"""The contexts of the invocations of this process, by their runs."""
-
-
-def use_context(run_id: str, context: InvocationContext) -> None:
-    """Let the agents of a run share this context."""
-    _running[run_id] = context
-
-
-def context_of(state: State) -> InvocationContext:
-    """The context of the invocation that an agent at `state` is part of; made from its input where there is none."""
-    context = _running.get(state.run_id)
-    if context is None:
-        given = invocation_of(state)
-        content = state.input.get("content") if isinstance(state.input, Mapping) else state.input
-        context = InvocationContext(is_resumable=True, user_content=content, **given)
-        use_context(state.run_id, context)
-    return context
-
-
-def invocation_of(state: State) -> dict[str, Any]:
-    """The maps an agent was started with: those of the invocation it resumes."""
-    given = state.input.get("invocation") if isinstance(state.input, Mapping) else None
-    return {name: dict(given.get(name) or {}) for name in ("agent_states", "end_of_agents")} if given else {}

@@ -2,8 +2,8 @@
 
 What a sub-agent says is handed on as it is. Checkpoints are facts of every run, and events where the invocation is
 resumable: one with the state of a loop agent before each sub-agent, and one that says it has ended. What other loops
-do inside is said as events too: answers, calls and results. The context follows: after each event its two maps say
-where to resume.
+do inside is said as events too: answers, calls, questions to a person, and results. The context follows: after each
+event its two maps say where to resume.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from agentnb.core import events as facts
 from agentnb.core.errors import RunFailed
 from agentnb.core.evolve import render
-from agentnb.loops.loop_agent.invocation import Event, EventActions, InvocationContext, use_context
+from agentnb.loops.loop_agent.companion import use_context
+from agentnb.loops.loop_agent.event import Event, EventActions
+from agentnb.loops.loop_agent.invocation import Forwarded, InvocationContext
 
 if TYPE_CHECKING:
     from agentnb.loops.loop_agent.base_agent import BaseAgent
@@ -27,86 +29,99 @@ ENDS = frozenset({"escalated", "max_iterations", "empty"})
 
 async def stream(agent: BaseAgent, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
     """Run an agent in a context; its events, as they are asked for."""
+    if ctx.agent is not None and ctx.end_of_agents.get(agent.name):  # the code of another agent runs it once more
+        ctx.set_agent_state(agent.name)
+        ctx.reset_below(agent)
     run = agent.start(agent.begin_with(ctx))
     use_context(run.id, ctx)
-    ctx.begin()
-    projection = Projection(agent, ctx)
-
-    def stop() -> object:
-        return run.cancel("aborted")
-
-    ctx.on_abort.append(stop)
+    forwarded = ctx.open(run)
+    projection = Projection(agent, ctx, forwarded)
+    error: BaseException | None = None
     try:
         async with aclosing(aiter(run)) as happening:
             async for fact in happening:
                 if ctx.aborted:
                     run.cancel("aborted")
                 for event in projection.say(fact):
+                    if agent.keeps(event):
+                        ctx.keep(event)
                     yield event
-    except RunFailed:
-        if ctx.error is not None and run.state.stop_reason == "error":
-            raise ctx.error from None
-        raise
+    except RunFailed as failed:
+        error = forwarded.error if run.stop_reason == "error" else None
+        error = error or failed.__cause__ or failed
     finally:
-        ctx.on_abort.remove(stop)
-        ctx.forwarded = None
+        ctx.close(run)
+    if error is not None:  # raised out here, where nothing is added to it
+        raise error
 
 
 class Projection:
     """Says the facts of a run as events of an invocation."""
 
-    def __init__(self, agent: BaseAgent, ctx: InvocationContext) -> None:
+    def __init__(self, agent: BaseAgent, ctx: InvocationContext, forwarded: Forwarded) -> None:
         self._agent = agent
         self._ctx = ctx
+        self._forwarded = forwarded
         self._names: dict[str, str] = {}
-        self._loop_agents: set[str] = set()
+        self._loop_agents: dict[str, Any] = {}
         self._passes: dict[str, int] = {}
         self._made: set[tuple[str, str]] = set()
 
     def say(self, fact: facts.Event | facts.Delta) -> Iterator[Event]:
         """The events that a fact is."""
-        forwarded = self._ctx.forwarded
-        if forwarded and forwarded[0][0] is fact:
-            yield forwarded.popleft()[1]
+        if (event := self._forwarded.take(fact)) is not None:
+            yield event
         elif isinstance(fact, facts.RunStart):
             self._names[fact.path] = fact.name
+            self._passes.pop(fact.path, None)
             if "max_iterations" in fact.config and "sub_agents" in fact.config:
-                self._loop_agents.add(fact.path)
-        elif isinstance(fact, facts.StateUpdate) and "current_sub_agent" in fact.values:
-            yield from self._checkpoint(fact)
+                self._loop_agents[fact.path] = self._agent_at(fact.path)
+        elif isinstance(fact, facts.StateUpdate):
+            if "current_sub_agent" in fact.values:
+                yield from self._checkpoint(fact)
+            elif "ending" in fact.values:
+                yield from self._end_of_agent(fact.path, fact.values["ending"]["reason"])
         elif isinstance(fact, facts.RunEnd):
             yield from self._end(fact)
         else:
             yield from self._of_another_loop(fact)
 
+    def _agent_at(self, path: str) -> Any:
+        """The agent at a path; None where another loop has brought it along."""
+        agent: Any = self._agent
+        for name in path.split("/") if path else ():
+            agent = next((inside for inside in getattr(agent, "sub_agents", ()) if inside.name == name), None)
+        return agent
+
     def _checkpoint(self, fact: facts.StateUpdate) -> Iterator[Event]:
-        name, passes = self._names[fact.path], fact.values["times_looped"]
+        passes = fact.values["times_looped"]
+        if passes > self._passes.get(fact.path, passes):  # a pass is complete: those inside begin anew
+            self._ctx.reset_below(self._loop_agents[fact.path])
+        self._passes[fact.path] = passes
         if not self._ctx.is_resumable:
             return
-        if passes > self._passes.get(fact.path, passes):
-            self._reset_below(name)
-        self._passes[fact.path] = passes
+        name = self._names[fact.path]
         state = {key: fact.values[key] for key in ("current_sub_agent", "times_looped")}
-        self._ctx.set_agent_state(name, agent_state=state)
-        if not fact.values.get("resumed"):
+        if fact.values.get("resumed"):
+            self._ctx.set_agent_state(name, agent_state=state)
+        else:
             yield self._event(name, EventActions(agent_state=state))
 
     def _end(self, fact: facts.RunEnd) -> Iterator[Event]:
-        name = self._names.get(fact.path, self._agent.name)
-        if fact.path in self._loop_agents and fact.reason in ENDS and self._ctx.is_resumable:
-            if fact.reason == "max_iterations":
-                self._reset_below(name)
-            self._ctx.set_agent_state(name, end_of_agent=True)
-            yield self._event(name, EventActions(end_of_agent=True), custom_metadata={"reason": fact.reason})
+        if fact.path in self._loop_agents and fact.reason in ENDS:
+            yield from self._end_of_agent(fact.path, fact.reason)
         elif fact.terminal and fact.reason == "cancelled" and self._ctx.aborted:
-            yield self._event(name, EventActions(), error_code=ABORTED, error_message="The invocation was aborted.")
+            name = self._names.get(fact.path, self._agent.name)
+            yield self._event(name, error_code=ABORTED, error_message="The invocation was aborted.")
 
-    def _reset_below(self, name: str) -> None:
-        """A pass is complete: those inside begin anew."""
-        agent = self._agent.find_agent(name)
-        for inside in getattr(agent, "sub_agents", ()):
-            self._ctx.set_agent_state(inside.name)
-            self._reset_below(inside.name)
+    def _end_of_agent(self, path: str, reason: str) -> Iterator[Event]:
+        agent = self._loop_agents.pop(path)
+        if reason == "max_iterations":
+            self._ctx.reset_below(agent)
+        if self._ctx.is_resumable:
+            yield self._event(self._names[path], EventActions(end_of_agent=True), reason=reason)
+        else:
+            self._ctx.set_agent_state(self._names[path])
 
     def _of_another_loop(self, fact: facts.Event | facts.Delta) -> Iterator[Event]:
         author = self._names.get(fact.path, self._agent.name)
@@ -114,18 +129,26 @@ class Projection:
             parts: list[dict[str, Any]] = [{"text": fact.message.content}] if fact.message.content else []
             for call in fact.message.tool_calls:
                 self._made.add((fact.path, call.id))
-                parts.append({"function_call": {"id": call.id, "name": call.name, "args": call.arguments}})
-            yield self._event(author, EventActions(), content={"role": "model", "parts": parts})
+                parts.append(_part("function_call", id=call.id, name=call.name, args=call.arguments))
+            yield self._event(author, content={"role": "model", "parts": parts})
+        elif isinstance(fact, facts.ApprovalRequest):
+            asked = {"originalFunctionCall": {"id": fact.call_id, "name": fact.name, "args": fact.arguments}}
+            part = _part("function_call", id=fact.call_id, name="adk_request_confirmation", args=asked)
+            yield self._event(author, content={"role": "model", "parts": [part]})
         elif isinstance(fact, facts.CallEnd) and (fact.path, fact.call_id) in self._made:
-            response = {"id": fact.call_id, "name": fact.name, "response": render(fact.result)}
-            parts = [{"function_response": response}]
-            yield self._event(author, EventActions(), content={"role": "user", "parts": parts})
+            part = _part("function_response", id=fact.call_id, name=fact.name, response=render(fact.result))
+            yield self._event(author, content={"role": "user", "parts": [part]})
         elif isinstance(fact, facts.Delta) and fact.type == "text_delta":
-            parts = [{"text": fact.content}]
-            yield self._event(author, EventActions(), content={"role": "model", "parts": parts}, partial=True)
+            content = {"role": "model", "parts": [{"text": fact.content}]}
+            yield self._event(author, content=content, partial=True)
 
-    def _event(self, author: str, actions: EventActions, **fields: Any) -> Event:
-        event = Event(author=author, actions=actions, invocation_id=self._ctx.invocation_id, **fields)
+    def _event(self, author: str, actions: EventActions | None = None, **fields: Any) -> Event:
+        invocation = self._ctx.invocation_id
+        event = Event(author=author, actions=actions or EventActions(), invocation_id=invocation, **fields)
         if not event.partial:
-            self._ctx.session.events.append(event)
+            self._ctx.add(event)
         return event
+
+
+def _part(kind: str, **fields: Any) -> dict[str, Any]:
+    return {kind: fields}

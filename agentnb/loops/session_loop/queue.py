@@ -52,8 +52,12 @@ class MessageQueue:
 
     def hand_over(self) -> dict[Queue, list[Message]]:
         """What a run that begins now starts with: nothing where another one is open and has it already."""
-        waiting = self.waiting()
-        return waiting if self._run is None else {}
+        with self._lock:
+            waiting = self.waiting()
+            if self._run is not None:
+                return {}
+            self._kept = {"steering": [], "follow_up": []}
+            return waiting
 
     def detach(self) -> None:
         """Keep here what nobody has heard: the run that has it will not go on."""

@@ -33,7 +33,7 @@ export class Approvals {
       if (!this.calls.has(key)) {
         this.calls.set(key, new Call(this.store, item));
         this.list.append(this.calls.get(key).el);
-        added.push(item.name);
+        added.push(item.path ? `${item.name} (in ${item.path})` : item.name);
       }
       this.calls.get(key).update(item);
     }
@@ -95,7 +95,18 @@ class Call {
     this.el = el(
       "div",
       { class: "agentnb-call", role: "group", "aria-label": item.name },
-      el("div", { class: "agentnb-call-head" }, el("code", { text: item.name }), this.why, this.left),
+      el(
+        "div",
+        { class: "agentnb-call-head" },
+        el(
+          "span",
+          {},
+          item.path ? el("span", { class: "agentnb-path", text: item.path }) : null,
+          el("code", { text: item.name }),
+        ),
+        this.why,
+        this.left,
+      ),
       this.shown,
       this.all,
       this.form,
@@ -206,7 +217,8 @@ class Call {
           description: "What the call gave.",
         },
       ]);
-    return new Replacement(this.store.model.get("tools") ?? {}, this.item.name, () => this.explain());
+    const tools = this.store.model.get("tools")?.[this.item.path ?? ""]; // those of the loop that asks
+    return new Replacement(tools ?? {}, this.item.name, () => this.explain());
   }
 
   approve() {

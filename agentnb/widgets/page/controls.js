@@ -9,6 +9,7 @@ export class Controls {
     this.loop = el("span", { class: "agentnb-dim" });
     this.chip = el("span", { class: "agentnb-chip" });
     this.facts = el("span", { class: "agentnb-facts" });
+    this.where = el("p", { class: "agentnb-where", hidden: true }); // of one line, so that nothing moves as it changes
     this.problem = el("p", { class: "agentnb-problem", hidden: true });
     this.note = el("p", { class: "agentnb-note", role: "status" });
     this.unit = el(
@@ -44,6 +45,7 @@ export class Controls {
         this.chip,
         this.facts,
       ),
+      this.where,
       el(
         "div",
         { class: "agentnb-bar" },
@@ -91,13 +93,16 @@ export class Controls {
       this.facts,
       [
         `phase ${status.phase || "-"}`,
-        `turn ${status.turn ?? 0}`,
+        // Where loops run inside, the outermost one's turns say little about how far the run is.
+        status.nested?.length ? count(status.requests ?? 0, "model request") : `turn ${status.turn ?? 0}`,
         count(status.calls ?? 0, "call"),
         count(this.store.total, "event"),
         ...tokens.map(([name, amount]) => `${number(amount)} ${name.replaceAll("_", " ")}`),
         ...("cost" in usage ? [`$${number(usage.cost)}`] : []),
       ].join(" \u00b7 "),
     );
+    say(this.where, status.nested?.length ? breadcrumb(status) : "");
+    this.where.hidden = !status.nested?.length;
     say(this.problem, status.problem && !status.over ? `${status.problem} Play or Step asks again.` : status.problem);
     this.problem.hidden = !status.problem;
     for (const [name, control] of Object.entries(this.buttons)) {
@@ -106,4 +111,16 @@ export class Controls {
     }
     this.text.disabled = !status.can?.Steer || this.store.gone;
   }
+}
+
+// The outermost loop's phase and those of the loops that run in it; those beside one another after a comma.
+function breadcrumb(status) {
+  let told = status.phase,
+    above = "";
+  for (const loop of status.nested) {
+    if (!loop.running) continue;
+    told += `${!above || loop.path.startsWith(`${above}/`) ? " \u203a " : ", "}${loop.path}: ${loop.phase}`;
+    above = loop.path;
+  }
+  return told;
 }

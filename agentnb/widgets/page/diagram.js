@@ -1,31 +1,103 @@
-// The state diagram: the kernel's drawing, restyled as the run goes on.
+// The state diagrams: the kernel's drawings, restyled as the run goes on. One of the outermost loop, and below it the
+// loops that run inside, each with its path and its phase in words; the kernel says which of them have a drawing.
 
-import { el, visible } from "./text.js";
+import { el, number, say, visible } from "./text.js";
 
 export class Diagram {
   constructor(store) {
     this.store = store;
-    this.box = el("div", { class: "agentnb-diagram", role: "img", "aria-label": "State diagram" });
-    this.el = el("div", { class: "agentnb-side" }, this.box);
+    this.outermost = new Drawing("State diagram");
+    this.list = el("ul", { class: "agentnb-nested", "aria-label": "Loops inside", hidden: true });
+    this.more = el("li", { class: "agentnb-dim" });
+    this.slots = []; // by position: what a loop leaves, the next one takes over, and nothing on the page moves
+    this.el = el("div", { class: "agentnb-side" }, this.outermost.el, this.list);
     this.update("diagram");
   }
 
   update(what) {
     const { model } = this.store,
       status = model.get("status") ?? {};
-    if (what === "diagram") {
-      this.box.replaceChildren(...drawing(model.get("diagram")));
-      this.box.setAttribute("aria-description", this.box.querySelector("desc")?.textContent ?? "");
+    if (what === "diagram") this.outermost.draw(model.get("diagram"));
+    if (!["diagram", "tables", "status"].includes(what)) return;
+    this.outermost.el.dataset.phase = status.phase ?? "";
+    this.outermost.mark(model.get("phases") ?? [], status.phase, status.path ?? []);
+    this.updateNested(status, model.get("tables") ?? []);
+  }
+
+  updateNested(status, tables) {
+    const loops = status.nested ?? [];
+    // A loop that ends soon has a successor: while the run goes on the list never gets lower, and nothing below it moves.
+    if (status.over) this.list.style.minHeight = "";
+    else if (this.slots.some((slot, i) => slot.table !== loops[i]?.table))
+      this.list.style.minHeight = `${this.list.getBoundingClientRect().height}px`;
+    while (this.slots.length > loops.length) this.slots.pop().el.remove();
+    while (this.slots.length < loops.length) {
+      this.slots.push(new Nested());
+      this.list.append(this.slots.at(-1).el);
     }
-    if (what !== "diagram" && what !== "status") return;
-    const phases = model.get("phases") ?? [],
-      now = phases.indexOf(status.phase);
-    const taken = new Set(
-      (status.path ?? []).map(([source, target]) => `${phases.indexOf(source)}-${phases.indexOf(target)}`),
+    this.slots.forEach((slot, i) => slot.show(loops[i], tables[loops[i].table]));
+    if (status.more) {
+      say(this.more, `and ${number(status.more)} more`);
+      this.list.append(this.more);
+    } else this.more.remove();
+    this.list.hidden = !loops.length;
+  }
+}
+
+class Nested {
+  constructor() {
+    this.path = el("span", { class: "agentnb-nested-path" });
+    this.phase = el("span", { class: "agentnb-nested-phase" });
+    this.input = el("p", { class: "agentnb-nested-input" });
+    this.drawing = new Drawing("");
+    this.el = el(
+      "li",
+      { class: "agentnb-nested-loop" },
+      el("p", { class: "agentnb-nested-head" }, this.path, this.phase),
+      this.input,
+      this.drawing.el,
     );
-    const first = this.box.querySelector("[data-gid^=phase]");
-    this.box.dataset.phase = status.phase ?? "";
-    for (const group of this.box.querySelectorAll("[data-gid]")) {
+  }
+
+  show(loop, table) {
+    const { el: node } = this;
+    this.table = loop.table;
+    node.dataset.path = visible(loop.path);
+    node.dataset.nestedPhase = visible(loop.phase);
+    node.classList.toggle("agentnb-running", loop.running);
+    say(this.path, loop.path);
+    say(this.phase, loop.running || !loop.ended ? loop.phase : `${loop.phase} (${loop.ended})`);
+    say(this.input, loop.input);
+    this.drawing.name(`Phases of ${loop.path}`);
+    this.drawing.draw(table?.diagram ?? "");
+    this.drawing.mark(table?.phases ?? [], loop.phase, loop.arrows);
+    this.drawing.el.hidden = !table;
+  }
+}
+
+class Drawing {
+  constructor(name) {
+    this.source = "";
+    this.el = el("div", { class: "agentnb-diagram", role: "img", "aria-label": name });
+  }
+
+  name(name) {
+    const shown = visible(name);
+    if (this.el.getAttribute("aria-label") !== shown) this.el.setAttribute("aria-label", shown);
+  }
+
+  draw(source) {
+    if (this.source === source) return;
+    this.source = source;
+    this.el.replaceChildren(...parse(source));
+    this.el.setAttribute("aria-description", this.el.querySelector("desc")?.textContent ?? "");
+  }
+
+  mark(phases, phase, path) {
+    const now = phases.indexOf(phase),
+      taken = new Set(path.map(([source, target]) => `${phases.indexOf(source)}-${phases.indexOf(target)}`));
+    const first = this.el.querySelector("[data-gid^=phase]");
+    for (const group of this.el.querySelectorAll("[data-gid]")) {
       const [kind, ...ends] = group.dataset.gid.split("-");
       group.classList.toggle("agentnb-now", (kind === "phase" || kind === "label") && Number(ends[0]) === now);
       const been = (kind === "arrow" || kind === "head") && taken.has(ends.join("-"));
@@ -35,7 +107,7 @@ export class Diagram {
   }
 }
 
-function drawing(source) {
+function parse(source) {
   if (!source) return [];
   const root = new DOMParser().parseFromString(source, "image/svg+xml").documentElement;
   const copy = (node) => {

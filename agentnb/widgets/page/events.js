@@ -2,10 +2,11 @@
 
 import { button, el, number, say, unique } from "./text.js";
 import { Details } from "./details.js";
+import { OUTERMOST, ROW, Row, isIn, matches } from "./row.js";
 
-const ROW = 22; // pixels; panel.css has the same height
 const OVERSCAN = 24; // rows drawn above and below what is in view
 const SLICE = 3000; // rows filtered per frame
+const PATHS = 200; // loops that can be chosen; the others are found by text
 
 export class Events {
   constructor(store) {
@@ -16,6 +17,7 @@ export class Events {
     this.follow = true;
     this.selected = -1; // a row's number
     this.types = new Map();
+    this.paths = new Set();
     this.counted = 0;
     this.pool = [];
     this.id = unique();
@@ -29,6 +31,12 @@ export class Events {
       "select",
       { class: "agentnb-select", "aria-label": "Type of event" },
       el("option", { value: "", text: "all types" }),
+    );
+    this.loop = el(
+      "select",
+      { class: "agentnb-select agentnb-loops", "aria-label": "Loop of event", hidden: true },
+      el("option", { value: "", text: "all loops" }),
+      el("option", { value: OUTERMOST, text: "outermost" }),
     );
     this.count = el("span", { class: "agentnb-dim agentnb-count" });
     this.latest = button(
@@ -57,7 +65,7 @@ export class Events {
     this.el = el(
       "div",
       { class: "agentnb-events" },
-      el("div", { class: "agentnb-filter" }, this.query, this.type, this.count, this.latest),
+      el("div", { class: "agentnb-filter" }, this.query, this.type, this.loop, this.count, this.latest),
       this.log,
       this.live,
       this.details.el,
@@ -66,6 +74,7 @@ export class Events {
     this.query.addEventListener("keydown", keep);
     this.query.addEventListener("input", () => this.refilter());
     this.type.addEventListener("change", () => this.refilter());
+    this.loop.addEventListener("change", () => this.refilter());
     this.log.addEventListener(
       "scroll",
       () => {
@@ -124,8 +133,9 @@ export class Events {
     const rows = this.rows(),
       before = this.types.size;
     for (; this.counted < rows.length; this.counted++) {
-      const type = rows[this.counted].type;
+      const { type, path } = rows[this.counted];
       this.types.set(type, (this.types.get(type) ?? 0) + 1);
+      if (path && this.paths.size < PATHS && !this.paths.has(path)) this.addPath(path);
     }
     if (this.types.size === before) return;
     const chosen = this.type.value;
@@ -136,8 +146,16 @@ export class Events {
     this.type.value = chosen;
   }
 
+  addPath(path) {
+    const option = el("option", { text: path });
+    option.value = path;
+    this.paths.add(path);
+    this.loop.append(option);
+    this.loop.hidden = false;
+  }
+
   refilter() {
-    this.shown = this.query.value || this.type.value ? [] : null;
+    this.shown = this.query.value || this.type.value || this.loop.value ? [] : null;
     this.scanned = 0;
     if (this.shown) this.scan();
     this.draw();
@@ -146,11 +164,13 @@ export class Events {
   scan() {
     const rows = this.rows(),
       query = this.query.value.toLowerCase(),
-      type = this.type.value;
+      type = this.type.value,
+      loop = this.loop.value;
     const end = Math.min(rows.length, this.scanned + SLICE);
     for (; this.scanned < end; this.scanned++) {
       const row = rows[this.scanned];
-      if ((!type || row.type === type) && (!query || matches(row, query))) this.shown.push(this.scanned);
+      if ((!type || row.type === type) && (!loop || isIn(row, loop)) && (!query || matches(row, query)))
+        this.shown.push(this.scanned);
     }
     if (end < rows.length && !this.scanning) {
       this.scanning = requestAnimationFrame(() => {
@@ -250,48 +270,5 @@ export class Events {
       this.follow = this.atEnd();
     } else if (this.details.el.contains(document.activeElement)) this.spacer.focus();
     this.draw();
-  }
-}
-
-function matches(row, query) {
-  if (`${row.type} ${row.path ?? ""} ${row.summary}`.toLowerCase().includes(query)) return true;
-  return row.data !== undefined && JSON.stringify(row.data).toLowerCase().includes(query);
-}
-
-class Row {
-  constructor(id, i) {
-    [this.seq, this.time, this.type, this.summary] = ["seq", "time", "type", "summary"].map((name) =>
-      el("span", { class: `agentnb-${name}` }),
-    );
-    this.path = el("span", { class: "agentnb-path" });
-    this.text = el("span");
-    this.summary.append(this.path, this.text);
-    this.el = el(
-      "div",
-      { class: "agentnb-row", role: "option", id: `agentnb-${id}-${i}` },
-      this.seq,
-      this.time,
-      this.type,
-      this.summary,
-    );
-  }
-
-  show(row, at, index, length, began, selected) {
-    this.at = at;
-    const { el: node } = this;
-    if (this.row !== row) {
-      this.row = row;
-      say(this.seq, row.seq);
-      say(this.time, `+${(row.time - began).toFixed(2)}`);
-      say(this.type, row.type);
-      say(this.path, row.path ?? "");
-      say(this.text, row.summary);
-      node.dataset.group = row.group;
-    }
-    node.dataset.row = at;
-    node.style.transform = `translateY(${index * ROW}px)`;
-    node.setAttribute("aria-selected", String(selected));
-    node.setAttribute("aria-posinset", index + 1);
-    node.setAttribute("aria-setsize", length);
   }
 }

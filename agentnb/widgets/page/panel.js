@@ -54,7 +54,7 @@ function render({ model, el: host }) {
       controls: ["status", "rows", "total"],
       approvals: ["pending", "tools"],
       events: ["rows", "live", "status", "tail"],
-      diagram: ["status", "diagram"],
+      diagram: ["status", "diagram", "tables"],
     };
     say(kernel, store.trouble);
     kernel.hidden = !store.trouble;

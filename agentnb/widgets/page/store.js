@@ -24,7 +24,7 @@ export class Store {
     this.gone = false;
     this.syncing = 0;
     model.on("msg:custom", (message) => this.receive(message));
-    for (const name of ["status", "pending", "tools", "tail", "diagram", "total"]) {
+    for (const name of ["status", "pending", "tools", "tail", "diagram", "tables", "total"]) {
       model.on(`change:${name}`, () => {
         this.alive();
         this.tell(name);

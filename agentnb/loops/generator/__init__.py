@@ -1,0 +1,5 @@
+"""Loops in generator form: written top to bottom, as a generator that yields what it wants (DESIGN 1)."""
+
+from agentnb.loops.generator.loop import Function, GeneratorLoop, Phases
+
+__all__ = ["Function", "GeneratorLoop", "Phases"]

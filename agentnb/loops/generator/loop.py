@@ -1,0 +1,199 @@
+"""The generator form: a loop written top to bottom, on the same core as one that is written as a decision (DESIGN 1).
+
+A plain generator yields what it wants (`agentnb.loops.want`), is sent what came of it, and returns the run's output. As
+every loop it is a pure decision over the state: `advance` finds how far the generator has come in what is recorded, and
+gives the next fact it needs. A generator cannot be saved, so it is run again: every result that is recorded is fed to
+it anew, and nothing is performed. So a run restores anywhere, in any process, as long as the generator always wants the
+same when it is given the same; where it does not, the run ends with the step that differs.
+
+While a run goes on its generator is kept (`State.memo`), so that a turn costs the same however many there were.
+What a generator does in `finally` is done whenever it is dropped: that is no place to do anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import CallEnd, Event, RunEnd
+from agentnb.core.loop import Design
+from agentnb.core.messages import to_plain
+from agentnb.core.state import CallState, State
+from agentnb.core.tools import Tool
+from agentnb.core.wanted import Effect, wanted
+from agentnb.loops.base import Loop
+from agentnb.loops.generator.live import Live
+from agentnb.loops.want import Ask, Call, Phase, Say, Want, json_of
+
+Function = Callable[[Any], Generator[Any, Any, Any]]
+Phases = Mapping[str, Sequence[str]] | Sequence[str]
+
+_MAY_BE_YIELDED = "A loop yields ask(...), say(...), call(...), phase(...), or a list of calls (agentnb.loops.want)"
+
+
+class GeneratorLoop(Loop):
+    """A loop that a generator is. Made by `Loop.from_generator`."""
+
+    phases: ClassVar[Mapping[str, Sequence[str]]] = {
+        "working": ["asking", "acting", "done"],
+        "asking": ["working", "acting", "done"],
+        "acting": ["working", "asking", "done"],
+        "done": [],
+    }
+    opened_by: ClassVar[Mapping[str, str]] = {
+        "message": "working",
+        "model_start": "asking",
+        "call_start": "acting",
+        "run_end": "done",
+    }
+
+    def __init__(
+        self,
+        function: Function,
+        llm: Any = None,
+        tools: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        name: str | None = None,
+        phases: Phases | None = None,
+        system_prompt: str | None = None,
+    ) -> None:
+        if not inspect.isgeneratorfunction(function):
+            raise UsageError(f"{function!r} is no generator function: def it (without async), and let it yield.")
+        self.function = function
+        super().__init__(llm, tools, name=name or getattr(function, "__name__", None))
+        self.description = (inspect.getdoc(function) or "").partition("\n\n")[0]
+        self.system_prompt = system_prompt
+        vars(self)["listens"] = llm is not None  # what other loops have in common with all of their class
+        if phases is not None:
+            vars(self).update(phases=_table(phases), opened_by={"run_end": "done"})
+        self._callable = _tools_by_name(tools)
+        self._loops: WeakValueDictionary[str, Design] = WeakValueDictionary()
+
+    def config(self) -> dict[str, Any]:
+        """The function's name, the phases, and what the model is told first."""
+        phases = {phase: list(after) for phase, after in self.phases.items()}
+        name = getattr(self.function, "__name__", "")
+        return {**super().config(), "function": name, "phases": phases, "system_prompt": self.system_prompt}
+
+    # -- the decision ----------------------------------------------------------------------------------------------
+
+    def advance(self, state: State) -> Event:
+        """The next fact that the generator needs, or its end."""
+        live = self._follow(state)
+        if not live.is_over:
+            assert live.fact is not None, f"{live.want} waits for what is not in flight"
+            return live.fact
+        live.place.check_end("its end", state, live.place.messages, live.place.calls, live.place.phases)
+        state.memo = None
+        return RunEnd.make(reason="completed", output=json_of(live.output, f"The output of {self.name}"))
+
+    def wanted(self, state: State) -> Sequence[Effect]:
+        """Several calls at once are all proposed before the first starts."""
+        live = self._follow(state) if any(call.hidden for call in state.open.values()) else None
+        return [] if live is not None and live.place.missing_calls(live.want, state) else wanted(state)
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """The loop that the generator calls; without a state, the one it has called last by that name."""
+        if state is None or not call.hidden:
+            return self._loops.get(call.name) if call.hidden else None
+        called = self._called(call, state)
+        return called if isinstance(called, Design) else None
+
+    async def perform(self, call: CallState, state: State) -> Any:
+        """Call the function with the arguments that are recorded."""
+        function = self._called(call, state)
+        bound = inspect.BoundArguments(inspect.signature(function), to_plain(call.arguments))
+
+        def in_thread() -> Any:
+            try:
+                return function(*bound.args, **bound.kwargs)
+            except StopIteration as error:  # asyncio cannot hand this one over, and would wait for ever
+                raise RuntimeError(f"StopIteration: {error}") from error
+
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+        said = function(*bound.args, **bound.kwargs) if is_async else await asyncio.to_thread(in_thread)
+        return await said if inspect.isawaitable(said) else said
+
+    def _called(self, call: CallState, state: State) -> Any:
+        """What the generator calls by this call."""
+        live = self._follow(state)
+        wants = live.want if isinstance(live.want, list) else [live.want]
+        for want, other in zip(wants, state.own_calls[live.place.calls :], strict=False):
+            if other is call and isinstance(want, Call):
+                return want.called
+        return None
+
+    def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
+        """Up to the error: a generator that has been mended goes on from there."""
+        end = len(events)
+        while end > 1 and (
+            (isinstance(last := events[end - 1], RunEnd) and last.reason == "error")
+            or (isinstance(last, CallEnd) and last.outcome == "aborted")
+        ):
+            end -= 1
+        return end
+
+    # -- the generator ---------------------------------------------------------------------------------------------
+
+    def _follow(self, state: State) -> Live:
+        """The generator, fed with every result there is."""
+        live = state.memo
+        if not isinstance(live, Live) or live.loop is not self:
+            live = state.memo = Live(self, self.function(to_plain(state.input)), self._accept)
+        try:
+            live.follow(state)
+        except BaseException:
+            state.memo = None
+            raise
+        return live
+
+    def _accept(self, yielded: Any) -> Want | list[Call]:
+        """What was yielded, as what it wants. Raises UsageError for anything else."""
+        if isinstance(yielded, (list, tuple)):
+            if odd := [item for item in yielded if not isinstance(item, Call)]:
+                raise UsageError(f"{_MAY_BE_YIELDED}; {odd[0]!s:.200} cannot be one of several things at once.")
+            return [self._check_call(item) for item in yielded]
+        if isinstance(yielded, Phase) and yielded.name not in self.phases:
+            known = ", ".join(self.phases)
+            raise UsageError(f"{self.name} has no phase {yielded.name!r}; phases= declares them ({known}).")
+        if isinstance(yielded, (Ask, Say, Phase)):
+            return yielded
+        if not isinstance(yielded, Call):
+            raise UsageError(f"{_MAY_BE_YIELDED}, not {yielded!r:.200}.")
+        return self._check_call(yielded)
+
+    def _check_call(self, want: Call) -> Call:
+        if isinstance(want.called, Design):
+            self._loops[want.name] = want.called
+        tool = self._callable.get(want.name)
+        if tool is None:
+            if isinstance(want.called, (str, Tool)):
+                known = ", ".join(self._callable) or "none"
+                raise UsageError(f"{self.name} has no tool {want.name!r}; it has {known}. tools= gives it one.")
+            return want
+        if want.called == want.name or want.called is tool or want.called is getattr(tool, "function", None):
+            return want
+        raise UsageError(f"{self.name} has a tool {want.name!r}, and that is not what is called; name one otherwise.")
+
+
+def _table(phases: Phases) -> dict[str, list[str]]:
+    """The table of phases: as it is given, or each of these names after each other; `done` where it has no end."""
+    if isinstance(phases, Mapping):
+        table = {phase: list(after) for phase, after in phases.items()}
+    else:
+        table = {phase: [other for other in phases if other != phase] for phase in phases if phase != "done"}
+    if not table:
+        raise UsageError("phases= is a table of phases, or their names; there are none in it.")
+    if "done" not in table:
+        table = {phase: list(dict.fromkeys([*after, "done"])) for phase, after in table.items()} | {"done": []}
+    return table
+
+
+def _tools_by_name(tools: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(tools, Mapping):
+        return dict(tools)
+    return {str(getattr(tool, "name", None) or getattr(tool, "__name__", tool)): tool for tool in tools}

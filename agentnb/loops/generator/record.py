@@ -1,0 +1,167 @@
+"""Where a generator stands in the record of its run: what of a want has happened, what is missing, what it came to.
+
+A generator's state is the list of results it has been fed (DESIGN 1). They need no record of their own: what it has
+said and heard are the run's messages, what it has called the run's own calls, and the phases it has entered stand in
+the state too, each in order. So a `Place` is a position in these three lists, and a want is compared with what stands
+there. Where it is not what the generator wanted then, the generator is not the one that was recorded, or does not
+always want the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_core import to_json
+
+from agentnb.core.errors import RecordingMismatch, ToolError
+from agentnb.core.events import CallProposed, Event, MessageAdded, ModelStart, PhaseChange
+from agentnb.core.messages import Message, ToolCall, to_plain
+from agentnb.core.state import CallState, State
+from agentnb.loops.want import Ask, Call, Phase, Say, Want, shown_call, shown_message
+
+
+class Place:
+    """How much of the record the wants before this one have used up; `step` counts the wants, from 1."""
+
+    __slots__ = ("calls", "messages", "phases", "step")
+
+    def __init__(self) -> None:
+        self.step = self.messages = self.calls = self.phases = 0
+
+    def missing(self, want: Want | list[Call], state: State) -> Event | None:
+        """The fact that has to come next for this want; None where it has all it needs, or waits for it.
+
+        Raises RecordingMismatch where something else is recorded here.
+        """
+        fact: Event | None
+        if isinstance(want, (Ask, Say)):
+            fact = self._missing_words(want, state)
+            seen = (len(state.messages), self.calls, self.phases)
+        elif isinstance(want, Phase):
+            fact = self._missing_phase(want, state)
+            seen = (self.messages, self.calls, len(state.entered))
+        else:
+            fact = self._missing_call(want if isinstance(want, list) else [want], state)
+            seen = (self.messages, len(state.own_calls), self.phases)
+        if fact is not None:
+            self.check_end(str(want) if not isinstance(want, list) else _shown(want), state, *seen)
+        return fact
+
+    def check_end(self, wanted: str, state: State, messages: int, calls: int, phases: int) -> None:
+        """Raise RecordingMismatch where the record goes on, and the generator wants what is not in it."""
+        if len(state.own_calls) > calls:
+            self._differs(_recorded_call(state.own_calls[calls]), wanted)
+        if len(state.messages) > messages:
+            self._differs(_recorded_message(state.messages[messages]), wanted)
+        if len(state.entered) > phases:
+            self._differs(str(Phase(state.entered[phases])), wanted)
+
+    def take(self, want: Want | list[Call], state: State) -> tuple[Any, ToolError | None] | None:
+        """What the want came to, a value or an error, and move behind it; None where it has not come to it yet."""
+        if isinstance(want, Ask):
+            position = self._reply(want, state)
+            reply = state.messages[position] if position is not None else None
+            if position is None or reply is None or len(state.messages) <= position + len(reply.tool_calls):
+                return None
+            self.messages = position + 1 + len(reply.tool_calls)
+            return reply, None
+        if isinstance(want, Say):
+            self.messages += len(want.words)
+            return None, None
+        if isinstance(want, Phase):
+            self.phases += 1
+            return None, None
+        return self._take_calls(want, state)
+
+    # -- what is said ----------------------------------------------------------------------------------------------
+
+    def _missing_words(self, want: Ask | Say, state: State) -> Event | None:
+        there = state.messages[self.messages : self.messages + len(want.words)]
+        for said, word in zip(there, want.words, strict=False):
+            if said != word:
+                self._differs(_recorded_message(said), str(want))
+        if len(there) < len(want.words):
+            return MessageAdded.make(message=want.words[len(there)])
+        if isinstance(want, Say) or self._reply(want, state) is not None:
+            return None
+        for queue in ("steering", "follow_up"):
+            if state.queues[queue]:
+                return MessageAdded.make(message=_of_the_user(state.queues[queue][0]), origin=queue)
+        return ModelStart.make(turn=state.turn + 1, options=want.options)
+
+    def _reply(self, want: Ask, state: State) -> int | None:
+        """Where the answer is: behind the words, and what the user has said meanwhile."""
+        for position in range(self.messages + len(want.words), len(state.messages)):
+            if state.messages[position].role == "assistant":
+                return position
+        return None
+
+    # -- what is called --------------------------------------------------------------------------------------------
+
+    def missing_calls(self, want: Any, state: State) -> bool:
+        """Whether calls of this want are still to be proposed: none of them starts before all are."""
+        return isinstance(want, list) and len(state.own_calls) < self.calls + len(want)
+
+    def _missing_call(self, wants: Sequence[Call], state: State) -> Event | None:
+        there = state.own_calls[self.calls : self.calls + len(wants)]
+        for call, want in zip(there, wants, strict=False):
+            if call.proposed.name != want.name or not _same(call.proposed.arguments, want.arguments):
+                self._differs(_recorded_call(call), str(want))
+        if len(there) == len(wants):
+            return None
+        want = wants[len(there)]
+        id = f"{want.name}_{len(state.own_calls) + 1}"
+        return CallProposed.make(call=ToolCall.make(id=id, name=want.name, arguments=want.arguments), hidden=True)
+
+    def _take_calls(self, want: Call | list[Call], state: State) -> tuple[Any, ToolError | None] | None:
+        length = len(want) if isinstance(want, list) else 1
+        ends = [call.end for call in state.own_calls[self.calls : self.calls + length]]
+        if any(end is None for end in ends):
+            return None
+        self.calls += length
+        for end in ends:
+            if end is not None and end.is_error:
+                error = ToolError(str(end.result))
+                if end.error is not None and end.error.traceback:
+                    error.add_note(end.error.traceback)
+                return None, error
+        results = [to_plain(end.result) for end in ends if end is not None]  # a copy: the facts are not the loop's
+        return (results if isinstance(want, list) else results[0]), None
+
+    # -- the phases ------------------------------------------------------------------------------------------------
+
+    def _missing_phase(self, want: Phase, state: State) -> Event | None:
+        if len(state.entered) == self.phases:
+            return PhaseChange.make(source=state.phase, phase=want.name)
+        if state.entered[self.phases] != want.name:
+            self._differs(str(Phase(state.entered[self.phases])), str(want))
+        return None
+
+    def _differs(self, recorded: str, wanted: str) -> None:
+        raise RecordingMismatch(
+            f"Step {self.step} differs from what is recorded.\n  recorded: {recorded}\n  now:      {wanted}\n"
+            "A generator must want the same whenever it is given the same: no clock, no chance, no input or output"
+            " in it; call() does that, and what comes of it is recorded."
+        )
+
+
+def _of_the_user(message: Message) -> Message:
+    """What was said meanwhile, never in the model's place: the next message of the assistant's is the answer."""
+    return message.model_copy(update={"role": "user"}) if message.role in ("assistant", "tool") else message
+
+
+def _recorded_call(call: CallState) -> str:
+    return shown_call(call.proposed.name, call.proposed.arguments)
+
+
+def _recorded_message(message: Message) -> str:
+    return f"a message of the {message.role}'s, {shown_message(message)}"
+
+
+def _shown(calls: list[Call]) -> str:
+    return f"[{', '.join(map(str, calls))}]"
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == other) or to_json(one) == to_json(other)  # not a number is not itself

@@ -1,0 +1,98 @@
+"""The events that LoopAgent's design is written in, and the actions they carry (SEMANTICS 1b).
+
+An event is what an agent says, as plain data that the driver journals as a message. What it does besides, leaving a
+loop or saying where its agent stands, are its actions.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ASKS_A_PERSON = frozenset({"adk_request_input", "adk_request_credential"})
+"""Function calls that wait for a person whether or not the event says that they take long."""
+
+
+class _Positional(BaseModel):
+    """A model whose fields may also be given in their order."""
+
+    def __init__(self, *values: Any, **fields: Any) -> None:
+        super().__init__(**dict(zip(type(self).model_fields, values, strict=False)), **fields)
+
+
+class LoopAgentState(_Positional):
+    """Where a loop agent stands: the sub-agent it runs, and how many passes are complete."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+    current_sub_agent: str = ""
+    times_looped: int = 0
+
+
+class EventActions(_Positional):
+    """What an event does besides being said.
+
+    `escalate` leaves the nearest loop once the agent that says so is done; with `scope="root"` every loop around it,
+    with the name of a loop all up to that one. `agent_state` and `end_of_agent` say where its author stands.
+    `state_delta` changes the state of the session.
+    """
+
+    model_config = ConfigDict(extra="allow", defer_build=True)
+
+    escalate: bool | None = None
+    agent_state: dict[str, Any] | None = None
+    end_of_agent: bool | None = None
+    scope: str | None = None
+    state_delta: dict[str, Any] = Field(default_factory=dict)
+
+
+class Event(_Positional):
+    """One event of an invocation; `content` is text, or has `parts` with `text`, `function_call` and so on.
+
+    `reason`: on the event that ends a loop agent, how it has come to its end.
+    """
+
+    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, defer_build=True)
+
+    author: str = ""
+    content: Any = None
+    actions: EventActions = Field(default_factory=EventActions)
+    long_running_tool_ids: set[str] | None = None
+    partial: bool | None = None
+    invocation_id: str = ""
+    branch: str | None = None
+    reason: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    id: str = Field(default_factory=lambda: uuid.uuid4().hex[:12])
+    timestamp: float = Field(default_factory=time.time)
+
+    def get_function_calls(self) -> list[Any]:
+        """The function calls among the parts of the content."""
+        return [call for part in _parts(self.content) if (call := _read(part, "function_call")) is not None]
+
+    @property
+    def pauses(self) -> bool:
+        """Whether it has a call whose answer comes later than the invocation ends."""
+        waited_for = self.long_running_tool_ids or ()
+        calls = self.get_function_calls()
+        return any(_read(call, "id") in waited_for or _read(call, "name") in ASKS_A_PERSON for call in calls)
+
+    @property
+    def text(self) -> str:
+        """The text of the content."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(text for part in _parts(self.content) if isinstance(text := _read(part, "text"), str))
+
+
+def _read(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _parts(content: Any) -> Iterator[Any]:
+    yield from (_read(content, "parts") or ()) if not isinstance(content, str) else ()

@@ -1,0 +1,39 @@
+"""Between a loop agent and its sub-agents: what they are told, and what they come to (SEMANTICS 1c, 1g)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentnb.core.messages import to_messages
+from agentnb.core.state import State
+from agentnb.loops.base import Loop
+from agentnb.loops.loop_agent.base_agent import BaseAgent
+from agentnb.loops.loop_agent.exit_loop import has_exited
+
+GO_ON = "Go on as your instructions say."
+"""What a loop that asks a model hears where nobody has said anything: without a message there is nothing to answer."""
+
+
+def escalated(child: State) -> str | None:
+    """Which loop the sub-agent wants left; None where it wants to go on."""
+    wanted: str | None = child.values.get("escalate") if child.stop_reason == "escalated" else None
+    return wanted or ("nearest" if has_exited(child) else None)
+
+
+def has_spoken(child: State) -> bool:
+    """Whether anything was said in it, or in a loop inside it."""
+    return bool(child.messages) or any(map(has_spoken, child.children.values()))
+
+
+def input_for(agent: Loop, state: State) -> Any:
+    """What the user said; a loop that asks a model also hears what each of the others said last."""
+    if isinstance(agent, BaseAgent):
+        if not state.values["resumed"] and isinstance(state.input, Mapping):
+            return {**state.input, "invocation": None}  # only the first goes on from what was saved
+        return state.input
+    given = [dict(message.plain) for message in to_messages(state.input) if message.content]
+    heard = [{key: value for key, value in message.items() if key != "invocation"} for message in given]
+    said = [(name, words) for name, words in state.values.get("said", {}).items() if words]
+    heard += [{"role": "user", "content": f"[{name}] said: {words}"} for name, words in said]
+    return heard or [{"role": "user", "content": GO_ON}]

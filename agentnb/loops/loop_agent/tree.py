@@ -1,0 +1,87 @@
+"""Agents as a tree: each has a name, and its sub-agents, which belong to nobody else (SEMANTICS 1b)."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pydantic.fields import FieldInfo, ModelPrivateAttr
+
+from agentnb.core.errors import InvalidArguments
+from agentnb.loops.base import Loop
+from agentnb.loops.loop_agent.invocation import InvocationContext
+
+logger = logging.getLogger("agentnb")
+
+
+class AgentInTree(Loop):
+    """What an agent is made of: its name, what it is for, its sub-agents, and the callbacks around it."""
+
+    def __init__(
+        self,
+        name: str | None = None,
+        sub_agents: Sequence[Any] = (),
+        *,
+        description: str = "",
+        before_agent_callback: Callable[[InvocationContext], Any] | None = None,
+        after_agent_callback: Callable[[InvocationContext], Any] | None = None,
+        **attributes: Any,
+    ) -> None:
+        super().__init__(name=name)
+        for attribute, value in _declared(type(self)).items():
+            setattr(self, attribute, value)
+        if not self.name.isidentifier() or self.name == "user":
+            raise InvalidArguments(f"An agent's name is an identifier, and not 'user'; {name!r} is none.")
+        self.description = description
+        if others := [agent for agent in sub_agents if not isinstance(agent, Loop)]:
+            raise InvalidArguments(f"A sub-agent of {self.name} is an agent or another loop, not {others[0]!r}.")
+        self.sub_agents: list[Loop] = list(sub_agents)
+        self.parent_agent: AgentInTree | None = None
+        self.before_agent_callback = before_agent_callback
+        self.after_agent_callback = after_agent_callback
+        for attribute, value in attributes.items():
+            setattr(self, attribute, value)
+        self._adopt()
+
+    def _adopt(self) -> None:
+        names = [agent.name for agent in self.sub_agents]
+        for agent in self.sub_agents:
+            if names.count(agent.name) > 1:
+                raise InvalidArguments(f"Two sub-agents of {self.name} are called {agent.name}.")
+            if isinstance(agent, AgentInTree) and agent.parent_agent is not None:
+                raise InvalidArguments(f"{agent.name} has a parent already: {agent.parent_agent.name}.")
+        for agent in self.sub_agents:
+            if isinstance(agent, AgentInTree):
+                agent.parent_agent = self
+        names = [self.name, *(agent.name for agent in self._below())]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            logger.warning("Agents of %s share a name (%s): where they stand is kept by name.", self.name, twice)
+
+    def _below(self) -> Iterator[Loop]:
+        for agent in self.sub_agents:
+            yield agent
+            if isinstance(agent, AgentInTree):
+                yield from agent._below()
+
+    def find_agent(self, name: str) -> Loop | None:
+        """The agent of that name, here or below."""
+        return self if name == self.name else next((agent for agent in self._below() if agent.name == name), None)
+
+
+def _declared(kind: type) -> dict[str, Any]:
+    """The defaults of the attributes that a subclass declares by pydantic's `Field` or `PrivateAttr`."""
+    declared: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        for attribute, value in vars(base).items():
+            if isinstance(value, FieldInfo) and not value.is_required():
+                declared[attribute] = value.get_default(call_default_factory=True)
+            elif isinstance(value, ModelPrivateAttr):
+                declared[attribute] = _private_default(value)
+    return declared
+
+
+def _private_default(value: ModelPrivateAttr) -> Any:
+    factory: Callable[[], Any] | None = value.default_factory  # type: ignore[assignment]  # not one that takes the model
+    return factory() if factory is not None else copy.deepcopy(value.default)

@@ -1,0 +1,1043 @@
+"""Loops in generator form: what may be wanted, how results come back, and that a run goes on from anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import json
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+from agentnb import Loop, LoopAgent, RunFailed, SessionLoop, Snapshot, Store, ToolError, UsageError, restore, tool
+from agentnb.core.events import CallEnd, CallProposed, Delta, Event, ModelEnd
+from agentnb.core.evolve import fold
+from agentnb.errors import IllegalTransition, NotSerializable, RecordingMismatch
+from agentnb.loops import want
+from agentnb.loops.generator import GeneratorLoop
+from agentnb.loops.want import ask, phase, say
+from agentnb.testing import ScriptedLLM, call
+from agentnb.widgets.loops import Loops
+from tests.worlds import (
+    asks,
+    assert_folds,
+    assert_one_terminal_event_last,
+    collect,
+    finished_calls,
+    payload,
+    provider_faults,
+    started_calls,
+    types,
+    until,
+)
+
+Steps = Generator[Any, Any, Any]
+
+
+class World:
+    """A loop with everything in it, made anew as a fresh process would; what it does is counted here."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def loop(self, asked: int = 0) -> GeneratorLoop:
+        """The loop, of which the model has been asked so many times already."""
+
+        @tool
+        async def echo(value: str) -> str:
+            self.did.append(f"echo {value}")
+            return f"R:{value}"
+
+        @tool(idempotent=True)
+        async def look(value: str) -> str:
+            self.did.append(f"look {value}")
+            return f"L:{value}"
+
+        def length(text: str) -> int:
+            self.did.append(f"length {text}")
+            return len(text)
+
+        async def boom(text: str) -> str:
+            self.did.append(f"boom {text}")
+            raise ValueError(f"no {text}")
+
+        @Loop.from_generator(name="reviewer")
+        def reviewer(draft: str) -> Steps:
+            long = yield want.call(length, draft)
+            return f"{draft} has {long}"
+
+        turns = [asks("a", "b"), "first", "second"]
+
+        @Loop.from_generator(llm=ScriptedLLM(turns[asked:]), tools=[echo, look], phases=["drafting", "reviewing"])
+        def writer(topic: str) -> Steps:
+            yield say(f"Be brief about {topic}.")
+            reply = yield ask("Write.", temperature=0)
+            while reply.tool_calls:
+                reply = yield ask()
+            yield phase("reviewing")
+            yield phase("drafting")
+            yield phase("reviewing")
+            lengths = yield [want.call(length, word) for word in (topic, reply.content)]
+            try:
+                yield want.call(boom, topic)
+            except ToolError as error:
+                lengths.append(str(error))
+            seen = yield want.call("look", value=topic)
+            review = yield want.call(reviewer, reply.content)
+            yield phase("drafting")
+            reply = yield ask(f"Review: {review}")
+            return [lengths, seen, reply.content]
+
+        return writer
+
+
+OUTPUT = [[4, 5, "ValueError: no cats"], "L:cats", "second"]
+
+
+def at(events: Any, position: int) -> Snapshot:
+    """The snapshot after so many events, by way of JSON."""
+    return Snapshot.from_json(Snapshot.of(events[:position]).to_json())
+
+
+def answers(events: Any) -> int:
+    return sum(isinstance(event, ModelEnd) for event in events)
+
+
+# -- what may be wanted ---------------------------------------------------------------------------------------------
+
+
+async def test_a_loop_reads_from_top_to_bottom() -> None:
+    world = World()
+    run = world.loop().start("cats")
+    assert await run == OUTPUT
+    assert [m.role for m in run.messages] == [
+        *("user", "user", "assistant", "tool", "tool", "assistant", "user", "assistant"),
+    ]
+    assert provider_faults(run.messages) == []
+    assert sorted(world.did) == sorted(
+        ["echo a", "echo b", "length cats", "length first", "boom cats", "look cats", "length first"]
+    )
+    assert_folds(run)
+    assert_one_terminal_event_last(run.events)
+    assert run.stop_reason == "completed"
+
+
+async def test_asking_gives_the_message_when_its_calls_have_their_results() -> None:
+    seen: list[Any] = []
+
+    @tool
+    async def echo(value: str) -> str:
+        return f"R:{value}"
+
+    llm = ScriptedLLM([asks("a"), "done"])
+
+    @Loop.from_generator(llm=llm, tools=[echo])
+    def react(question: str) -> Steps:
+        reply = yield ask(question)
+        seen.append((reply.role, [made.name for made in reply.tool_calls]))
+        while reply.tool_calls:
+            reply = yield ask()
+        return reply.content
+
+    assert await react.start("hi") == "done"
+    assert seen == [("assistant", ["echo"])]
+    assert [message["content"] for message in llm.requests[1].messages] == ["hi", "", "R:a"]
+
+
+async def test_a_question_may_have_a_schema_and_options() -> None:
+    class Verdict(pydantic.BaseModel):
+        good: bool
+
+    llm = ScriptedLLM(['{"good": true}', "x"])
+
+    @Loop.from_generator(llm=llm)
+    def judge(text: str) -> Steps:
+        reply = yield ask({"role": "system", "content": "Judge."}, text, schema=Verdict, temperature=0.5)
+        yield ask("Again", schema={"type": "object"}, tools=None)
+        return json.loads(reply.content)["good"]
+
+    assert await judge.start("a text") is True
+    first, second = llm.requests
+    assert first.schema == Verdict.model_json_schema()
+    assert first.options == {"temperature": 0.5}
+    assert [message["role"] for message in first.messages] == ["system", "user"]
+    assert (second.schema, second.tools) == ({"type": "object"}, None)
+
+
+async def test_functions_are_called_with_what_they_are_given() -> None:
+    def positional(a: int, /, *rest: int, key: str = "k", **more: int) -> list[Any]:
+        return [a, rest, key, more]
+
+    class Scorer:
+        async def __call__(self, text: str) -> int:
+            return len(text)
+
+    @Loop.from_generator
+    def caller(_: Any) -> Steps:
+        return [
+            (yield want.call(positional, 1, 2, 3, key="x", more=4)),
+            (yield want.call(functools.partial(positional, 1), 2)),
+            (yield want.call(Scorer(), "four")),
+            (yield want.call(lambda: 7)),
+            (yield [want.call(lambda n=n: n * n) for n in range(4)]),
+            (yield []),
+            (yield (want.call(lambda: {1: (2, {3})}),)),
+        ]
+
+    run = caller.start(None)
+    assert await run == [[1, [2, 3], "x", {"more": 4}], [1, [2], "k", {}], 4, 7, [0, 1, 4, 9], [], [{"1": [2, [3]]}]]
+    names = [event.call.name for event in run.events if isinstance(event, CallProposed)]
+    assert names[:4] == ["positional", "positional", "Scorer", "<lambda>"]
+
+
+async def test_what_is_called_at_once_runs_at_once() -> None:
+    met = asyncio.Barrier(3)
+
+    async def meet(number: int) -> int:
+        await met.wait()
+        return number
+
+    @Loop.from_generator
+    def together(_: Any) -> Steps:
+        return (yield [want.call(meet, n) for n in (1, 2, 3)])
+
+    assert await asyncio.wait_for(_value(together.start(None)), 10) == [1, 2, 3]
+
+
+async def _value(run: Any) -> Any:
+    return await run
+
+
+async def test_a_failed_call_is_raised_where_it_was_wanted() -> None:
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    @Loop.from_generator
+    def careful(_: Any) -> Steps:
+        try:
+            yield [want.call(lambda: 1), want.call(fail)]
+        except ToolError as error:
+            return [str(error), "in fail" in error.__notes__[0]]
+
+    assert await careful.start(None) == ["ValueError: broken", True]
+
+
+async def test_a_failed_call_that_nobody_catches_ends_the_run_with_both_tracebacks() -> None:
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    @Loop.from_generator
+    def careless(_: Any) -> Steps:
+        yield want.call(fail)
+
+    run = careless.start(None)
+    with pytest.raises(RunFailed, match="ToolError: ValueError: broken"):
+        await run
+    assert run.state.error is not None
+    assert run.state.error.traceback is not None
+    assert "yield want.call(fail)" in run.state.error.traceback
+    assert "in fail" in run.state.error.traceback
+
+
+async def test_what_came_of_a_call_is_a_copy_of_the_fact() -> None:
+    @Loop.from_generator
+    def spoiler(given: Any) -> Steps:
+        given.append("spoiled")
+        results = yield want.call(lambda: [{"n": [1]}])
+        results[0]["n"].append(2)
+        return results
+
+    run = spoiler.start(["x"])
+    assert await run == [{"n": [1, 2]}]
+    assert [event.result for event in run.events if isinstance(event, CallEnd)] == [[{"n": [1]}]]
+    assert run.state.input == ["x"]
+
+
+# -- tools and loops ------------------------------------------------------------------------------------------------
+
+
+def sending(sent: list[str], **options: Any) -> GeneratorLoop:
+    @tool(approve=True, **options)
+    async def send(to: str) -> str:
+        sent.append(to)
+        return f"sent to {to}"
+
+    @Loop.from_generator(llm=ScriptedLLM([[call("send", {"to": "Bob"}, id="m1")], "done"]), tools=[send])
+    def sender(_: Any) -> Steps:
+        try:
+            own = yield want.call(send, "Ann")
+        except ToolError as error:
+            own = str(error)
+        reply = yield ask("Send it to Bob too.")
+        if reply.tool_calls:
+            reply = yield ask()
+        return [own, reply.content]
+
+    return sender
+
+
+async def test_the_loops_calls_and_the_models_ask_alike() -> None:
+    sent: list[str] = []
+    run = sending(sent).start(None)
+    await run.step("turn")
+    (pending,) = run.pending
+    assert (pending.name, pending.arguments, sent) == ("send", {"to": "Ann"}, [])
+    run.approve(pending.id)
+    await run.step("turn")
+    assert sent == ["Ann"]
+    run.edit("m1", {"to": "Eve"})
+    assert await run == ["sent to Ann", "done"]
+    assert sent == ["Ann", "Eve"]
+    assert provider_faults(run.messages) == []
+
+
+@pytest.mark.parametrize(
+    ("decide", "own"),
+    [
+        (lambda run, id: run.reject(id, "too late"), "Rejected: too late"),
+        (lambda run, id: run.answer(id, "by hand"), "by hand"),
+        (lambda run, id: run.edit(id, {"to": "Zoe"}), "sent to Zoe"),
+    ],
+)
+async def test_what_was_decided_holds_also_when_the_generator_is_run_again(decide: Any, own: str) -> None:
+    run = sending([]).start(None)
+    await run.step("turn")
+    decide(run, run.pending[0].id)
+    await run.step("turn")
+    restored = restore(at(run.events, len(run.events)), sending([]))
+    restored.reject("m1")
+    restored.loop.llm = ScriptedLLM(["done"])
+    assert await restored == [own, "done"]
+
+
+async def test_a_loop_runs_inside_and_has_a_history_of_its_own() -> None:
+    inner = SessionLoop(ScriptedLLM(["three drafts"], repeat=True), name="writer")
+
+    @Loop.from_generator(llm=ScriptedLLM(["thanks"]))
+    def outer(topic: str) -> Steps:
+        drafts = yield [want.call(inner, f"{topic} {n}") for n in range(3)]
+        reply = yield ask(f"{len(drafts)} came")
+        return [drafts, reply.content]
+
+    run = outer.start("cats")
+    assert await run == [["three drafts"] * 3, "thanks"]
+    assert [message.content for message in run.messages] == ["3 came", "thanks"]
+    assert {event.path for event in run.events} == {"", "writer", "writer:writer_2", "writer:writer_3"}
+    assert run.state.children["writer"].messages[0].content == "cats 0"
+
+
+async def test_the_panel_draws_the_loops_inside() -> None:
+    inner = Loop.from_generator(lambda given: (yield phase("b")), name="inner", phases=["a", "b"])
+
+    def made() -> GeneratorLoop:
+        @Loop.from_generator
+        def outer(given: Any) -> Steps:
+            yield want.call(inner, given)
+
+        return outer
+
+    run = made().start("x")
+    while run.state.children.get("inner") is None:
+        await run.step("event")
+    for shown in (run, restore(at(run.events, len(run.events)), made())):
+        (standing,) = Loops(shown.loop).follow(shown.events).nested()
+        assert (standing.path, standing.design) == ("inner", inner)
+    assert made().loop_for(run.state.own_calls[0]) is None
+
+
+async def test_loops_are_made_inside_the_generator_and_restored() -> None:
+    def made() -> GeneratorLoop:
+        @Loop.from_generator
+        def outer(topics: list[str]) -> Steps:
+            said = []
+            for topic in topics:
+                inner = Loop.from_generator(lambda given: (yield want.call(str.upper, given)), name=f"about_{topic}")
+                said.append((yield want.call(inner, topic)))
+            return said
+
+        return outer
+
+    run = made().start(["a", "b"])
+    assert await run == ["A", "B"]
+    for position in range(1, len(run.events)):
+        assert await restore(at(run.events, position), made()) == ["A", "B"]
+
+
+async def test_a_generator_is_a_tool_and_a_sub_agent_of_other_loops() -> None:
+    @Loop.from_generator
+    def shout(words: Any) -> Steps:
+        """Say it loudly."""
+        return (yield want.call(lambda: str(words if isinstance(words, str) else words["content"]).upper()))
+
+    llm = ScriptedLLM([[call("shout", {"input": "hi"}, id="c")], "done"])
+    run = SessionLoop(llm, [shout]).start("go")
+    assert await run == "done"
+    assert [message.content for message in run.messages][2] == "HI"
+    assert llm.requests[0].tools is not None
+    assert llm.requests[0].tools[0]["description"] == "Say it loudly."
+
+
+async def test_a_loop_that_fails_inside_is_raised() -> None:
+    @Loop.from_generator
+    def broken(_: Any) -> Steps:
+        yield phase("working")
+        raise KeyError("lost")
+
+    @Loop.from_generator
+    def outer(_: Any) -> Steps:
+        try:
+            yield want.call(broken)
+        except ToolError as error:
+            return f"caught {error}"
+
+    run = outer.start(None)
+    with pytest.raises(RunFailed, match="lost"):  # a fault in a loop's own code is loud wherever it is
+        await run
+    assert_one_terminal_event_last(run.events)
+
+
+async def test_a_model_that_fails_pauses_the_run() -> None:
+    llm = ScriptedLLM([[RuntimeError("overloaded")], "done"])
+
+    @Loop.from_generator(llm=llm)
+    def asking(question: str) -> Steps:
+        return (yield ask(question)).content
+
+    run = asking.start("hi")
+    with pytest.raises(RunFailed, match="overloaded"):
+        await run
+    assert run.stop_reason is None
+    assert run.resume()
+    assert await run == "done"
+    assert [message.content for message in run.messages] == ["hi", "done"]
+
+
+async def test_what_the_user_says_meanwhile_is_heard_before_the_model_is_asked() -> None:
+    llm = ScriptedLLM(["one", "two"])
+
+    def made() -> GeneratorLoop:
+        @Loop.from_generator(llm=llm)
+        def two(_: Any) -> Steps:
+            yield ask("first")
+            yield ask("second")
+            return "end"
+
+        return two
+
+    run = made().start(None)
+    await run.step("turn")
+    run.follow_up("later")
+    run.steer({"role": "assistant", "content": "now"})
+    assert await run == "end"
+    said = [message.content for message in run.messages]
+    assert said == ["first", "one", "second", "now", "later", "two"]
+    for position in range(1, len(run.events)):
+        llm.requests.clear()
+        llm.turns[:] = ["one", "two"][answers(run.events[:position]) :]
+        restored = restore(at(run.events, position), made())
+        assert await restored == "end"
+
+
+async def test_a_loop_without_a_model_leaves_listening_to_those_inside() -> None:
+    inner = SessionLoop(ScriptedLLM(["one", "two"]), name="inner")
+
+    @Loop.from_generator
+    def outer(_: Any) -> Steps:
+        return (yield want.call(inner, "go"))
+
+    run = outer.start(None)
+    await until_type(run, "model_end")
+    run.steer("more")
+    assert await run == "two"
+
+
+async def until_type(run: Any, kind: str) -> None:
+    while kind not in types(run.events):
+        await run.step("event")
+
+
+# -- phases ---------------------------------------------------------------------------------------------------------
+
+
+async def test_without_phases_of_its_own_a_loop_says_what_it_does() -> None:
+    @Loop.from_generator(llm=ScriptedLLM(["x"]))
+    def plain(_: Any) -> Steps:
+        yield ask("hi")
+        yield want.call(lambda: 1)
+
+    run = plain.start(None)
+    await run
+    assert [event.phase for event in run.events if event.phase] == ["working", "asking", "acting", "done"]
+
+
+async def test_stepping_by_phase_and_by_turn() -> None:
+    run = World().loop().start("cats")
+    await run.step("turn")
+    assert [message.role for message in run.messages] == ["user", "user", "assistant", "tool", "tool"]
+    await run.step("turn")
+    assert run.messages[-1].content == "first"
+    assert [event.phase for event in await run.step("phase")] == ["reviewing"]
+    assert run.phase == "reviewing"
+    await run.step("phase")
+    assert run.phase == "drafting"
+    await run.step("phase")
+    await run.step("call")
+    assert run.state.own_calls[0].name == "length"
+    assert await run == OUTPUT
+
+
+async def test_it_pauses_where_it_is_and_goes_on() -> None:
+    run = World().loop().start("cats", breakpoints=["reviewing"])
+    run.play()
+    for _ in range(2):  # it enters that phase twice
+        await until(lambda: run.state.paused)
+        assert run.phase == "reviewing"
+        assert run.resume()
+    assert await run == OUTPUT
+
+
+async def test_a_table_of_phases_is_held_to() -> None:
+    @Loop.from_generator(phases={"a": ["b"], "b": []})
+    def wrong(_: Any) -> Steps:
+        yield phase("b")
+        yield phase("a")
+
+    assert wrong.phases == {"a": ["b", "done"], "b": ["done"], "done": []}
+    run = wrong.start(None)
+    with pytest.raises(RunFailed, match="cannot go from 'b' to 'a'") as failed:
+        await run
+    assert isinstance(failed.value.__cause__, IllegalTransition)
+
+
+async def test_a_phase_that_nobody_declared_is_refused_at_its_yield() -> None:
+    @Loop.from_generator(phases=["a", "b"])
+    def wrong(_: Any) -> Steps:
+        try:
+            yield phase("c")
+        except UsageError as error:
+            return str(error)
+
+    assert "no phase 'c'" in await wrong.start(None)
+    with pytest.raises(UsageError, match="none in it"):
+        Loop.from_generator(lambda _: (yield), phases=[])
+
+
+# -- going on from anywhere -----------------------------------------------------------------------------------------
+
+
+def whatever_order(events: Any) -> list[str]:
+    """What the events say, without their order: what runs at once may end in any."""
+    return sorted(str({**payload(event), "seq": None}) for event in events)
+
+
+async def finish(run: Any) -> Any:
+    """Drive to the end; a call that nobody knows the end of is said to have happened."""
+
+    def answer_or_over() -> bool:
+        for pending in run.pending:
+            run.answer(pending.id, f"R:{pending.arguments['value']}")
+        return task.done()
+
+    task = asyncio.ensure_future(_value(run))
+    await until(answer_or_over)
+    return await task
+
+
+async def test_a_run_goes_on_from_every_event_in_a_fresh_loop() -> None:
+    whole = World().loop().start("cats")
+    await whole
+    events = list(whole.events)
+    for position in range(1, len(events)):
+        world, prefix = World(), events[:position]
+        restored = restore(at(events, position), world.loop(asked=answers(prefix)))
+        assert await finish(restored) == OUTPUT
+        in_flight = set(started_calls(prefix)) - set(finished_calls(prefix)) or types(prefix)[-1] == "model_start"
+        if not in_flight:
+            assert whatever_order(restored.events[position:]) == whatever_order(events[position:])
+        assert [message.plain for message in restored.messages] == [message.plain for message in whole.messages]
+        assert len(finished_calls(restored.events)) == len(finished_calls(events))
+        ended = [event for event in events[position:] if isinstance(event, CallEnd) and event.name != "reviewer"]
+        assert len(world.did) <= len(ended)  # what has ended is not done again
+        assert_folds(restored)
+
+
+async def test_advance_is_a_function_of_the_state() -> None:
+    loop = World().loop()
+    run = loop.start("cats")
+    await run
+    positions = [n for n, event in enumerate(run.events) if n and not event.path and event.type == "phase_change"]
+    for position in [*positions, *reversed(positions)]:
+        fact = loop.advance(fold(run.events[:position]))
+        assert (fact.type, fact.phase) == ("phase_change", run.events[position].phase)
+
+
+async def test_a_call_that_a_crash_broke_off_runs_again_and_a_tool_asks_first() -> None:
+    sent: list[str] = []
+    run = sending(sent).start(None, approve=True)
+    started = next(n for n, event in enumerate(run_events(await _ended(run))) if event.type == "call_start")
+    restored = restore(at(run.events, started + 1), sending(sent), approve=True)
+    await restored.step("event")
+    (pending,) = restored.pending
+    assert pending.unknown
+    restored.answer(pending.id, "it was sent")
+    assert (await restored)[0] == "it was sent"
+
+
+async def _ended(run: Any) -> Any:
+    await run
+    return run
+
+
+def run_events(run: Any) -> list[Event]:
+    return list(run.events)
+
+
+async def test_a_store_brings_it_back(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    run = World().loop().start("cats", name="x", store=store)
+    await run.step("turn")
+    await run.step("turn")
+    restored = restore(store.load("x"), World().loop(asked=2), store=store)
+    assert await restored == OUTPUT
+
+
+async def test_a_generator_that_was_mended_goes_on_from_its_error() -> None:
+    asked = ScriptedLLM(["one"])
+
+    def made(*, broken: bool) -> GeneratorLoop:
+        def counting(_: Any) -> Steps:
+            reply = yield ask("first")
+            if broken:
+                raise KeyError("typo")
+            return f"{reply.content} and more"
+
+        return Loop.from_generator(counting, asked)
+
+    run = made(broken=True).start(None)
+    with pytest.raises(RunFailed, match="typo"):
+        await run
+    assert await restore(at(run.events, len(run.events)), made(broken=False)) == "one and more"
+
+
+# -- what differs from the record -----------------------------------------------------------------------------------
+
+
+def differing(*steps: Any) -> GeneratorLoop:
+    def recorded(_: Any) -> Steps:
+        for step in steps:  # noqa: UP028 - a tuple cannot be sent the results
+            yield step
+        yield want.call(lambda: 0)
+
+    return Loop.from_generator(recorded, ScriptedLLM(["x"], repeat=True), phases=["a", "b", "c"])
+
+
+def one(n: int) -> int:
+    return n
+
+
+def two(n: int) -> int:
+    return n
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now", "step", "shown"),
+    [
+        ([say("x"), say("y")], [say("x"), say("z")], 2, ["a message of the user's, 'y'", "say('z')"]),
+        ([ask("x")], [ask("z")], 1, ["'x'", "ask('z')"]),
+        ([want.call(one, 1)], [want.call(one, 2)], 1, ["call(one, n=1)", "call(one, n=2)"]),
+        ([want.call(one, 1)], [want.call(two, 1)], 1, ["call(one, n=1)", "call(two, n=1)"]),
+        ([[want.call(one, 1), want.call(one, 2)]], [[want.call(one, 1), want.call(two, 2)]], 1, ["call(two, n=2)"]),
+        ([want.call(one, 1)], [ask("x")], 1, ["call(one, n=1)", "ask('x')"]),
+        ([ask("x")], [want.call(one, 1)], 1, ["'x'", "call(one, n=1)"]),
+        ([ask("x")], [[want.call(one, 1)]], 1, ["'x'", "[call(one, n=1)]"]),
+        ([say("x")], [phase("b")], 1, ["'x'", "phase('b')"]),
+        ([phase("b"), phase("c")], [phase("b"), phase("a")], 2, ["phase('c')", "phase('a')"]),
+        ([phase("b")], [say("x")], 1, ["phase('b')", "say('x')"]),
+        ([say("x"), say("y")], [say("x")], 2, ["'y'", "call(<lambda>)"]),
+    ],
+)
+async def test_a_generator_that_wants_something_else_than_is_recorded_is_told_where(
+    recorded: Any, now: Any, step: int, shown: list[str]
+) -> None:
+    run = differing(*recorded).start(None)
+    await run
+    last = next(n for n, event in enumerate(run.events) if isinstance(event, CallProposed) and "<l" in event.call.name)
+    with pytest.raises((RunFailed, RecordingMismatch), match=f"Step {step} differs") as failed:
+        await restore(at(run.events, last), differing(*now))
+    assert all(words in str(failed.value) for words in shown)
+
+
+async def test_a_generator_that_ends_too_early_is_told_so() -> None:
+    run = differing(say("x"), say("y")).start(None)
+    await run.step("event")
+    await run.step("event")
+    await run.step("event")
+
+    def short(_: Any) -> Steps:
+        yield say("x")
+
+    with pytest.raises(RunFailed, match=r"(?s)Step 2 differs.*'y'.*its end"), pytest.warns(UserWarning, match="phases"):
+        await restore(at(run.events, 3), Loop.from_generator(short, name="recorded"))
+
+
+async def test_chance_in_a_generator_shows_as_soon_as_it_is_run_again() -> None:
+    draws = iter(range(100))
+
+    @Loop.from_generator
+    def gambling(_: Any) -> Steps:
+        for _turn in range(3):
+            yield want.call(one, next(draws))
+
+    run = gambling.start(None)
+    await run.step("call")
+    with pytest.raises(RunFailed, match=r"(?s)Step 1 differs.*recorded: call\(one, n=0\).*now: +call\(one, n=1\)"):
+        await restore(at(run.events, 5), gambling)
+
+
+async def test_another_function_is_warned_about() -> None:
+    def first(_: Any) -> Steps:
+        yield say("x")
+
+    def second(_: Any) -> Steps:
+        yield say("x")
+
+    run = Loop.from_generator(first).start(None)
+    await run.step("event")
+    with pytest.warns(UserWarning, match="function"):
+        restore(run.snapshot(), Loop.from_generator(second))
+
+
+# -- mistakes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nonsense", "words"),
+    [
+        (None, "not None"),
+        ("ask", "not 'ask'"),
+        (asyncio.sleep, "not <function sleep"),
+        ([ask("a"), ask("b")], "cannot be one of several things at once"),
+        ([1], "1 cannot be one of several"),
+    ],
+)
+async def test_yielding_nonsense_says_what_may_be_yielded(nonsense: Any, words: str) -> None:
+    @Loop.from_generator(llm=ScriptedLLM([]))
+    def wrong(_: Any) -> Steps:
+        yield nonsense
+
+    run = wrong.start(None)
+    with pytest.raises(RunFailed, match="UsageError: A loop yields ask") as failed:
+        await run
+    assert words in str(failed.value)
+    assert run.state.error is not None
+    assert "yield nonsense" in str(run.state.error.traceback)
+
+
+async def test_a_generator_that_raises_ends_the_run_with_its_traceback() -> None:
+    @Loop.from_generator
+    def broken(_: Any) -> Steps:
+        yield want.call(one, 1)
+        raise KeyError("lost")
+
+    run = broken.start(None)
+    with pytest.raises(RunFailed, match="KeyError: 'lost'") as failed:
+        await run
+    assert isinstance(failed.value.__cause__, KeyError)
+    assert run.stop_reason == "error"
+    assert 'raise KeyError("lost")' in str(run.state.error and run.state.error.traceback)
+    assert run.state.memo is None
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error"),
+    [
+        (lambda: want.call(one, object()), NotSerializable),
+        (lambda: want.call(one), TypeError),
+        (lambda: want.call(one, m=1), TypeError),
+        (lambda: want.call(7), UsageError),  # type: ignore[arg-type]
+        (lambda: want.call("one", 1), UsageError),
+        (lambda: say({"role": "tool", "content": "x", "tool_call_id": "y"}), UsageError),
+        (lambda: ask("x", temperature=object()), NotSerializable),
+    ],
+)
+async def test_a_want_that_cannot_be_is_refused_where_it_is_made(mistake: Callable[[], Any], error: Any) -> None:
+    with pytest.raises(error):
+        mistake()
+
+
+async def test_a_tool_must_be_the_loops() -> None:
+    @tool(approve=True)
+    async def send(to: str) -> str:
+        return to
+
+    def wrong(other: Any) -> Steps:
+        yield want.call({"tool": send, "name": "send", "other": len}[other], to="x") if other != "other" else None
+
+    for given in ("tool", "name"):
+        with pytest.raises(RunFailed, match="has no tool 'send'; it has none"):
+            await (Loop.from_generator(wrong) if given == "tool" else Loop.from_generator(named)).start(given)
+
+    async def other(to: str) -> str:
+        return to
+
+    other.__name__ = "send"
+    with pytest.raises(RunFailed, match="that is not what is called"):
+        await Loop.from_generator(lambda _: (yield want.call(other, "x")), tools=[send], name="n").start(None)
+
+
+def named(_: Any) -> Steps:
+    yield want.call("send", to="x")
+
+
+async def test_a_plain_function_among_the_tools_is_called_as_a_tool() -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @Loop.from_generator(tools=[add])
+    def adder(_: Any) -> Steps:
+        return (yield want.call(add, 1, 2))
+
+    run = adder.start(None, approve=[{"tool": "add", "decision": "ask"}])
+    await run.step("call")
+    run.approve(run.pending[0].id)
+    assert await run == 3
+
+
+@pytest.mark.parametrize("given", [{"topic": "x"}, [1, [2]], None, 3.5, "x", [{"role": "user", "content": "hi"}]])
+async def test_any_json_may_be_the_input(given: Any) -> None:
+    @Loop.from_generator
+    def same(input: Any) -> Steps:
+        yield phase("working")
+        return input
+
+    run = same.start(given)
+    assert await run == given
+    assert await restore(at(run.events, 1), same) == given
+
+
+async def test_an_input_that_is_not_json_is_its_text() -> None:
+    class Thing:
+        def __str__(self) -> str:
+            return "a thing"
+
+    @Loop.from_generator
+    def same(input: Any) -> Steps:
+        yield phase("working")
+        return input
+
+    assert await same.start({"x": Thing()}) == {"x": "a thing"}
+
+
+async def test_an_output_that_is_not_json_is_an_error() -> None:
+    @Loop.from_generator
+    def wrong(_: Any) -> Steps:
+        yield phase("working")
+        return object()
+
+    run = wrong.start(None)
+    with pytest.raises(RunFailed, match=r"The output of wrong.*JSON"):
+        await run
+    assert_one_terminal_event_last(run.events)
+
+
+@pytest.mark.parametrize("function", [one, asyncio.sleep, 7])
+def test_only_a_generator_function_is_one(function: Any) -> None:
+    with pytest.raises(UsageError, match="no generator function"):
+        Loop.from_generator(function)
+
+
+# -- cancelling, and many at once -----------------------------------------------------------------------------------
+
+
+async def test_closing_at_every_event_ends_the_run_once() -> None:
+    whole = World().loop().start("cats")
+    length = len(await collect(whole))
+    for taken in range(1, length):
+        world = World()
+        run = world.loop().start("cats")
+        stream = run.__aiter__()
+        for _ in range(taken):
+            await anext(stream)
+        await stream.aclose()
+        assert_one_terminal_event_last(run.events)
+        assert provider_faults(run.messages) == []
+        assert_folds(run)
+
+
+async def test_a_generator_goes_with_its_run() -> None:
+    dropped: list[int] = []
+
+    @Loop.from_generator
+    def watched(number: int) -> Steps:
+        try:
+            yield want.call(lambda: 1)
+            yield want.call(lambda: 2)
+        finally:
+            dropped.append(number)
+
+    ended = watched.start(1)
+    await ended
+    assert dropped == [1]
+    cancelled = watched.start(2)
+    await cancelled.step("call")
+    cancelled.cancel()
+    await asyncio.sleep(0)
+    del cancelled
+    gc.collect()
+    assert dropped == [1, 2]
+
+
+async def test_a_state_is_looked_at_by_another_loop() -> None:
+    run = World().loop().start("cats")
+    await run.step("turn")
+    other = World().loop()
+    assert other.advance(run.state) == run.loop.advance(run.state)
+
+
+async def test_a_thousand_runs_of_one_loop_at_once() -> None:
+    started = 0
+
+    def counting(number: int) -> Steps:
+        nonlocal started
+        started += 1
+        total = 0
+        for turn in range(5):
+            total += yield want.call(later, number * turn)
+        return total
+
+    async def later(number: int) -> int:
+        await asyncio.sleep(0)
+        return number
+
+    loop = Loop.from_generator(counting)
+    runs = [loop.start(number) for number in range(1000)]
+    assert await asyncio.gather(*map(_value, runs)) == [10 * number for number in range(1000)]
+    assert started == 1000  # none was run again
+    assert all(run.state.memo is None for run in runs)
+
+
+async def test_two_runs_that_one_recording_goes_on_in() -> None:
+    run = World().loop().start("cats")
+    await run.step("turn")
+    loop = World().loop()
+    both = [restore(run.snapshot(), loop) for _ in range(2)]
+    loop.llm = ScriptedLLM(["first", "first", "second", "second"])
+    assert await asyncio.gather(*map(_value, both)) == [OUTPUT, OUTPUT]
+
+
+async def test_a_turn_costs_the_same_after_two_thousand() -> None:
+    marks: list[float] = []
+
+    def long(turns: int) -> Steps:
+        for _ in range(turns):
+            marks.append(time.process_time())
+            reply = yield ask("go")
+            yield want.call(one, len(reply.content))
+        return "end"
+
+    growths = []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            marks.clear()
+            llm = ScriptedLLM(["x"], repeat=True)
+            assert await Loop.from_generator(long, llm).start(2000) == "end"
+            growths.append((marks[-1] - marks[-201]) / (marks[200] - marks[0]))
+    finally:
+        gc.enable()
+    assert min(growths) < 2.5
+
+
+async def test_a_long_run_is_run_again_in_linear_time() -> None:
+    def long(turns: int) -> Steps:
+        for n in range(turns):
+            yield want.call(one, n)
+        return "end"
+
+    seconds = {}
+    for turns in (500, 2000):
+        run = Loop.from_generator(long).start(turns)
+        await run
+        loop = Loop.from_generator(long)
+        state = fold(run.events[:-1])
+        began = time.process_time()
+        assert loop.advance(state).type == "run_end"
+        seconds[turns] = time.process_time() - began
+    assert seconds[2000] < 12 * seconds[500]
+
+
+async def test_deltas_and_nested_loops_show_as_everywhere() -> None:
+    llm = ScriptedLLM(["some words"])
+
+    @Loop.from_generator(llm=llm)
+    def talking(_: Any) -> Steps:
+        return (yield ask("hi")).content
+
+    news = await collect(talking.start(None))
+    assert [item.content for item in news if isinstance(item, Delta)] == ["some", " words"]
+
+
+async def test_a_generator_among_sub_agents() -> None:
+    @Loop.from_generator
+    def first(given: Any) -> Steps:
+        return (yield want.call(lambda: "one"))
+
+    run = LoopAgent("team", [first], max_iterations=2).start("go")
+    assert await run == "one"
+    assert [event.path for event in run.events if event.type == "run_start"] == ["", "first", "first"]
+
+
+async def test_parts_of_a_loop_are_generators_too() -> None:
+    def twice(function: Callable[[], int]) -> Steps:
+        first = yield want.call(function)
+        second = yield want.call(function)
+        return first + second
+
+    @Loop.from_generator
+    def whole(_: Any) -> Steps:
+        return (yield from twice(lambda: 2)) * (yield from twice(lambda: 3))
+
+    assert await whole.start(None) == 24
+
+
+async def test_a_batch_that_was_running_goes_on_in_another_process() -> None:
+    holding, done = asyncio.Event(), []
+
+    def made(*, held: bool) -> GeneratorLoop:
+        async def work(n: int) -> int:
+            if held and n == 1:
+                holding.set()
+                await asyncio.Event().wait()
+            done.append(n)
+            return n
+
+        @tool
+        async def send(n: int) -> int:
+            return await work(n)
+
+        @Loop.from_generator(tools=[send])
+        def batch(_: Any) -> Steps:
+            return (yield [want.call(work, 0), want.call(work, 1), want.call(send, 1), want.call(send, 2)])
+
+        return batch
+
+    run = made(held=True).start(None)
+    run.play()
+    await holding.wait()
+    await until(lambda: len(finished_calls(run.events)) == 2)
+    snapshot = Snapshot.from_json(run.snapshot().to_json())
+    run.cancel()
+    restored = restore(snapshot, made(held=False))
+    restored.play()
+    await until(lambda: bool(restored.pending))
+    assert [pending.name for pending in restored.pending] == ["send"]
+    restored.reject("send_3", "unknown")
+    with pytest.raises(RunFailed, match="Rejected: unknown"):
+        await restored
+    assert sorted(done) == [0, 1, 2]

@@ -1,0 +1,631 @@
+"""LoopAgent's design, as SEMANTICS 1 tells it: what an invocation says, pass after pass."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentnb import LoopAgent, RunFailed, SessionLoop
+from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext, LoopAgentState, exit_loop
+from agentnb.testing import ScriptedLLM, call
+from tests.loops.loop_agents import K, Silent, events_in, pausing, resumed, said_in, short
+from tests.worlds import running_tasks, says
+
+
+def abc(max_iterations: int | None = None, **options: Any) -> LoopAgent:
+    """L(A, B, C), where the keywords `a`, `b` and `c` say what each does."""
+    agents = [K(name, **options.get(name.lower(), {})) for name in "ABC"]
+    return LoopAgent("L", agents, max_iterations)
+
+
+# -- passes --------------------------------------------------------------------------------------------------------
+
+
+async def test_adk_01_a_pass_is_a_checkpoint_and_a_run_of_each() -> None:
+    assert await said_in(LoopAgent("L", [K("A")], 2), is_resumable=True) == "CK(L,A,0) A#1 CK(L,A,1) A#2 END(L)"
+    assert await said_in(LoopAgent("L", [K("A")], 2)) == "A#1 A#2"
+
+
+async def test_adk_02_sub_agents_run_in_order_pass_after_pass() -> None:
+    assert await said_in(abc(2), is_resumable=True) == (
+        "CK(L,A,0) A#1 CK(L,B,0) B#1 CK(L,C,0) C#1 CK(L,A,1) A#2 CK(L,B,1) B#2 CK(L,C,1) C#2 END(L)"
+    )
+
+
+@pytest.mark.parametrize("limit", [0, -1, -7])
+async def test_no_pass_at_all(limit: int) -> None:
+    ctx = InvocationContext(is_resumable=True)
+    [end] = await events_in(abc(limit), ctx)
+    assert (short(end), end.reason) == ("END(L)", "max_iterations")
+    assert (ctx.agent_states, ctx.end_of_agents) == ({}, {"L": True})
+    assert await said_in(abc(limit)) == ""
+
+
+async def test_an_empty_loop_only_ends() -> None:
+    [end] = await events_in(LoopAgent("L", []), InvocationContext(is_resumable=True))
+    assert (short(end), end.reason) == ("END(L)", "empty")
+    assert await said_in(LoopAgent("L", [])) == ""
+
+
+async def test_an_empty_loop_inside_a_loop_is_passed_over() -> None:
+    loop = LoopAgent("OUT", [LoopAgent("E", []), K("A")], 2)
+    assert await said_in(loop, is_resumable=True) == (
+        "CK(OUT,E,0) END(E) CK(OUT,A,0) A#1 CK(OUT,E,1) END(E) CK(OUT,A,1) A#2 END(OUT)"
+    )
+
+
+@pytest.mark.parametrize("inside", [lambda: Silent("S"), lambda: LoopAgent("E", [])])
+async def test_an_endless_loop_over_silence_warns_and_lets_others_run(inside: Any, caplog: Any) -> None:
+    ctx = InvocationContext()
+
+    async def stop() -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        ctx.abort()
+
+    stopping = asyncio.create_task(stop())
+    with caplog.at_level(logging.WARNING, "agentnb"):
+        assert await asyncio.wait_for(said_in(LoopAgent("L", [inside()]), ctx), 10) == "INVOCATION_ABORTED"
+    await stopping
+    assert [record.message for record in caplog.records] == [
+        "L loops without a limit over sub-agents that say nothing: give max_iterations."
+    ]
+
+
+async def test_a_sub_agent_that_says_nothing_is_checkpointed_all_the_same() -> None:
+    loop = LoopAgent("L", [Silent("S"), K("A")], 1)
+    assert await said_in(loop, is_resumable=True) == "CK(L,S,0) CK(L,A,0) A#1 END(L)"
+
+
+async def test_every_event_is_handed_on_as_the_very_same_object() -> None:
+    made: list[Event] = []
+
+    class Maker(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            for number in range(3):
+                content = SimpleNamespace(parts=[SimpleNamespace(text=f"{number}", function_call=None)])
+                made.append(Event(author=self.name, content=content, partial=number == 1, branch="x", custom=number))
+                yield made[-1]
+
+    events = await events_in(LoopAgent("OUT", [LoopAgent("L", [Maker("M")], 2)], 1), InvocationContext())
+    assert len(events) == 6
+    assert all(event is original for event, original in zip(events, made, strict=True))
+    assert [event.text for event in events] == ["0", "1", "2"] * 2
+
+
+async def test_what_is_said_may_be_anything() -> None:
+    odd = [None, "", "\ud800", {"parts": [{"text": "x"}, {"blob": b"\xff"}]}, object(), float("nan"), ["a"], {1: {2}}]
+
+    class Odd(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            for content in odd:
+                yield Event(author="", content=content, metadata=object())
+
+    run = LoopAgent("L", [Odd("O")], 1).start(None)
+    await run
+    run.snapshot().to_json()
+    assert len(await events_in(LoopAgent("L", [Odd("O")], 1), InvocationContext())) == len(odd)
+
+
+# -- escalating ----------------------------------------------------------------------------------------------------
+
+
+async def test_adk_05_an_escalation_lets_its_agent_finish_and_ends_the_loop() -> None:
+    loop = abc(b={"escalate": 1, "says": 1})
+    assert await said_in(loop, is_resumable=True) == "CK(L,A,0) A#1 CK(L,B,0) B#1[esc] B#1+1 END(L)"
+    assert await said_in(abc(b={"escalate": 1, "says": 1})) == "A#1 B#1[esc] B#1+1"
+
+
+@pytest.mark.parametrize(
+    ("who", "said"),
+    [("a", "A#1 B#1 C#1 A#2[esc]"), ("b", "A#1 B#1 C#1 A#2 B#2[esc]"), ("c", "A#1 B#1 C#1 A#2 B#2 C#2[esc]")],
+)
+async def test_any_sub_agent_may_escalate_in_any_pass(who: str, said: str) -> None:
+    ctx = InvocationContext(is_resumable=True)
+    events = await events_in(abc(**{who: {"escalate": 2}}), ctx)
+    assert events[-1].reason == "escalated"
+    assert [short(event) for event in events if not short(event).startswith("CK")] == [*said.split(), "END(L)"]
+    assert (ctx.agent_states, ctx.end_of_agents) == ({}, {"L": True})
+
+
+async def test_an_escalation_in_the_last_pass_is_one_all_the_same() -> None:
+    events = await events_in(abc(1, c={"escalate": 1}), InvocationContext(is_resumable=True))
+    assert events[-1].reason == "escalated"
+
+
+async def test_escalate_false_is_none() -> None:
+    class Checker(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            yield Event(author=self.name, content="no", actions=EventActions(escalate=False))
+
+    assert await said_in(LoopAgent("L", [Checker("A")], 2)) == "no no"
+
+
+async def test_flags_on_a_partial_event_decide_nothing() -> None:
+    loop = abc(1, a={"escalate": 1, "partial": True})
+    assert await said_in(loop, is_resumable=True) == ("CK(L,A,0) A#1[esc][partial] CK(L,B,0) B#1 CK(L,C,0) C#1 END(L)")
+
+    class Asks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            event = pausing(self.name, "ask")
+            event.partial = True
+            yield event
+
+    assert await said_in(LoopAgent("L", [Asks("P"), K("A")], 1)) == "ask[pause][partial] A#1"
+
+
+async def test_adk_15_an_escalation_leaves_the_nearest_loop() -> None:
+    def loop(scope: str | None) -> LoopAgent:
+        return LoopAgent("OUT", [LoopAgent("IN", [K("X", escalate=2, scope=scope)], 3), K("Y")], 2)
+
+    assert await said_in(loop(None)) == "X#1 X#2[esc] Y#1 X#3 X#4 X#5 Y#2"
+    assert await said_in(loop("IN")) == "X#1 X#2[esc] Y#1 X#3 X#4 X#5 Y#2"
+    for scope in ("root", "OUT"):
+        assert await said_in(loop(scope)) == "X#1 X#2[esc]"
+        assert await said_in(loop(scope), is_resumable=True) == (
+            "CK(OUT,IN,0) CK(IN,X,0) X#1 CK(IN,X,1) X#2[esc] END(IN) END(OUT)"
+        )
+
+
+async def test_an_escalation_may_name_a_loop_in_the_middle() -> None:
+    inner = LoopAgent("IN", [K("X", escalate=1, scope="MID")], 3)
+    loop = LoopAgent("OUT", [LoopAgent("MID", [inner, K("Y")], 3), K("Z")], 2)
+    assert await said_in(loop) == "X#1[esc] Z#1 X#2 X#3 X#4 Y#1 X#5 X#6 X#7 Y#2 X#8 X#9 X#10 Y#3 Z#2"
+
+
+async def test_of_several_escalations_in_one_run_the_widest_counts() -> None:
+    class Twice(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            yield Event(author=self.name, content="a", actions=EventActions(escalate=True))
+            yield Event(author=self.name, content="b", actions=EventActions(escalate=True, scope="root"))
+            yield Event(author=self.name, content="c", actions=EventActions(escalate=True))
+            yield Event(author=self.name, content="d")
+
+    loop = LoopAgent("OUT", [LoopAgent("IN", [Twice("X")]), K("Y")], 1)
+    assert await said_in(loop) == "a[esc] b[esc] c[esc] d"
+
+
+async def test_a_model_leaves_the_loop_by_the_tool_exit_loop() -> None:
+    llm = ScriptedLLM(["draft", says("good", call("exit_loop", id="x"))])
+    loop = LoopAgent("L", [SessionLoop(llm, [exit_loop], name="critic"), K("A")])
+    events = await events_in(loop, InvocationContext(is_resumable=True, user_content="write"))
+    assert events[-1].reason == "escalated"
+    assert (
+        " ".join(short(e) for e in events if not e.partial)
+        == "CK(L,critic,0) draft CK(L,A,0) A#1 CK(L,critic,1) good - END(L)"
+    )
+    llm.assert_complete()
+
+
+# -- pausing -------------------------------------------------------------------------------------------------------
+
+
+async def test_adk_06_a_pause_stops_at_its_agent_without_an_end() -> None:
+    ctx = InvocationContext(is_resumable=True)
+    assert await said_in(abc(3, b={"pause": 1}), ctx) == "CK(L,A,0) A#1 CK(L,B,0) B#1[pause]"
+    assert ctx.agent_states == {"L": {"current_sub_agent": "B", "times_looped": 0}}
+    assert ctx.end_of_agents == {"L": False}
+    assert ctx.run is not None
+    assert ctx.run.stop_reason == "suspended"
+
+
+@pytest.mark.parametrize(
+    ("who", "first", "rest"),
+    [
+        ("a", "CK(L,A,0) A#1[pause]", "A#2 CK(L,B,0) B#1 CK(L,C,0) C#1 END(L)"),
+        ("b", "CK(L,A,0) A#1 CK(L,B,0) B#1[pause]", "B#2 CK(L,C,0) C#1 END(L)"),
+        ("c", "CK(L,A,0) A#1 CK(L,B,0) B#1 CK(L,C,0) C#1[pause]", "C#2 END(L)"),
+    ],
+)
+async def test_whoever_has_paused_runs_again_when_it_is_resumed(who: str, first: str, rest: str) -> None:
+    loop = abc(1, **{who: {"pause": 1}})
+    ctx = InvocationContext(is_resumable=True)
+    assert await said_in(loop, ctx) == first
+    assert await said_in(loop, resumed(ctx)) == rest
+
+
+async def test_resuming_with_the_same_context_does_the_same() -> None:
+    loop, ctx = abc(1, b={"pause": 1}), InvocationContext(is_resumable=True)
+    await said_in(loop, ctx)
+    assert await said_in(loop, ctx) == "B#2 CK(L,C,0) C#1 END(L)"
+
+
+async def test_a_pause_may_follow_a_pause() -> None:
+    loop, ctx = abc(1, b={"pause": "all"}), InvocationContext(is_resumable=True)
+    assert await said_in(loop, ctx) == "CK(L,A,0) A#1 CK(L,B,0) B#1[pause]"
+    for run in (2, 3):
+        ctx = resumed(ctx)
+        assert await said_in(loop, ctx) == f"B#{run}[pause]"
+        assert ctx.agent_states == {"L": {"current_sub_agent": "B", "times_looped": 0}}
+
+
+async def test_an_agent_that_pauses_is_drained_first() -> None:
+    assert await said_in(abc(1, b={"pause": 1, "says": 2})) == "A#1 B#1[pause] B#1+1 B#1+2"
+
+
+async def test_a_pause_beats_an_escalation_which_is_lost() -> None:
+    class Both(BaseAgent):
+        runs = 0
+
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            self.runs += 1
+            if self.runs == 1:
+                yield Event(author=self.name, content="esc", actions=EventActions(escalate=True))
+                yield pausing(self.name, "ask")
+            else:
+                yield Event(author=self.name, content="done")
+
+    loop, ctx = LoopAgent("L", [Both("B"), K("C")], 1), InvocationContext(is_resumable=True)
+    assert await said_in(loop, ctx) == "CK(L,B,0) esc[esc] ask[pause]"
+    assert await said_in(loop, resumed(ctx)) == "done CK(L,C,0) C#1 END(L)"
+
+
+async def test_an_invocation_that_is_not_resumable_stops_at_a_pause_and_says_so() -> None:
+    ctx = InvocationContext()
+    assert await said_in(abc(3, b={"pause": 1}), ctx) == "A#1 B#1[pause]"
+    assert ctx.run is not None
+    assert (ctx.run.stop_reason, ctx.durable) == ("suspended", False)
+    assert (ctx.agent_states, ctx.end_of_agents) == ({}, {})
+
+
+async def test_a_long_running_id_that_no_call_has_does_not_pause() -> None:
+    class Asks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            yield Event(author=self.name, content="x", long_running_tool_ids={"other"})
+            parts = [{"function_call": {"id": "1", "name": "f", "args": {}}}]
+            yield Event(author=self.name, content={"parts": parts}, long_running_tool_ids={"other"})
+            yield Event(author=self.name, content={"parts": parts})
+
+    assert await said_in(LoopAgent("L", [Asks("P"), K("A")], 1)) == "x - - A#1"
+
+
+async def test_adk_17_a_pause_inside_a_loop_inside_a_loop() -> None:
+    inner = LoopAgent("IN", [K("X"), K("P", pause=2)], 3)
+    loop, ctx = LoopAgent("OUT", [K("A"), inner, K("C")], 2), InvocationContext(is_resumable=True)
+    await said_in(loop, ctx)
+    assert ctx.agent_states == {
+        "OUT": {"current_sub_agent": "IN", "times_looped": 0},
+        "IN": {"current_sub_agent": "P", "times_looped": 1},
+    }
+    again = await said_in(loop, resumed(ctx))
+    assert again.startswith("P#3 CK(IN,X,2) X#3 CK(IN,P,2) P#4 END(IN) CK(OUT,C,0) C#1 CK(OUT,A,1) A#2 CK(OUT,IN,1)")
+    assert again.endswith(
+        "CK(IN,X,0) X#4 CK(IN,P,0) P#5 CK(IN,X,1) X#5 CK(IN,P,1) P#6 CK(IN,X,2) X#6 CK(IN,P,2) P#7"
+        " END(IN) CK(OUT,C,1) C#2 END(OUT)"
+    )
+
+
+# -- resuming ------------------------------------------------------------------------------------------------------
+
+
+async def test_after_the_end_there_is_nothing_more() -> None:
+    loop, ctx = abc(1), InvocationContext(is_resumable=True)
+    await said_in(loop, ctx)
+    assert await said_in(loop, ctx) == ""
+    assert await said_in(loop, resumed(ctx)) == ""
+
+
+async def test_a_log_that_was_cut_after_an_agent_had_finished_runs_it_again() -> None:
+    loop, ctx = abc(1), InvocationContext(is_resumable=True)
+    await events_in(loop, ctx, upto=2)  # CK(L,A,0) A#1
+    assert await said_in(loop, resumed(ctx)) == "A#2 CK(L,B,0) B#1 CK(L,C,0) C#1 END(L)"
+
+
+@pytest.mark.parametrize("upto", range(1, 13))
+async def test_a_log_may_be_cut_after_every_event(upto: int) -> None:
+    loop, ctx = abc(2), InvocationContext(is_resumable=True)
+    first = [short(event) for event in await events_in(loop, ctx, upto=upto)]
+    rest = (await said_in(loop, resumed(ctx))).split()
+    names = [said[0] for said in first + rest if "#" in said]
+    in_flight = len(first) % 2 == 0  # the agent of the last checkpoint has said something, and runs again
+    where = (upto - 1) // 2
+    assert names == list("ABCABC"[: where + 1] + "ABCABC"[where:] if in_flight else "ABCABC")
+    assert rest[-1] == "END(L)"
+    assert [said for said in rest if said.startswith("CK")] == [
+        f"CK(L,{name},{n})" for n, name in [(n, name) for n in (0, 1) for name in "ABC"][where + 1 :]
+    ]
+
+
+@pytest.mark.parametrize("position", range(3))
+@pytest.mark.parametrize("run", [1, 2])
+async def test_adk_09_an_exception_comes_out_unchanged_and_its_agent_runs_again(position: int, run: int) -> None:
+    error = ValueError("mine")
+    error.__cause__ = KeyError("why")
+    name = "ABC"[position]
+    loop, ctx = abc(2, **{name.lower(): {"boom": run, "error": error}}), InvocationContext(is_resumable=True)
+    with pytest.raises(ValueError, match="mine") as raised:
+        await said_in(loop, ctx)
+    assert raised.value is error
+    assert isinstance(error.__cause__, KeyError)
+    assert ctx.agent_states == {"L": {"current_sub_agent": name, "times_looped": run - 1}}
+    assert ctx.end_of_agents == {"L": False}
+    everything = [f"CK(L,{agent},{n})" for n in (0, 1) for agent in "ABC"]
+    rest = (await said_in(loop, resumed(ctx))).split()
+    assert rest[0] == f"{name}#{run + 1}"
+    assert [said for said in rest if said.startswith("CK")] == everything[3 * (run - 1) + position + 1 :]
+    assert rest[-1] == "END(L)"
+
+
+async def test_an_exception_in_the_middle_of_what_an_agent_says() -> None:
+    class Breaks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            yield Event(author=self.name, content="a", actions=EventActions(escalate=True))
+            raise LookupError("gone")
+
+    ctx = InvocationContext(is_resumable=True)
+    stream = LoopAgent("OUT", [LoopAgent("IN", [Breaks("X")])]).run_async(ctx)
+    assert [short(await anext(stream)) for _ in range(3)] == ["CK(OUT,IN,0)", "CK(IN,X,0)", "a[esc]"]
+    with pytest.raises(LookupError, match="gone"):
+        await anext(stream)
+    assert await anext(stream, None) is None
+    assert ctx.agent_states["IN"] == {"current_sub_agent": "X", "times_looped": 0}
+
+
+@pytest.mark.parametrize(("saved", "said"), [(1, "A#1 B#1 C#1"), (0, "A#1 B#1 C#1 A#2 B#2 C#2")])
+async def test_a_sub_agent_that_is_gone_restarts_the_pass_with_its_checkpoint(
+    saved: int, said: str, caplog: Any
+) -> None:
+    states = {"L": {"current_sub_agent": "GONE", "times_looped": saved}}
+    events = (await said_in(abc(2), is_resumable=True, agent_states=states)).split()
+    assert events[0] == f"CK(L,A,{saved})"
+    assert [one for one in events if "#" in one] == said.split()
+    assert "no sub-agent 'GONE'" in caplog.text
+
+
+@pytest.mark.parametrize("current", ["A", "C", "GONE", ""])
+@pytest.mark.parametrize("passes", [2, 3])
+async def test_a_state_with_all_its_passes_only_ends(current: str, passes: int) -> None:
+    states = {"L": {"current_sub_agent": current, "times_looped": passes}}
+    assert await said_in(abc(2), is_resumable=True, agent_states=states) == "END(L)"
+
+
+async def test_a_state_may_be_given_as_the_model_it_is() -> None:
+    states: Any = {"L": LoopAgentState(current_sub_agent="C", times_looped=1)}
+    ctx = InvocationContext(is_resumable=True, agent_states=states)
+    assert await said_in(abc(2), ctx) == "C#1 END(L)"
+
+
+async def test_an_invocation_that_says_nothing_of_checkpoints_goes_on_from_the_maps_too() -> None:
+    ctx = InvocationContext(agent_states={"L": {"current_sub_agent": "C", "times_looped": 1}})
+    assert await said_in(abc(2), ctx) == "C#1"
+    assert (ctx.agent_states, ctx.end_of_agents) == ({}, {})
+
+
+async def test_a_state_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="extra"):
+        await said_in(abc(2), is_resumable=True, agent_states={"L": {"extra": 1}})
+
+
+async def test_a_nested_loop_that_had_ended_does_not_run_again() -> None:
+    loop = LoopAgent("OUT", [LoopAgent("IN", [K("X")], 1), K("Y")], 2)
+    ctx = InvocationContext(is_resumable=True)
+    events = await events_in(loop, ctx, upto=4)
+    assert short(events[-1]) == "END(IN)"
+    assert await said_in(loop, resumed(ctx)) == (
+        "CK(OUT,Y,0) Y#1 CK(OUT,IN,1) CK(IN,X,0) X#2 END(IN) CK(OUT,Y,1) Y#2 END(OUT)"
+    )
+
+
+async def test_a_pass_that_is_complete_lets_those_inside_begin_anew() -> None:
+    loop, ctx = (
+        LoopAgent("OUT", [LoopAgent("IN", [K("X")], 1), K("Y", pause=2)], 3),
+        InvocationContext(is_resumable=True),
+    )
+    await said_in(loop, ctx)
+    assert ctx.end_of_agents == {"OUT": False, "IN": True}
+    assert ctx.agent_states == {"OUT": {"current_sub_agent": "Y", "times_looped": 1}}
+
+
+# -- aborting and closing ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("upto", range(1, 9))
+async def test_an_abort_ends_the_stream_with_one_event_and_can_be_resumed(upto: int) -> None:
+    log: list[str] = []
+    loop = abc(2, a={"log": log, "says": 1}, b={"log": log}, c={"log": log})
+    ctx, events = InvocationContext(is_resumable=True), []
+    async for event in loop.run_async(ctx):
+        events.append(event)
+        if len(events) == upto:
+            ctx.abort()
+    assert len(events) == upto + 1
+    assert events[-1].error_code == "INVOCATION_ABORTED"
+    assert sum(entry.endswith("begins") for entry in log) == sum(entry.endswith("ends") for entry in log)
+    assert (await said_in(loop, resumed(ctx))).split()[-1] == "END(L)"
+
+
+async def test_an_agent_may_abort_its_own_invocation() -> None:
+    class Aborts(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            yield Event(author=self.name, content="one")
+            ctx.abort()
+            while True:
+                yield Event(author=self.name, content="two")
+
+    assert await said_in(LoopAgent("L", [Aborts("A"), K("B")])) == "one two INVOCATION_ABORTED"
+
+
+async def test_what_was_aborted_before_it_began_does_nothing() -> None:
+    ctx, log = InvocationContext(is_resumable=True), []
+    ctx.abort()
+    assert await said_in(abc(a={"log": log}), ctx) == "INVOCATION_ABORTED"
+    assert log == []
+
+
+async def test_an_abort_reaches_an_agent_that_waits() -> None:
+    waiting = asyncio.Event()
+
+    class Waits(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            waiting.set()
+            await asyncio.Event().wait()
+            yield Event(author=self.name)
+
+    ctx = InvocationContext()
+    reading = asyncio.create_task(said_in(LoopAgent("L", [Waits("W")]), ctx))
+    await waiting.wait()
+    ctx.abort()
+    assert await reading == "INVOCATION_ABORTED"
+    assert running_tasks() == set()
+
+
+@pytest.mark.parametrize("upto", range(1, 16))
+async def test_closing_the_stream_early_has_run_every_finally(upto: int) -> None:
+    log: list[str] = []
+    inner = LoopAgent("IN", [K("X", says=2, log=log), K("Y", log=log)], 2)
+    await events_in(
+        LoopAgent("OUT", [K("A", says=1, log=log), inner], 2), InvocationContext(is_resumable=True), upto=upto
+    )
+    assert sum(entry.endswith("begins") for entry in log) == sum(entry.endswith("ends") for entry in log)
+    assert running_tasks() == set()
+
+
+async def test_a_stream_that_is_cancelled_or_left_to_the_collector_has_run_every_finally() -> None:
+    log: list[str] = []
+    stream = abc(a={"log": log, "says": 3}).run_async(InvocationContext())
+    await anext(stream)
+    await asyncio.create_task(stream.aclose())  # another task, as the collector's is
+    assert log[-1] == "A#1 ends"
+
+
+# -- pulling -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_resumable", [True, False])
+async def test_nothing_runs_before_the_consumer_asks(is_resumable: bool) -> None:
+    log: list[str] = []
+    inner = LoopAgent("IN", [K("X", says=1, log=log), K("Y", log=log)], 2)
+    loop = LoopAgent("OUT", [K("A", log=log), inner], 2)
+    async for event in loop.run_async(InvocationContext(is_resumable=is_resumable)):
+        said, at_the_time = short(event), list(log)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert log == at_the_time
+        if "#" in said:  # its code stands at this yield
+            assert log[-1] == f"{said} begins" if "+" not in said else log[-1] == f"{said.split('+')[0]} goes on"
+        if said.startswith("CK"):
+            assert not log or log[-1].endswith("ends")
+
+
+async def test_two_thousand_passes_cost_the_same_each() -> None:
+    loop, times = LoopAgent("OUT", [LoopAgent("IN", [K("X")], 1), K("A")], 2000), [time.perf_counter()]
+    async for event in loop.run_async(InvocationContext(is_resumable=True)):
+        if event.author == "A":
+            times.append(time.perf_counter())
+    first, last = times[200] - times[0], times[-1] - times[-201]
+    assert last < first * 3
+    assert len(times) == 2001
+
+
+async def test_loops_may_be_nested_deeply() -> None:
+    loop = LoopAgent("L0", [K("A")], 1)
+    for depth in range(1, 60):
+        loop = LoopAgent(f"L{depth}", [loop], 1)
+    ctx = InvocationContext(is_resumable=True)
+    events = await events_in(loop, ctx)
+    assert [short(event) for event in events[-61:]] == ["A#1", *(f"END(L{depth})" for depth in range(60))]
+    assert ctx.end_of_agents == {"L59": True}
+    escalating = LoopAgent("L0", [K("A", escalate=1, scope="root")])
+    for depth in range(1, 30):
+        escalating = LoopAgent(f"L{depth}", [escalating])
+    assert await said_in(escalating) == "A#1[esc]"
+
+
+# -- making agents -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["user", "", "a b", "1a", "a-b"])
+def test_a_name_is_an_identifier(name: str) -> None:
+    if name:
+        with pytest.raises(ValueError, match="identifier"):
+            LoopAgent(name, [])
+    assert (LoopAgent(sub_agents=[]).name, K().name) == ("loop_agent", "k")
+
+
+def test_siblings_may_not_share_a_name() -> None:
+    free = K("B")
+    with pytest.raises(ValueError, match="Two sub-agents of L are called A"):
+        LoopAgent("L", [free, K("A"), K("A")])
+    with pytest.raises(ValueError, match="called s"):
+        LoopAgent("L", [SessionLoop(None, name="s"), K("s")])
+    LoopAgent("L", [free])  # what was refused has adopted nobody
+
+
+def test_an_agent_has_one_parent() -> None:
+    agent = K("A")
+    parent = LoopAgent("L", [agent])
+    assert agent.parent_agent is parent
+    with pytest.raises(ValueError, match="A has a parent already: L"):
+        LoopAgent("M", [agent])
+
+
+def test_what_is_no_loop_is_refused() -> None:
+    with pytest.raises(ValueError, match="not 'A'"):
+        LoopAgent("L", ["A"])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="whole number"):
+        LoopAgent("L", [], 1.5)  # type: ignore[arg-type]
+
+
+def test_a_name_twice_in_the_tree_is_said(caplog: Any) -> None:
+    LoopAgent("OUT", [LoopAgent("IN", [K("A")]), K("A")])
+    assert "Agents of OUT share a name (['A'])" in caplog.text
+
+
+async def test_a_loop_may_be_inside_one_of_the_same_name() -> None:
+    loop = LoopAgent("L", [LoopAgent("L", [K("A")], 2)], 2)
+    assert await said_in(loop) == "A#1 A#2 A#3 A#4"
+    assert (await said_in(LoopAgent("L", [LoopAgent("L", [K("A")], 2)], 2), is_resumable=True)).endswith(
+        "END(L) END(L)"
+    )
+
+
+def test_agents_are_found_by_name() -> None:
+    x = K("X")
+    inner = LoopAgent("IN", [x])
+    loop = LoopAgent("OUT", [K("A"), inner])
+    assert (loop.find_agent("X"), loop.find_agent("IN"), loop.find_agent("OUT")) == (x, inner, loop)
+    assert loop.find_agent("Z") is None
+
+
+def test_the_design_s_models_take_their_fields_in_order() -> None:
+    event = Event("A", "hi", EventActions(True), {"x"})
+    assert (event.author, event.content, event.actions.escalate, event.long_running_tool_ids) == (
+        "A",
+        "hi",
+        True,
+        {"x"},
+    )
+    assert LoopAgentState("B", 2).model_dump() == {"current_sub_agent": "B", "times_looped": 2}
+    with pytest.raises(ValueError, match="extra"):
+        LoopAgentState(other=1)
+
+
+async def test_what_an_agent_says_has_to_be_an_event() -> None:
+    class Wrong(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            yield "text"
+
+    with pytest.raises(TypeError, match="W says a str"):
+        await said_in(LoopAgent("L", [Wrong("W")], 1))
+    with pytest.raises(NotImplementedError, match="override"):
+        await said_in(LoopAgent("L", [BaseAgent("B")], 1))
+
+
+async def test_a_model_s_failure_comes_out_unchanged() -> None:
+    failure = ConnectionError("down")
+    ctx = InvocationContext(is_resumable=True, user_content="hi")
+    loop = LoopAgent("L", [SessionLoop(ScriptedLLM([[failure], "fine"]), name="s")], 1)
+    with pytest.raises(ConnectionError) as raised:
+        await said_in(loop, ctx)
+    assert raised.value is failure
+    assert ctx.agent_states == {"L": {"current_sub_agent": "s", "times_looped": 0}}
+    again = resumed(ctx)
+    again.user_content = "hi"
+    assert await said_in(loop, again) == "fine[partial] fine END(L)"
+    with pytest.raises(RunFailed):
+        await LoopAgent("L", [K("A", boom=1)]).start(None)

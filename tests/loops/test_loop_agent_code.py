@@ -1,0 +1,447 @@
+"""Code that was written for LoopAgent's design: agents of one's own, callbacks, and what the context gives them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+import agentnb
+from agentnb import LoopAgent, SessionLoop, Snapshot, restore, tool
+from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext
+from agentnb.run import host as hosting
+from agentnb.testing import ScriptedLLM, call
+from tests.loops.loop_agents import K, events_in, pausing, resumed, said_by, said_in, short
+from tests.worlds import assert_folds
+
+
+class Story(BaseAgent):
+    """Runs its sub-agents by hand, as custom agents of the design do."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        for agent in self.sub_agents:
+            async for event in agent.run_async(ctx):  # type: ignore[attr-defined]
+                yield event
+        yield Event(author=self.name, content=f"{self.name} done")
+
+
+# -- agents that run agents ----------------------------------------------------------------------------------------
+
+
+async def test_an_agent_may_run_its_sub_agents_by_hand() -> None:
+    def loop() -> LoopAgent:
+        return LoopAgent("L", [Story("S", [K("A"), LoopAgent("IN", [K("X")], 2)])], 2)
+
+    assert await said_in(loop()) == "A#1 X#1 X#2 S done A#2 X#3 X#4 S done"
+    ctx = InvocationContext(is_resumable=True)
+    assert await said_in(loop(), ctx) == (
+        "CK(L,S,0) A#1 CK(IN,X,0) X#1 CK(IN,X,1) X#2 END(IN) S done "
+        "CK(L,S,1) A#2 CK(IN,X,0) X#3 CK(IN,X,1) X#4 END(IN) S done END(L)"
+    )
+    assert (ctx.agent_states, ctx.end_of_agents) == ({}, {"L": True})
+    run = loop().start("go")
+    await run
+    assert [said for said in said_by(run) if said] == ["A#1", "X#1", "X#2", "S done", "A#2", "X#3", "X#4", "S done"]
+
+
+async def test_events_stay_the_same_objects_through_every_hand() -> None:
+    made: list[Event] = []
+
+    class Maker(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            made.append(Event(author=self.name, content="made"))
+            yield made[-1]
+
+    ctx = InvocationContext()
+    loop = LoopAgent("L", [Story("S", [Story("T", [Maker("M"), LoopAgent("IN", [Maker("N")], 1)])])], 2)
+    events = [event for event in await events_in(loop, ctx) if event.text == "made"]
+    assert all(event is original for event, original in zip(events, made, strict=True))
+    assert len(events) == 4
+    assert len(ctx.session.events) == 8  # each once, however many hands it went through
+
+
+async def test_an_escalation_that_a_loop_run_by_hand_has_taken_goes_no_further() -> None:
+    def loop(scope: str | None) -> LoopAgent:
+        inside = LoopAgent("IN", [K("X", escalate="all", scope=scope)])
+        return LoopAgent("L", [Story("S", [inside]), K("Y")], 2)
+
+    assert await said_in(loop(None)) == "X#1[esc] S done Y#1 X#2[esc] S done Y#2"
+    assert await said_in(loop("IN")) == "X#1[esc] S done Y#1 X#2[esc] S done Y#2"
+    assert await said_in(loop("root")) == "X#1[esc] S done"
+    assert await said_in(loop("L")) == "X#1[esc] S done"
+
+
+async def test_an_agent_that_is_no_loop_lets_escalations_through() -> None:
+    assert await said_in(LoopAgent("L", [Story("S", [K("X", escalate=1), K("Z")]), K("Y")])) == "X#1[esc] Z#1 S done"
+
+
+async def test_a_pause_of_an_agent_that_is_run_by_hand_pauses_the_loop() -> None:
+    loop = LoopAgent("L", [K("A"), Story("S", [LoopAgent("IN", [K("X"), K("P", pause=1)], 2)])], 1)
+    ctx = InvocationContext(is_resumable=True)
+    assert await said_in(loop, ctx) == "CK(L,A,0) A#1 CK(L,S,0) CK(IN,X,0) X#1 CK(IN,P,0) P#1[pause] S done"
+    assert ctx.agent_states["IN"] == {"current_sub_agent": "P", "times_looped": 0}
+    # S runs again from its start; the loop inside it knows where it was.
+    assert await said_in(loop, resumed(ctx)) == "P#2 CK(IN,X,1) X#2 CK(IN,P,1) P#3 END(IN) S done END(L)"
+
+
+async def test_a_loop_may_be_run_by_hand_more_than_once() -> None:
+    class Twice(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            for _ in range(2):
+                async for event in self.sub_agents[0].run_async(ctx):  # type: ignore[attr-defined]
+                    yield event
+
+    loop = LoopAgent("L", [Twice("T", [LoopAgent("IN", [K("X")], 1)])], 1)
+    assert await said_in(loop, is_resumable=True) == "CK(L,T,0) CK(IN,X,0) X#1 END(IN) CK(IN,X,0) X#2 END(IN) END(L)"
+
+
+async def test_an_agent_may_handle_what_another_raises() -> None:
+    class Retries(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            for _ in range(2):
+                try:
+                    async for event in self.sub_agents[0].run_async(ctx):  # type: ignore[attr-defined]
+                        yield event
+                except RuntimeError as error:
+                    yield Event(author=self.name, content=str(error))
+
+    loop = LoopAgent("L", [Retries("R", [K("X", boom=1)])], 1)
+    assert await said_in(loop) == "boom X#2"
+
+    class Breaks(Retries):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            async for event in super()._run_async_impl(ctx):
+                yield event
+            raise LookupError("another")
+
+    with pytest.raises(LookupError, match="another"):
+        await said_in(LoopAgent("L", [Breaks("B", [K("X", boom=1)])], 1))
+
+
+@pytest.mark.parametrize("upto", range(1, 8))
+async def test_closing_the_stream_closes_what_is_run_by_hand(upto: int) -> None:
+    log: list[str] = []
+    inside = [K("A", log=log, says=1), LoopAgent("IN", [K("X", log=log, says=1)], 2)]
+    await events_in(LoopAgent("L", [Story("S", inside)], 1), InvocationContext(is_resumable=True), upto=upto)
+    assert sum(entry.endswith("begins") for entry in log) == sum(entry.endswith("ends") for entry in log)
+
+
+async def test_agents_that_live_on_agentnb_s_own_thread_may_run_others_by_hand(monkeypatch: Any) -> None:
+    class Hosted(hosting.PlainPython):
+        hosted = True
+
+    monkeypatch.setattr(hosting, "environment", Hosted())
+    loop = LoopAgent("L", [Story("S", [K("A"), LoopAgent("IN", [K("X")], 2)])], 1)
+    assert await asyncio.wait_for(said_in(loop), 10) == "A#1 X#1 X#2 S done"
+    ctx = InvocationContext(is_resumable=True)
+    await events_in(loop, ctx, upto=3)
+    assert await said_in(loop, resumed(ctx)) == "A#3 X#3 CK(IN,X,1) X#4 END(IN) S done END(L)"
+
+
+async def test_an_abort_reaches_what_is_run_by_hand() -> None:
+    ctx, events = InvocationContext(), []
+    async for event in LoopAgent("L", [Story("S", [LoopAgent("IN", [K("X", says=9)])])]).run_async(ctx):
+        events.append(short(event))
+        if len(events) == 2:
+            ctx.abort()
+    assert events == ["X#1", "X#1+1", "INVOCATION_ABORTED"]
+
+
+async def test_a_single_agent_has_a_stream_of_its_own() -> None:
+    ctx = InvocationContext(is_resumable=True)
+    assert await said_in(K("A", says=1), ctx) == "A#1 A#1+1"
+    assert await said_in(K("A", pause=1), ctx) == "A#1[pause]"
+    with pytest.raises(RuntimeError, match="boom"):
+        await said_in(K("A", boom=1), ctx)
+    run = K("A", says=1).start("hi")
+    assert (await run, run.stop_reason) == ("A#1+1", "completed")
+
+
+# -- the class -----------------------------------------------------------------------------------------------------
+
+
+class Careful(BaseAgent):
+    """Declares its attributes as a pydantic model does."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    threshold: int = 3
+    words: list[str] = Field(default_factory=list)
+    helper: K
+    _seen: list[int] = PrivateAttr(default_factory=list)
+
+    def __init__(self, name: str, helper: K, **options: Any) -> None:
+        super().__init__(name=name, helper=helper, sub_agents=[helper], **options)
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        self._seen.append(len(self._seen))
+        self.words.append(self.name)
+        async for event in self.helper.run_async(ctx):
+            yield event
+        escalate = len(self._seen) >= self.threshold
+        yield Event(author=self.name, content=f"{self._seen}", actions=EventActions(escalate=escalate))
+
+
+async def test_agents_may_be_declared_as_pydantic_models_are() -> None:
+    one, other = Careful("one", K("A"), threshold=2), Careful(name="other", helper=K("B"), description="x")
+    assert await said_in(LoopAgent(name="L", sub_agents=[one, other])) == "A#1 [0] B#1 [0] A#2 [0, 1][esc]"
+    assert (one.words, other.words) == (["one", "one"], ["other"])
+    assert (other.threshold, other.description) == (3, "x")
+
+
+async def test_agents_share_the_session_and_its_state() -> None:
+    class Writer(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            draft = ctx.session.state.get("draft", 0) + 1
+            yield Event(author=self.name, content=f"draft {draft}", actions=EventActions(state_delta={"draft": draft}))
+
+    class Critic(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            assert "W" in {event.author for event in ctx.session.events[-2:]}
+            assert ctx.agent is self
+            passed = ctx.session.state["draft"] >= 3  # one that was broken off writes once more
+            yield Event(author=self.name, content="ok" if passed else "no", actions=EventActions(escalate=passed))
+
+    def loop() -> LoopAgent:
+        return LoopAgent("L", [Writer("W"), Critic("C")])
+
+    assert await said_in(loop()) == "draft 1 no draft 2 no draft 3 ok[esc]"
+    run = loop().start(None)
+    assert await run == "ok"
+    # And in a run that goes on in another process, from wherever it was.
+    for position in range(1, len(run.events)):
+        again = restore(Snapshot.from_json(Snapshot.of(run.events[:position]).to_json()), loop())
+        await again
+        assert said_by(again)[-1] == "ok"
+        assert "draft 3" in said_by(again)
+
+
+class Counter(BaseAgent):
+    """Keeps where it stands in the context."""
+
+    pauses_at = 0
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        at = ctx.agent_states.get(self.name, {}).get("at", 0)
+        while at < 3:
+            at += 1
+            ctx.set_agent_state(self.name, agent_state={"at": at})
+            yield Event(author=self.name, actions=EventActions(agent_state={"at": at}))
+            if at == self.pauses_at:
+                yield pausing(self.name, f"{at}?")
+                return
+            yield Event(author=self.name, content=f"{at}")
+
+
+def counted(events: list[str]) -> str:
+    return " ".join(said for said in events if said and not said.startswith("CK"))
+
+
+async def test_an_agent_may_keep_a_state_of_its_own_in_the_context() -> None:
+    for fields in ({}, {"is_resumable": True}):
+        said = await said_in(LoopAgent("L", [Counter("N")], 2), **fields)
+        assert counted(said.split()).removesuffix(" END(L)") == "1 2 3 1 2 3"  # each pass begins anew
+    loop, ctx = LoopAgent("L", [Counter("N", pauses_at=2)], 1), InvocationContext(is_resumable=True)
+    assert counted((await said_in(loop, ctx)).split()) == "1 2?[pause]"
+    assert ctx.agent_states["N"] == {"at": 2}
+    loop = LoopAgent("L", [Counter("N")], 1)
+    assert counted((await said_in(loop, resumed(ctx))).split()) == "3 END(L)"
+
+
+async def test_a_state_of_its_own_survives_in_a_snapshot() -> None:
+    run = LoopAgent("L", [Counter("N", pauses_at=2)], 2).start(None)
+    await run
+    assert run.stop_reason == "suspended"
+    again = restore(Snapshot.from_json(run.snapshot().to_json()), LoopAgent("L", [Counter("N")], 2))
+    await again
+    assert counted(said_by(again)) == "1 2? 3 1 2 3"
+    assert_folds(again)
+
+
+async def test_a_state_may_be_a_model() -> None:
+    class Where(BaseModel):
+        at: int = 0
+
+    ctx = InvocationContext()
+    ctx.set_agent_state("N", agent_state=Where(at=2))
+    assert (ctx.agent_states, ctx.end_of_agents) == ({"N": {"at": 2}}, {"N": False})
+    ctx.set_agent_state("N", end_of_agent=True)
+    assert (ctx.agent_states, ctx.end_of_agents) == ({}, {"N": True})
+    ctx.set_agent_state("N")
+    assert (ctx.agent_states, ctx.end_of_agents) == ({}, {})
+
+
+async def test_an_agent_may_let_those_below_it_begin_anew() -> None:
+    class Resets(Story):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            ctx.set_agent_state("IN", agent_state={"current_sub_agent": "X", "times_looped": 1})
+            ctx.set_agent_state("X", end_of_agent=True)
+            ctx.reset_sub_agent_states("R")
+            assert not {"IN", "X"} & {*ctx.agent_states, *ctx.end_of_agents}
+            async for event in super()._run_async_impl(ctx):
+                yield event
+
+    assert await said_in(LoopAgent("L", [Resets("R", [LoopAgent("IN", [K("X")], 2)])], 1)) == "X#1 X#2 R done"
+
+
+async def test_a_context_does_not_change_the_maps_it_was_made_from() -> None:
+    states, ends = {"L": {"current_sub_agent": "A", "times_looped": 0}}, {"L": False}
+    ctx = InvocationContext(True, states, ends)
+    assert await said_in(LoopAgent("L", [K("A")], 1), ctx) == "A#1 END(L)"
+    assert (states, ends) == ({"L": {"current_sub_agent": "A", "times_looped": 0}}, {"L": False})
+
+
+async def test_an_agent_hears_what_the_user_said() -> None:
+    class Listens(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            yield Event(author=self.name, content=f"heard {Event(content=ctx.user_content).text}")
+
+    loop = LoopAgent("OUT", [LoopAgent("IN", [Listens("A")], 1)], 1)
+    assert await said_in(loop, user_content={"parts": [{"text": "hello"}]}) == "heard hello"
+    assert await LoopAgent("OUT", [LoopAgent("IN", [Listens("A")], 1)], 1).start("hi") == "heard hi"
+
+
+async def test_an_agent_may_end_the_invocation() -> None:
+    class Ends(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            ctx.end_invocation = True
+            yield Event(author=self.name, content="over")
+
+    loop = LoopAgent("OUT", [LoopAgent("IN", [Ends("E"), K("A")]), K("B")])
+    assert await said_in(loop) == "over"
+
+
+# -- callbacks -----------------------------------------------------------------------------------------------------
+
+
+def noting(log: list[str], what: str, returns: Any = None) -> Any:
+    async def callback(ctx: InvocationContext) -> Any:
+        log.append(what)
+        return returns
+
+    return callback
+
+
+async def test_callbacks_are_called_around_every_run() -> None:
+    log: list[str] = []
+    agent = K("A", before_agent_callback=noting(log, "before A"), after_agent_callback=noting(log, "after A"))
+    agent.log = log
+    loop = LoopAgent(
+        "L", [agent], 2, before_agent_callback=noting(log, "before L"), after_agent_callback=noting(log, "after L")
+    )
+    assert await said_in(loop) == "A#1 A#2"
+    assert [entry for entry in log if not entry.endswith("goes on")] == [
+        "before L", "before A", "A#1 begins", "A#1 ends", "after A",
+        "before A", "A#2 begins", "A#2 ends", "after A", "after L",
+    ]  # fmt: skip
+
+
+async def test_what_the_callback_before_says_stands_for_the_run() -> None:
+    log: list[str] = []
+    agents = [K("A", before_agent_callback=lambda ctx: "cached"), K("B")]
+    assert await said_in(LoopAgent("L", agents, 1)) == "cached B#1"
+    inner = LoopAgent("IN", [K("X", log=log)], before_agent_callback=lambda ctx: {"parts": [{"text": "skipped"}]})
+    assert await said_in(LoopAgent("OUT", [inner, K("Y")], 1), is_resumable=True) == (
+        "CK(OUT,IN,0) skipped CK(OUT,Y,0) Y#1 END(OUT)"
+    )
+    assert log == []
+
+
+async def test_what_the_callback_after_says_comes_last() -> None:
+    def loop(**options: Any) -> LoopAgent:
+        agent = K("A", after_agent_callback=lambda ctx: "after A", **options)
+        return LoopAgent("L", [agent], 1, after_agent_callback=noting([], "", "after L"))
+
+    assert await said_in(loop(), is_resumable=True) == "CK(L,A,0) A#1 after A END(L) after L"
+    assert await said_in(loop(escalate=1), is_resumable=True) == "CK(L,A,0) A#1[esc] after A END(L) after L"
+    assert await said_in(loop()) == "A#1 after A after L"
+    assert await said_in(LoopAgent("L", [], after_agent_callback=lambda ctx: "x"), is_resumable=True) == "END(L) x"
+    run = loop().start(None)
+    await run
+    assert run.stop_reason == "max_iterations"
+
+
+async def test_the_callback_before_is_called_again_on_resume() -> None:
+    log: list[str] = []
+    loop = LoopAgent("L", [K("A", pause=1)], 1, before_agent_callback=noting(log, "before"))
+    ctx = InvocationContext(is_resumable=True)
+    assert await said_in(loop, ctx) == "CK(L,A,0) A#1[pause]"
+    assert await said_in(loop, resumed(ctx)) == "A#2 END(L)"
+    assert await said_in(loop, resumed(ctx)) == "A#3 END(L)"
+    assert log == ["before"] * 3
+    ended = InvocationContext(is_resumable=True, end_of_agents={"L": True})
+    assert await said_in(loop, ended) == ""
+    assert log == ["before"] * 3
+
+
+@pytest.mark.parametrize("callback", ["before_agent_callback", "after_agent_callback"])
+async def test_what_a_callback_raises_comes_out(callback: str) -> None:
+    def fails(ctx: InvocationContext) -> None:
+        raise LookupError(callback)
+
+    for loop in (LoopAgent("L", [K("A")], 1, **{callback: fails}), LoopAgent("L", [K("A", **{callback: fails})], 1)):
+        with pytest.raises(LookupError, match=callback):
+            await said_in(loop)
+
+
+# -- other loops inside --------------------------------------------------------------------------------------------
+
+
+@tool
+async def look(at: str) -> str:
+    """Look at something."""
+    return f"saw {at}"
+
+
+async def test_a_session_inside_says_its_answers_calls_and_results() -> None:
+    llm = ScriptedLLM([[call("look", {"at": "it"}, id="c1")], "one", "two"])
+    loop = LoopAgent("L", [SessionLoop(llm, [look], name="s"), K("A")], 2)
+    ctx = InvocationContext(is_resumable=True, user_content="go")
+    events = [event for event in await events_in(loop, ctx) if not event.partial]
+    assert [event.author for event in events] == ["L", "s", "s", "s", "L", "A", "L", "s", "L", "A", "L"]
+    [called] = events[1].get_function_calls()
+    assert (called["id"], called["args"]) == ("c1", {"at": "it"})
+    assert events[2].content["parts"][0]["function_response"] == {"id": "c1", "name": "look", "response": "saw it"}
+    heard = [[m["content"] for m in request.messages if m["role"] == "user"] for request in llm.requests]
+    assert heard == [["go"], ["go"], ["go", "[s] said: one", "[A] said: A#1"]]
+
+
+async def test_a_session_that_nobody_has_told_anything_is_told_to_go_on() -> None:
+    llm = ScriptedLLM(["one"])
+    loop = LoopAgent("L", [SessionLoop(llm, name="s")], 1)
+    assert await loop.start(None) == "one"
+    assert [m["role"] for m in llm.requests[0].messages] == ["user"]
+
+
+async def test_a_call_that_waits_for_a_person_is_said_and_decided_through_the_context() -> None:
+    @tool(approve=True)
+    async def send(to: str) -> str:
+        return f"sent to {to}"
+
+    llm = ScriptedLLM([[call("send", {"to": "all"}, id="c1")], "done"])
+    ctx, said = InvocationContext(user_content="go"), []
+    async for event in LoopAgent("L", [SessionLoop(llm, [send], name="s")], 1).run_async(ctx):
+        said += [made["name"] for made in event.get_function_calls()]
+        if said[-1:] == ["adk_request_confirmation"] and ctx.run.pending:  # type: ignore[union-attr]
+            ctx.run.approve("c1")  # type: ignore[union-attr]
+    assert said == ["send", "adk_request_confirmation"]
+    llm.assert_complete()
+
+
+async def test_every_design_may_be_a_sub_agent() -> None:
+    goals: list[Any] = []
+
+    async def execute(task: Any) -> str:
+        goals.append(task.description)
+        return "did"
+
+    engine = agentnb.ConversationEngine(execute=execute, name="engine")
+    agent = agentnb.Agent(ScriptedLLM(["an answer"]), name="agent")
+    inner = LoopAgent("IN", [SessionLoop(ScriptedLLM(["a word"]), name="session")], 1)
+    run = LoopAgent("L", [engine, agent, inner], 1).start("do it")
+    assert await run == "a word"
+    assert {event.path for event in run.events} == {"", "engine", "agent", "IN", "IN/session"}
+    assert "do it" in str(goals[0])
+    assert_folds(run)

@@ -1,0 +1,141 @@
+"""A loop of your own, in both forms, exactly as the README and the docstrings have it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentnb import Loop, Snapshot, restore, tool
+from agentnb.core.events import ModelEnd
+from agentnb.loops import want
+from agentnb.testing import ScriptedLLM, call
+from tests.worlds import assert_folds, assert_one_terminal_event_last, payload, provider_faults, types
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+TURNS = ["Cats sleep.", "Say how long.", "Cats sleep all day.", "Good."]
+
+
+def readme_examples() -> list[str]:
+    """The blocks of code in the section about it."""
+    section = README.split("## Your own loop")[1].split("\n## ")[0]
+    return re.findall(r"^```python\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
+
+
+def docstring_example(documented: Any) -> str:
+    """The code in a docstring: what is indented."""
+    lines = (inspect.getdoc(documented) or "").splitlines()
+    first, *_, last = [number for number, line in enumerate(lines) if line.startswith("    ")]
+    return textwrap.dedent("\n".join(lines[first : last + 1])) + "\n"
+
+
+async def run_cells(*cells: str) -> dict[str, Any]:
+    """Run cells as a notebook does, one after the other in one namespace."""
+    namespace: dict[str, Any] = {}
+    for cell in cells:
+        running = eval(compile(cell, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), namespace)
+        if running is not None:
+            await running
+    return namespace
+
+
+async def loops() -> dict[str, Any]:
+    """Both forms of the example, by a function that makes them with a model."""
+    names = await run_cells(*readme_examples())
+    function = names["critic"].function
+
+    def generator(turns: list[Any]) -> Loop:
+        return Loop.from_generator(function, ScriptedLLM(turns), phases=["drafting", "reviewing"])
+
+    return {"generator": generator, "decision": lambda turns: names["Critic"](ScriptedLLM(turns))}
+
+
+FORMS = pytest.mark.parametrize("form", ["generator", "decision"])
+
+
+async def test_the_readmes_loops_run_as_they_stand(capsys: Any) -> None:
+    await run_cells(*readme_examples())
+    assert capsys.readouterr().out == "Cats sleep all day.\nCats sleep all day.\n"
+
+
+def test_each_has_less_than_thirty_lines() -> None:
+    for example in readme_examples():
+        assert len([line for line in example.splitlines() if line.strip()]) < 30
+
+
+async def test_the_docstrings_loop_is_the_readmes() -> None:
+    example = docstring_example(Loop)
+    names = await run_cells(example)
+    assert await names["Critic"](ScriptedLLM(TURNS)).start("cats") == "Cats sleep all day."
+    assert example.partition("class ")[2].strip() in readme_examples()[1]
+
+
+async def test_the_loop_in_the_docstring_of_from_generator_runs() -> None:
+    @tool
+    async def search(query: str) -> str:
+        return f"found {query}"
+
+    llm = ScriptedLLM([[call("search", {"query": "x"}, id="c")], "an answer"])
+    code = compile(docstring_example(Loop.from_generator), "docstring", "exec")
+    names = {"Loop": Loop, "llm": llm, "search": search, "ask": want.ask}
+    exec(code, names)
+    run = names["answer"].start("why?")  # type: ignore[attr-defined]
+    assert await run == "an answer"
+    assert [message.content for message in run.messages] == ["why?", "", "found x", "an answer"]
+
+
+@FORMS
+async def test_it_says_the_same_in_either_form(form: str) -> None:
+    run = (await loops())[form](TURNS).start("cats")
+    assert await run == "Cats sleep all day."
+    assert [message.content for message in run.messages][1::2] == TURNS
+    assert [event.phase for event in run.events if event.phase] == [
+        *("drafting", "reviewing", "drafting", "reviewing", "done"),
+    ]
+    assert provider_faults(run.messages) == []
+    assert_one_terminal_event_last(run.events)
+    assert_folds(run)
+
+
+@FORMS
+async def test_it_goes_on_from_every_event(form: str) -> None:
+    make = (await loops())[form]
+    whole = make(TURNS).start("cats")
+    await whole
+    for position in range(1, len(whole.events)):
+        snapshot = Snapshot.from_json(Snapshot.of(whole.events[:position]).to_json())
+        answered = sum(isinstance(event, ModelEnd) for event in snapshot.events)
+        restored = restore(snapshot, make(TURNS[answered:]))
+        assert await restored == "Cats sleep all day."
+        if types(snapshot.events)[-1] != "model_start":
+            rest = [payload(event) for event in restored.events[position:]]
+            assert rest == [payload(event) for event in whole.events[position:]]
+
+
+@FORMS
+async def test_it_is_stepped_paused_and_cancelled_as_any_other(form: str) -> None:
+    run = (await loops())[form](TURNS).start("cats", breakpoints=["reviewing"])
+    await run.step("turn")
+    assert run.messages[-1].content == "Cats sleep."
+    await run.step("phase")
+    assert run.phase == "reviewing"
+    await run.step("turn")
+    assert run.messages[-1].content == "Say how long."
+    assert run.cancel("enough")
+    assert run.stop_reason == "cancelled"
+    assert_one_terminal_event_last(run.events)
+
+
+@FORMS
+async def test_its_panel_draws_its_phases(form: str) -> None:
+    run = (await loops())[form](TURNS).start("cats")
+    await run
+    shown = run.panel()
+    assert shown is not None
+    text = str(shown.get_state() if hasattr(shown, "get_state") else shown)
+    assert "reviewing" in text

@@ -1,0 +1,142 @@
+"""Calls that a loop makes itself: what the state keeps of them, and that a tool is a tool whoever calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from agentnb import Loop, Snapshot, restore, tool
+from agentnb.core.events import CallProposed, Event, PhaseChange, RunEnd
+from agentnb.core.loop import Design
+from agentnb.core.messages import ToolCall
+from agentnb.core.state import CallState, State
+from tests.worlds import assert_folds, types
+
+
+class Caller(Loop):
+    """Calls what it is told to, one after the other, in a phase of its own each."""
+
+    phases: ClassVar[Mapping[str, Sequence[str]]] = {"one": ["two", "done"], "two": ["one", "done"], "done": []}
+    opened_by: ClassVar[Mapping[str, str]] = {"run_end": "done"}
+
+    def __init__(self, *calls: str, tools: Sequence[Any] = (), arguments: Any = None) -> None:
+        super().__init__(tools=tools)
+        self.calls = calls
+        self.arguments = arguments or {}
+        self.activities = {"look": lambda arguments, state: "looked"}
+
+    def advance(self, state: State) -> Event:
+        made = len(state.own_calls)
+        if made == len(self.calls):
+            return RunEnd.make(reason="completed", output=[call.end.result for call in state.own_calls if call.end])
+        if len(state.entered) == made:
+            assert state.phase is not None
+            return PhaseChange.make(source=state.phase, phase="two" if state.phase == "one" else "one")
+        call = ToolCall(id=f"call_{made}", name=self.calls[made], arguments=dict(self.arguments))
+        return CallProposed.make(call=call, hidden=True)
+
+
+def sender(sent: list[str], **options: Any) -> Any:
+    @tool(**options)
+    async def send(to: str = "all") -> str:
+        sent.append(to)
+        return f"sent to {to}"
+
+    return send
+
+
+async def test_the_state_keeps_the_calls_and_the_phases_that_a_loop_has_chosen() -> None:
+    run = Caller("look", "look", "look").start(None)
+    assert await run == ["looked"] * 3
+    assert [call.id for call in run.state.own_calls] == ["call_0", "call_1", "call_2"]
+    assert run.state.entered == ["two", "one", "two"]
+    assert run.state.messages == []
+    assert_folds(run)
+    assert [call["end"]["result"] for call in run.state.dump()["own_calls"]] == ["looked"] * 3
+    assert Snapshot.from_json(run.snapshot().to_json()).state.own_calls == run.state.own_calls
+
+
+async def test_a_tool_that_a_loop_calls_asks_as_if_a_model_called_it() -> None:
+    sent: list[str] = []
+    run = Caller("send", tools=[sender(sent, approve=True)]).start(None)
+    await run.step("call")
+    assert [(pending.name, pending.arguments) for pending in run.pending] == [("send", {})]
+    assert sent == []
+    run.edit("call_0", {"to": "Ann"})
+    assert await run == ["sent to Ann"]
+    assert run.state.messages == []
+
+
+async def test_a_policy_sees_the_tools_that_a_loop_calls() -> None:
+    sent: list[str] = []
+    run = Caller("send", tools=[sender(sent)]).start(None, approve=[{"tool": "send", "decision": "reject"}])
+    (said,) = await run
+    assert said.startswith("Rejected")
+    assert sent == []
+
+
+async def test_arguments_that_do_not_fit_are_a_result() -> None:
+    run = Caller("send", tools=[sender([])], arguments={"from": 1}).start(None)
+    (said,) = await run
+    assert "Invalid arguments for send" in said
+
+
+@pytest.mark.parametrize(("idempotent", "asked"), [(False, ["call_0"]), (True, [])])
+async def test_a_tool_that_was_broken_off_is_asked_about(idempotent: bool, asked: list[str]) -> None:
+    sent: list[str] = []
+    run = Caller("send", tools=[sender(sent, idempotent=idempotent)]).start(None)
+    await run
+    started = types(run.events).index("call_start")
+    again = Caller("send", tools=[sender(sent, idempotent=idempotent)])
+    restored = restore(Snapshot.of(run.events[: started + 1]), again)
+    await restored.step("event")
+    assert [pending.id for pending in restored.pending] == asked
+    if asked:
+        restored.answer("call_0", "it was sent")
+        assert await restored == ["it was sent"]
+        assert sent == ["all"]
+    else:
+        await restored
+        assert sent == ["all", "all"]
+
+
+async def test_an_activity_goes_before_a_tool_of_its_name() -> None:
+    @tool(name="look", approve=True)
+    def other() -> str:
+        return "never"
+
+    assert await Caller("look", tools=[other]).start(None) == ["looked"]
+
+
+async def test_who_performs_a_call_may_depend_on_where_the_loop_stands() -> None:
+    class Inner(Caller):
+        def __init__(self, name: str) -> None:
+            super().__init__("look")
+            self.name = name
+
+        def perform(self, call: CallState, state: State) -> Any:
+            return f"{self.name} performs {call.id} in {state.phase}"
+
+    class Outer(Caller):
+        def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+            assert state is not None
+            return Inner(f"number_{len(state.own_calls)}")
+
+    run = Outer("a", "b").start(None)
+    assert await run == [["number_1 performs call_0 in two"], ["number_2 performs call_0 in two"]]
+
+
+@pytest.mark.parametrize("given", [{"topic": "x"}, [1, 2], [["a"], {"b": None}], 7, None, "x", True])
+async def test_any_json_value_may_be_the_input(given: Any) -> None:
+    run = Caller().start(given)
+    await run
+    assert run.state.input == given
+    said = [message.role for message in run.state.queues["input"]]
+    assert said == ([] if given is None else ["user"])
+
+
+async def test_what_looks_like_a_message_must_be_one() -> None:
+    with pytest.raises(Exception, match="role"):
+        await Caller().start({"content": "hi"})

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from agentnb.core.events import CallEnd, CallProposed, CallStart, PhaseChange, RunEnd, RunStart, StateUpdate
+from agentnb.core.messages import ToolCall
+from agentnb.loops.conversation_engine import ConversationEngine
+from agentnb.testing import call
+from agentnb.widgets.loops import SHOWN, TABLES, Loops, breadcrumb, nested_status
+from tests.widgets.support import HOSTILE, Recording, asking_everywhere, asking_inside, engine, until, worker
+
+
+def followed(run: Any, loop: Any = None) -> list[dict[str, Any]]:
+    nested: list[dict[str, Any]] = nested_status(Loops(loop or run.loop).follow(run.events))["nested"]
+    return nested
+
+
+def test_a_loop_that_runs_inside_another_is_told_with_the_way_it_has_taken() -> None:
+    run = asking_inside()
+    run.play()
+    until(lambda: run.pending)
+    assert followed(run) == [
+        {
+            "path": "worker", "input": "Write the draft", "phase": "acting", "running": True, "ended": "", "table": 0,
+            "arrows": [["idle", "listening"], ["listening", "thinking"], ["thinking", "acting"]],
+        }
+    ]  # fmt: skip
+    run.cancel()
+    [ended] = followed(run)
+    assert (ended["running"], ended["ended"]) == (False, "cancelled")
+
+
+def test_one_that_is_run_again_begins_anew_and_the_last_one_stays() -> None:
+    run = engine([call("search", {"query": "x"}, id="c")], "Drafted.", "Proof-read.")
+    run.result(10)
+    [last] = followed(run)
+    assert (last["input"], last["phase"], last["ended"]) == ("Proof-read it", "done", "completed")
+    assert ["thinking", "acting"] not in last["arrows"], "that was the first time"
+
+
+def test_what_is_followed_bit_by_bit_is_what_is_followed_at_once() -> None:
+    run = engine([call("search", {"query": "x"}, id="c")], "Drafted.", "Proof-read.")
+    run.result(10)
+    slowly = Loops(run.loop)
+    for position in range(len(run.events)):
+        slowly.follow(run.events[:position])
+        at_once = Loops(run.loop).follow(run.events[:position])
+        assert nested_status(slowly) == nested_status(at_once)
+        assert slowly.root.arrows == at_once.root.arrows
+
+
+def test_loops_that_run_at_the_same_time_are_all_told() -> None:
+    run = asking_everywhere()
+    run.play()
+    until(lambda: len(run.pending) == 3)
+    nested = followed(run)
+    assert [(one["path"], one["phase"], one["table"]) for one in nested] == [
+        ("critic", "acting", 0), ("critic:k2", "acting", -1),  # drawn once: they look the same
+    ]  # fmt: skip
+    assert breadcrumb(run.phase, nested) == "acting > critic: acting, critic:k2: acting"
+    run.cancel()
+
+
+def test_a_loop_in_a_loop_in_a_loop_stands_behind_the_one_it_is_in() -> None:
+    critic = worker([call("delete_file", {"path": "/a"}, id="d")], "Fine.", name="critic")
+    run = engine([call("critic", {"input": "look"}, id="k")], "Drafted.", "Proof-read.", tools=(critic,))
+    run.play()
+    until(lambda: run.pending)
+    nested = followed(run)
+    assert [(one["path"], one["phase"], one["table"]) for one in nested] == [
+        ("worker", "acting", 0), ("worker/critic", "acting", 0),
+    ]  # fmt: skip
+    assert breadcrumb(run.phase, nested) == "executing > worker: acting > worker/critic: acting"
+    run.cancel()
+
+
+def test_a_loop_that_is_not_the_recorded_one_is_told_in_words() -> None:
+    run = engine("Drafted.", "Proof-read.")
+    run.result(10)
+    other = ConversationEngine(execute=ConversationEngine(name="worker"))
+    [nested] = followed(run, other)
+    assert (nested["phase"], nested["table"]) == ("done", -1)
+
+
+def test_a_design_that_cannot_say_which_loop_it_was_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(ConversationEngine):
+        def loop_for(self, call: Any, state: Any = None) -> Any:
+            raise LookupError("no such loop")
+
+    run = engine("Drafted.", "Proof-read.")
+    run.result(10)
+    [nested] = followed(run, Broken())
+    assert (nested["path"], nested["table"]) == ("worker", -1)
+    assert "no such loop" in caplog.text
+
+
+def test_the_loop_of_a_call_is_asked_for_once_though_it_runs_often() -> None:
+    asked = []
+
+    class Asked(ConversationEngine):
+        def loop_for(self, call: Any, state: Any = None) -> Any:
+            asked.append(call.name)
+            return super().loop_for(call)
+
+    run = Asked(llm=lambda goal: [f"task {n}" for n in range(20)], execute=worker(*["Done."] * 20)).start("go")
+    run.result(10)
+    asked.clear()
+    assert len(followed(run)) == 1
+    assert asked == ["execute"]
+
+
+def test_a_thousand_loops_at_a_time_are_counted_and_a_thousand_in_turn_are_forgotten() -> None:
+    run = Recording()
+    run.start()
+    for number in range(1000):
+        run.add(RunStart(loop="Deep", name="x", path=f"x:{number}", call=f"c{number}"))
+    loops = Loops(None).follow(run.events)
+    told = nested_status(loops)
+    assert (len(told["nested"]), told["more"]) == (SHOWN, 1000 - SHOWN)
+    for number in range(1000):
+        run.add(RunEnd(reason="completed", path=f"x:{number}"))
+    run.add(RunStart(loop="Deep", name="x", path="y"))
+    loops.follow(run.events)
+    assert [loop.path for loop in loops.nested()] == ["y"]
+    assert len(loops.root.inside) == 1
+
+
+def test_a_loop_ends_with_the_call_it_performs_and_all_that_runs_in_it() -> None:
+    run = Recording()
+    run.start()
+    run.add(CallProposed(call=ToolCall(id="c", name="execute", arguments={}), hidden=True))
+    run.add(CallStart(call_id="c", name="execute", arguments={}))
+    run.add(RunStart(loop="L", name="a", path="a", call="c"))
+    run.add(RunStart(loop="L", name="b", path="a/b", call="d"))
+    loops = Loops(None).follow(run.events)
+    assert [loop.running for loop in loops.nested()] == [True, True]
+    run.add(CallEnd(call_id="c", name="execute", outcome="aborted"))
+    loops.follow(run.events)
+    assert [(loop.path, loop.running) for loop in loops.nested()] == [("a", False), ("a/b", False)]
+    assert loops.nested()[0].ended == "aborted"
+
+
+def test_no_more_tables_are_drawn_than_a_page_can_take() -> None:
+    class Many(ConversationEngine):
+        def loop_for(self, call: Any, state: Any = None) -> Any:
+            if call.name != "execute":
+                return None
+            loop = worker("Done.", name=call.arguments["id"])
+            loop.phases = {**loop.phases, call.arguments["id"]: []}  # type: ignore[misc]
+            return loop
+
+    tasks = [{"id": f"task {n}", "description": "x"} for n in range(TABLES + 4)]
+    run = Many(llm=lambda goal: tasks).start("go")
+    run.result(10)
+    loops = Loops(run.loop).follow(run.events)
+    assert len(loops.tables) == TABLES
+    [last] = nested_status(loops)["nested"]
+    assert (last["path"], last["table"]) == (f"task {TABLES + 3}", -1)
+
+
+def test_names_that_are_no_unicode_travel_all_the_same() -> None:
+    run = Recording()
+    run.start()
+    path = HOSTILE.replace("/", "|")
+    run.add(RunStart(loop=HOSTILE, name=HOSTILE, path=path, input=HOSTILE))
+    run.add(PhaseChange(source="x", phase=HOSTILE, path=path))
+    [told] = nested_status(Loops(None).follow(run.events))["nested"]
+    for name in ("path", "phase", "input"):
+        told[name].encode()
+        assert "script" in told[name]
+
+
+def test_following_costs_next_to_nothing_for_each_event() -> None:
+    events = [StateUpdate(seq=n, values={"n": n}) for n in range(20_000)]
+    loops = Loops(None)
+    started = time.process_time()
+    loops.follow(events)
+    assert (time.process_time() - started) / 20_000 < 10e-6  # 0.5 measured
