@@ -262,9 +262,9 @@ async def test_a_long_answer_is_linear() -> None:
     async def seconds(calls: int) -> float:
         answer = solution(*(c("give", v="x" * 50) for _ in range(calls)), output=1, pieces=60 * calls)
         loop = World().loop(answer)
-        began = time.perf_counter()
+        began = time.process_time()
         assert await loop.start(None) == 1
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     await seconds(20)
     assert await seconds(400) < 9 * await seconds(100)

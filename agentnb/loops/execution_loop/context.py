@@ -39,7 +39,7 @@ class Context:
         """Whether the model makes its calls by the provider's own means."""
         self.read: dict[str, Any] = {}
         self.turn_read = 0
-        """What somebody has read of the calls of a turn, and of which turn (`execution_dataflow`)."""
+        """What somebody has read of the calls of a turn, and of which turn (`dataflow`)."""
         self._data: dict[Identity, Any] = {}
         self._words: dict[Identity, dict[str, Any]] = {}
         self._rendered: dict[Identity, dict[str, Any]] = {}
@@ -49,7 +49,7 @@ class Context:
         self.errors: list[Message] = []
         """The error messages of the last tick that has ended."""
         self.tick: Any = None
-        """What somebody has worked out about a tick that has ended (`execution_tick`)."""
+        """What somebody has worked out about a tick that has ended (`tick`)."""
         self._folded: dict[str, int] = {}
         self._logged: dict[str, int] = {}
         """How many of the messages of each call of this tick are folded, and how many stand in the log."""
