@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import agentnb
-import agentnb.errors
 from agentnb import Agent, ConversationEngine, tool
 from agentnb.loops.conversation_engine import (
     VALID_STATE_TRANSITIONS,

@@ -11,7 +11,6 @@ import pydantic
 import pytest
 
 import agentnb
-import agentnb.errors
 from agentnb import ExecutionLoop, tool
 from agentnb.loops.execution_loop import Call, Reject
 from agentnb.testing import ScriptedLLM
@@ -928,6 +927,34 @@ async def test_native_tool_calls_resolve_references_and_a_text_is_the_output() -
     assert events[-1].reason == "output"
 
 
+@pytest.mark.parametrize(
+    ("output", "words", "expected"),
+    [
+        ({"type": "object", "required": ["x"]}, '{"x": 1}', {"x": 1}),
+        ({"type": "string"}, "3", "3"),
+        ({"type": "integer"}, "3", 3),
+        (int, "3", 3),
+        (None, '{"x": 1}', '{"x": 1}'),
+    ],
+)
+async def test_a_text_after_native_calls_is_the_output_it_is_the_json_of(
+    output: Any, words: str, expected: Any
+) -> None:
+    turns = [[native("a", "fast")], text(words), text("no more")]
+    loop = ExecutionLoop(ScriptedLLM(turns), Hands().tools(), output=output)
+    events = await told(loop)
+    assert [event.n for event in events if event.type == "request_started"] == [1, 2]
+    assert loop.output == expected
+
+
+async def test_a_text_that_is_no_such_output_is_an_error_for_the_model() -> None:
+    turns = [[native("a", "fast")], text("three"), text("3")]
+    loop = ExecutionLoop(ScriptedLLM(turns), Hands().tools(), output={"type": "integer"})
+    events = await told(loop)
+    assert [event.count for event in events if event.type == "errors_appended"] == [1]
+    assert loop.output == 3
+
+
 async def test_native_calls_each_have_one_result_in_the_history() -> None:
     turns = [
         [native("a", "boom"), native("b", "fast"), native("c", "unheard"), native("d", "echo", v="†state.no")],
@@ -1081,6 +1108,84 @@ async def test_a_call_in_flight_when_saved_is_asked_about_and_may_be_answered() 
     restored.answer(restored.pending[0].id, "it happened")
     assert await restored == "end"
     assert again.state == {"a": "it happened"}
+
+
+async def test_a_rejected_call_was_unblocked_first_and_never_fails() -> None:
+    loop = made(solution(call("fast"), output=1), confirm=lambda asked: Reject("no"))
+    assert calls(await told(loop)) == ["call_received c1", "call_unblocked c1", "call_rejected c1", "errors_appended"]
+
+
+async def test_cancelling_through_the_stream_closes_its_calls() -> None:
+    hands = Hands()
+    loop = made(solution(call("held", "state.x"), call("echo", v="†state.x"), output=1), hands=hands)
+    stream = loop.run()
+    events = []
+    async for event in stream:
+        events.append(event)
+        if event.type == "call_started":
+            await hands.begun.wait()
+            stream.run.cancel("enough")
+    lines = short(events)
+    assert {"call_failed c1 runtime", "call_failed c2 structural"} <= set(lines)
+    assert lines[-2:] == ["request_completed", "loop_completed"]
+    assert events[-1].reason == "cancelled"
+    assert hands.log == ["held closed"]
+
+
+async def test_the_latest_definition_of_a_tool_wins() -> None:
+    def defined(value: int) -> Any:
+        async def one() -> int:
+            return value
+
+        return one
+
+    loop = ExecutionLoop(ScriptedLLM([solution(call("one", "state.x"), output=1)]), [defined(1), defined(2)])
+    await told(loop)
+    assert loop.state == {"x": 2}
+
+
+async def test_a_tool_that_takes_too_long_is_a_runtime_error() -> None:
+    @tool(timeout=0.01)
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    loop = ExecutionLoop(ScriptedLLM([solution(call("stuck"), output=1)]), [stuck])
+    assert "call_failed c1 runtime" in calls(await told(loop))
+
+
+async def test_a_person_decides_about_the_data_that_will_be_used() -> None:
+    """While a person thinks, another call writes the path again: they are asked again, with what is there now."""
+    hands = Hands()
+
+    @tool(approve=True)
+    async def pay(v: Any) -> Any:
+        return v
+
+    steps = [call("fast", "state.x"), call("held", "state.x"), call("pay", "state.y", v="†state.x")]
+    loop = ExecutionLoop(ScriptedLLM([solution(*steps, output=1)]), [pay, *hands.tools()])
+    run = loop.start(None)
+    while not run.pending:
+        assert await run.step()
+    assert run.pending[0].arguments == {"v": "fast"}
+    hands.gate.set()
+    while loop.state["x"] != "held":
+        assert await run.step()
+    run.approve(run.pending[0].id)
+    while not run.pending:
+        assert await run.step()
+    assert run.pending[0].arguments == {"v": "held"}
+    run.approve(run.pending[0].id)
+    assert await run == 1
+    assert loop.state["y"] == "held"
+
+
+async def test_a_latent_tools_result_is_what_the_model_gave() -> None:
+    note = {"_tool": "note", "_output": {"type": "string"}}
+    steps = [{"_tool": "note", "_output": "hey", "_outputPath": "†state.n"}, {"_tool": "note"}]
+    loop = ExecutionLoop(ScriptedLLM([solution(*steps, output=1)]), [note])
+    lines = calls(await told(loop))
+    assert loop.state == {"n": "hey"}
+    assert "call_failed c2 structural" in lines
 
 
 async def test_the_same_loop_may_run_twice() -> None:
