@@ -11,6 +11,7 @@ await run    # the output
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from agentnb import errors as errors
 from agentnb.core.errors import (
     AgentnbError,
     AlreadyDecided,

@@ -39,7 +39,10 @@ def as_model(llm: Any) -> Model:
 class _AllAtOnce:
     def __init__(self, ask: Any) -> None:
         self._ask = ask
-        self._takes_tools = len(inspect.signature(ask).parameters) > 1
+        parameters = inspect.signature(ask).parameters.values()
+        self._takes_tools = any(p.name == "tools" and p.kind is not p.KEYWORD_ONLY for p in parameters) or (
+            sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) > 1
+        )
 
     async def stream(
         self,

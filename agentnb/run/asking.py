@@ -17,6 +17,7 @@ from agentnb.core.events import CallProposed, Delta, Event, ModelFailed
 from agentnb.core.messages import to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
+from agentnb.core.views import joined
 from agentnb.llms.adapt import as_model
 from agentnb.llms.protocol import Model
 from agentnb.run.frame import Frame
@@ -105,7 +106,7 @@ class Asking:
         if prepared is not None:
             messages: Sequence[Any] = prepared
         elif (own := self._design.messages_for(state)) is not None:
-            messages = [*self._history.prefix, *own]
+            messages = joined(self._history.prefix, own)
         else:
             messages = self._history.of(state.messages, self._design.amended(state))
         options = self._options if not state.options else {**self._options, **state.options}

@@ -7,11 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentnb.core.messages import Message
-from agentnb.run.prefix import Prefix
-
-COPY_LIMIT = 256
-"""Messages up to which a model gets a list of its own. Copying one costs less than 1 µs here and 50 µs at 20,000
-messages, which would make every turn of a long run dearer than the one before; longer histories are given as a view."""
+from agentnb.core.views import as_it_stands
 
 ROLES = frozenset({"system", "user", "assistant", "tool"})
 
@@ -39,4 +35,4 @@ class PlainHistory:
             for position, instead in amended.items():
                 instead_of[len(self.prefix) + position - bisect_left(self._left_out, position)] = instead
             return instead_of
-        return plain.copy() if len(plain) <= COPY_LIMIT else Prefix(plain)
+        return as_it_stands(plain)

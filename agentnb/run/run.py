@@ -18,6 +18,7 @@ from agentnb.core.events import Delta, Event, Queue, Queued, RunResumed, StopRea
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message
 from agentnb.core.state import State
+from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
 from agentnb.run.approvals import Decisions, Pending
 from agentnb.run.consumer import consume
@@ -28,7 +29,6 @@ from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.listening import listener, withdraw
 from agentnb.run.policy import make_policy
 from agentnb.run.portable import portable
-from agentnb.run.prefix import Prefix
 from agentnb.run.snapshot import Snapshot
 from agentnb.run.stepping import step
 

@@ -122,7 +122,7 @@ async def test_the_stream_of_a_recording_is_that_of_the_live_run(whole: Any) -> 
     live = await collect(stream)
     again = World().loop()
     recorded = await collect(ExecutionStream(restore(stream.run.snapshot(), again), again))
-    assert [event.model_dump() for event in recorded] == [event.model_dump() for event in live]
+    assert recorded == live
     assert notation(live)[-1] == "output"
 
 
@@ -262,9 +262,9 @@ async def test_a_long_answer_is_linear() -> None:
     async def seconds(calls: int) -> float:
         answer = solution(*(c("give", v="x" * 50) for _ in range(calls)), output=1, pieces=60 * calls)
         loop = World().loop(answer)
-        began = time.perf_counter()
+        began = time.process_time()
         assert await loop.start(None) == 1
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     await seconds(20)
     assert await seconds(400) < 9 * await seconds(100)

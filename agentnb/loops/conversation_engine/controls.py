@@ -1,6 +1,6 @@
 """The engine's own methods: one run at a time, pulled by its consumer, with the design's words for controlling it.
 
-They cover the core's Run. Its facts are pulled one by one and said in the engine's words (`engine_stream`), so the
+They cover the core's Run. Its facts are pulled one by one and said in the engine's words (`stream`), so the
 engine never runs ahead of whoever reads it; where it stands is folded from the same facts. Pausing follows the
 published rule, only while tasks are scheduled or executed (4g.3), and `state` says paused from the request on, while
 ENGINE_PAUSED waits for the task that runs (4g.5).
@@ -170,7 +170,7 @@ class EngineControls(EngineStanding):
     # -- snapshots -------------------------------------------------------------------------------------------------
 
     def create_snapshot(self) -> dict[str, Any]:
-        """The engine as it stands, as JSON data (`engine_snapshot`); at any time."""
+        """The engine as it stands, as JSON data (`snapshot`); at any time."""
         if self._run is None:
             return snapshots.take(State(), (), self._moved, ())
         events = self._run.events

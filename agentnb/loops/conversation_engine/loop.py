@@ -7,13 +7,13 @@ Written top to bottom it would read:
     for task in tasks:
         await execute(task, context)
 
-As a decision it is `advance`, one branch for each state of the machine (`engine_states`). Whatever takes time is a call
+As a decision it is `advance`, one branch for each state of the machine (`states`). Whatever takes time is a call
 of the run's, so its result is a fact, and going on from a snapshot never asks for it again. Where the llm is a model
 the decomposition is a request to it, with the plan's JSON schema: seen as it is written, counted in tokens, and asked
 again by the run's `resume` where the model failed; the call after it reads the plan out of the answer.
 
 Pausing is the run's own: what is in flight comes to its end, and nothing new is started (4g.5). The design's own
-methods, from `run` to `reset`, are in `engine_controls`.
+methods, from `run` to `reset`, are in `controls`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from agentnb.core.evolve import render
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
-from agentnb.loops.conversation_engine import ports as ports
+from agentnb.loops.conversation_engine import ports
 from agentnb.loops.conversation_engine.controls import EngineControls
-from agentnb.loops.conversation_engine.ports import EngineContext
 from agentnb.loops.conversation_engine.progress import (
     DECOMPOSE,
     EXECUTE,
@@ -42,19 +41,8 @@ from agentnb.loops.conversation_engine.progress import (
     results_of,
     unrecorded,
 )
-from agentnb.loops.conversation_engine.states import PHASES, VALID_STATE_TRANSITIONS, EngineState
-from agentnb.loops.conversation_engine.stream import EngineEvent, EngineEventType
+from agentnb.loops.conversation_engine.states import PHASES, EngineState
 from agentnb.loops.conversation_engine.tasks import SubTask, in_order
-
-__all__ = [
-    "VALID_STATE_TRANSITIONS",
-    "ConversationEngine",
-    "EngineContext",
-    "EngineEvent",
-    "EngineEventType",
-    "EngineState",
-    "SubTask",
-]
 
 
 class ConversationEngine(EngineControls):

@@ -71,9 +71,17 @@ class Projection:
         before, phase = engine_state(self.state), self.state.phase or EngineState.IDLE.value
         evolve(self.state, fact)
         after = engine_state(self.state)
-        said = list(self._changes(before, after, phase))
+        said = list(self._given_up(fact))
+        said += self._changes(before, after, phase)
         said += self._happenings(fact, phase)
         return [EngineEvent(event_type, data, fact.time) for event_type, data in said]
+
+    def _given_up(self, fact: Event) -> Iterator[_Said]:
+        """A task that has begun and will not come to its end in this stream: what starts is also closed."""
+        if isinstance(fact, CallEnd) and fact.name == EXECUTE and fact.outcome == "aborted" and not fact.path:
+            call = self.state.calls[fact.call_id]
+            if call.attempt:
+                yield _failed(call.arguments["id"], self.state.cancelled or str(fact.result))
 
     def _changes(self, before: EngineState, after: EngineState, phase: str) -> Iterator[_Said]:
         failure = self.state.failure if before is not after else None
@@ -111,7 +119,7 @@ class Projection:
 
     def _end_of_call(self, end: CallEnd) -> Iterator[_Said]:
         if end.outcome == "aborted":
-            return  # the run has ended in the middle of it, which is its own event
+            return  # the run has ended in the middle of it (`_given_up`)
         if end.name == EXECUTE:
             call = self.state.calls[end.call_id]
             task_id, outcome = call.arguments["id"], outcome_of(call)

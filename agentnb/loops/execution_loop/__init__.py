@@ -1,14 +1,9 @@
 """ExecutionLoop: requests that answer with calls and data, until one has an output (SEMANTICS 2)."""
 
-from agentnb.loops.execution_loop.loop import (
-    Call,
-    ErrorMessage,
-    ExecutionEvent,
-    ExecutionLoop,
-    ExecutionStream,
-    Reject,
-    Solution,
-)
+from agentnb.loops.execution_loop.loop import ExecutionLoop
+from agentnb.loops.execution_loop.projection import ExecutionEvent
+from agentnb.loops.execution_loop.stream import ExecutionStream
+from agentnb.loops.execution_loop.values import Call, ErrorMessage, Reject, Solution
 
 __all__ = [
     "Call",

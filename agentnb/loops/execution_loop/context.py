@@ -8,12 +8,14 @@ that could not be worked out again from the state, and is kept beside it (`State
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import to_json
 
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
+from agentnb.core.views import Prefix, joined
 from agentnb.loops.execution_loop.data import merged, written
 from agentnb.loops.execution_loop.messages import context, told, writes
 from agentnb.loops.execution_loop.references import MISSING, Path, at_path, copied, parse_expression
@@ -39,7 +41,7 @@ class Context:
         """Whether the model makes its calls by the provider's own means."""
         self.read: dict[str, Any] = {}
         self.turn_read = 0
-        """What somebody has read of the calls of a turn, and of which turn (`execution_dataflow`)."""
+        """What somebody has read of the calls of a turn, and of which turn (`dataflow`)."""
         self._data: dict[Identity, Any] = {}
         self._words: dict[Identity, dict[str, Any]] = {}
         self._rendered: dict[Identity, dict[str, Any]] = {}
@@ -49,7 +51,7 @@ class Context:
         self.errors: list[Message] = []
         """The error messages of the last tick that has ended."""
         self.tick: Any = None
-        """What somebody has worked out about a tick that has ended (`execution_tick`)."""
+        """What somebody has worked out about a tick that has ended (`tick`)."""
         self._folded: dict[str, int] = {}
         self._logged: dict[str, int] = {}
         """How many of the messages of each call of this tick are folded, and how many stand in the log."""
@@ -160,14 +162,14 @@ class Context:
         coming = [message for call in self.ended for message in writes(call)] if self.ended else []
         return [*self._log, *map(context, coming[state.heard.count("loop") :])]
 
-    def messages(self, *, native: bool) -> list[dict[str, Any]]:
+    def messages(self, *, native: bool) -> Sequence[dict[str, Any]]:
         """What the model is told: one message for each object, the text between them, the last tick's errors.
 
         A model that makes its calls by the provider's own means is told those and their results, as it expects.
         """
         if native:
-            told_of = [self._render(item) for item in self._told if isinstance(item, tuple)]
-            return [*told_of, *self._transcript, *self._render_errors(calls=False)]
+            data = [self._render(identity) for identity in self._words]
+            return joined(data, Prefix(self._transcript), self._render_errors(calls=False))
         return [*map(self._render, self._told), *self._render_errors(calls=True)]
 
     def _render_errors(self, *, calls: bool) -> list[dict[str, Any]]:

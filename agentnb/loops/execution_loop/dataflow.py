@@ -15,6 +15,7 @@ from agentnb.core.errors import InvalidArguments
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
+from agentnb.core.wanted import Effect
 from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.data import METHODS
 from agentnb.loops.execution_loop.references import (
@@ -86,6 +87,25 @@ class Dataflow:
         if read.version != self.context.version:
             read.version, read.standing = self.context.version, self._look(read)
         return read.standing
+
+    def effects(self, most: int | None) -> list[Effect]:
+        """The questions, the calls that run, and those that may run beside them, `most` in all."""
+        calls = [call for call in self._state.open.values() if call.status != "asking"]
+        questions = [Effect("question", call.id) for call in self._state.open.values() if call.status == "asking"]
+        admitted = [call for call in calls if call.status == "running"]
+        for call in calls:
+            if call.status != "running" and self.standing(call) != "blocked" and self._admits(call, admitted, most):
+                admitted.append(call)
+        return [*questions, *(Effect("call", call.id) for call in admitted)]
+
+    def _admits(self, call: CallState, beside: Sequence[CallState], most: int | None) -> bool:
+        if most is not None and len(beside) >= most:
+            return False
+        return not beside or not any(self._runs_alone(other) for other in (call, *beside))
+
+    def _runs_alone(self, call: CallState) -> bool:
+        tool = self._tools.get(call.name) if self._tools is not None else None
+        return tool is not None and tool.sequential
 
     def _read(self, call: CallState) -> _Read:
         made = call.replaced or call.proposed

@@ -9,41 +9,29 @@ Written top to bottom it would read:
         append what the calls have written, and then the errors of all that failed
         if the Solution has an output: end with it
 
-As a decision it is `advance`. What may start is `wanted`: the calls whose references are found (`execution_dataflow`)
-in the data that the log folds to (`execution_context`). What a call runs with is looked at when it is checked and again
+As a decision it is `advance`. What may start is `wanted`: the calls whose references are found (`dataflow`)
+in the data that the log folds to (`context`). What a call runs with is looked at when it is checked and again
 when it is launched, so that a person decides about the data itself and not about its name.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import (
-    CallEnd,
-    Event,
-    MessageAdded,
-    ModelStart,
-    Queue,
-    RunEnd,
-    RunStart,
-    StopReason,
-)
+from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, Queue, RunEnd, StopReason
 from agentnb.core.graph import CallGraph
 from agentnb.core.loop import Frame
-from agentnb.core.messages import Message
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
-from agentnb.core.wanted import Effect, wanted
-from agentnb.loops.base import Loop
+from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.execution_loop.confirm import Confirm, confirmation
 from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.dataflow import Dataflow
 from agentnb.loops.execution_loop.graph import call_graph
-from agentnb.loops.execution_loop.messages import context, to_context, to_input
+from agentnb.loops.execution_loop.messages import returned
 from agentnb.loops.execution_loop.prompt import (
     REFERENCES,
     OutputCheck,
@@ -52,15 +40,12 @@ from agentnb.loops.execution_loop.prompt import (
     solution_schema,
 )
 from agentnb.loops.execution_loop.reply import SolutionReply
-from agentnb.loops.execution_loop.stream import ExecutionEvent, ExecutionStream
+from agentnb.loops.execution_loop.standing import ExecutionStanding
 from agentnb.loops.execution_loop.tick import Tick, read_tick
-from agentnb.loops.execution_loop.tools import Activity, SchemaTool, with_schemas
-from agentnb.loops.execution_loop.values import Call, ErrorMessage, Reject, Solution, said_beside
-
-__all__ = ["Call", "ErrorMessage", "ExecutionEvent", "ExecutionLoop", "ExecutionStream", "Reject", "Solution"]
+from agentnb.loops.execution_loop.tools import Activity, bound, with_schemas
 
 
-class ExecutionLoop(Loop):
+class ExecutionLoop(ExecutionStanding):
     """Ask for Solutions and run their calls as data allows, until one has an output.
 
     llm, tools: the model and what it can call; a tool may also be a JSON schema, latent or performed by one of the
@@ -106,20 +91,13 @@ class ExecutionLoop(Loop):
         native: bool = False,
         name: str | None = None,
     ) -> None:
-        super().__init__(llm, with_schemas(tools, activities or {}), name=name)
+        super().__init__(llm, with_schemas(tools, activities or {}), context, name=name)
         for limit, value in (("max_requests", max_requests), ("max_concurrency", max_concurrency)):
             if value is not None and (value < 0 or (value == 0 and limit == "max_concurrency")):
                 raise UsageError(f"{limit} must be None or a number that is not negative, not {value!r}.")
         self.max_requests, self.max_concurrency, self.native = max_requests, max_concurrency, native
-        self._given = [to_context(message) for message in context]
         self._output_check = OutputCheck(output)
         self._words = system_prompt
-        self._frame: Frame | None = None
-        self.tools_by_name: dict[str, Tool] | None = None
-        """The tools of a run, by name; None before there was one."""
-        self._reading: tuple[State, Context] | None = None
-        self._lock = threading.Lock()
-        self._stream: ExecutionStream | None = None
         if confirm is not None:
             self.before_call = confirmation(confirm)
 
@@ -168,25 +146,8 @@ class ExecutionLoop(Loop):
         wants = wanted(state)
         if not wants or not state.open:
             return wants
-        flow = self._flow(state)
-        calls = [call for call in state.open.values() if call.status != "asking"]
-        admitted = [call for call in calls if call.status == "running"]
-        for call in calls:
-            if call.status != "running" and flow.standing(call) != "blocked" and self._admits(call, admitted):
-                admitted.append(call)
-        questions = [Effect("question", call.id) for call in state.open.values() if call.status == "asking"]
-        model = [effect for effect in wants if effect.kind == "model"]
-        return [*model, *questions, *(Effect("call", call.id) for call in admitted)]
-
-    def _admits(self, call: CallState, beside: Sequence[CallState]) -> bool:
-        """Whether a call may run beside these: the limit, and tools that run alone."""
-        if self.max_concurrency is not None and len(beside) >= self.max_concurrency:
-            return False
-        return not beside or not any(self._runs_alone(other) for other in (call, *beside))
-
-    def _runs_alone(self, call: CallState) -> bool:
-        tool = self.tools_by_name.get(call.name) if self.tools_by_name is not None else None
-        return tool is not None and tool.sequential
+        effects = self._flow(state).effects(self.max_concurrency)
+        return [MODEL, *effects] if MODEL in wants else effects
 
     def _flow(self, state: State) -> Dataflow:
         return Dataflow(state, self.tools_by_name)
@@ -228,72 +189,16 @@ class ExecutionLoop(Loop):
 
     def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
         """Activities get the whole call and the context; latent tools the result that the model has given."""
-        if not isinstance(tool, SchemaTool):
-            return tool.bind(arguments)
-        made = Call.made_of(tool.name, {**arguments, **said_beside(call)}, call.id)
-        return tool.prepare(made, lambda: Context.of(state).log(state))
+        return bound(tool, call, arguments, lambda: Context.of(state).log(state))
 
     def outcome(self, value: Any) -> dict[str, Any]:
         """A tool may return a message: a data message, or text for the model."""
-        if isinstance(value, Mapping) and value.get("type") == "data" and "data" in value:
-            return {"result": value["data"], "details": {"message": dict(value)}}
-        if isinstance(value, Message) and value.role in ("user", "system"):
-            return {"result": value.content, "details": {"message": value.plain}}
-        return {"result": value}
-
-    # -- the loop and its run --------------------------------------------------------------------------------------
-
-    def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
-        """The run's first fact: the context it has, and its input as messages."""
-        given = None if input is None else [message.plain for message in to_input(input)]
-        return super().begin(given, [*self._given, *history])
+        return returned(value)
 
     def config(self) -> dict[str, Any]:
         """The limits and the output's schema."""
         limits = {name: getattr(self, name) for name in ("max_requests", "max_concurrency", "native")}
         return {**super().config(), **limits, "system_prompt": self._words, "output": self._output_check.schema}
-
-    def run(self, input: Any = None, **options: Any) -> ExecutionStream:
-        """Run the loop; the stream of its ten kinds of events. Raises UsageError while one is open.
-
-        options: as for `start`.
-        """
-        if self._stream is not None and not self._stream.ended:
-            raise UsageError("This loop is running; go on with its stream, or close it.")
-        self._stream = ExecutionStream(self.start(input, **options), self)
-        return self._stream
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The data of the kind `state`, as the log folds to by now."""
-        whole: dict[str, Any] = self._read().whole("state")
-        return whole
-
-    @property
-    def context(self) -> list[dict[str, Any]]:
-        """The log: what the run was given, and every data message and error since, oldest first."""
-        if self._frame is None or self._frame.state.started is None:
-            return [context(message) for message in self._given]
-        return [dict(message) for message in self._read().log(self._frame.state)]
-
-    @property
-    def output(self) -> Any:
-        """What the run came to; None until it is over."""
-        return self._frame.state.output if self._frame is not None else None
-
-    @property
-    def errors(self) -> list[ErrorMessage]:
-        """The errors of the last tick that has ended."""
-        return [ErrorMessage(data=error.get("data")) for error in self._read().errors]
-
-    def _read(self) -> Context:
-        """The context of the latest run, for whoever asks from outside of it, in whatever thread."""
-        state = self._frame.state if self._frame is not None else State()
-        with self._lock:
-            if self._reading is None or self._reading[0] is not state:
-                self._reading = state, Context()
-            self._reading[1].catch_up(state)
-            return self._reading[1]
 
 
 def _take(state: State, queue: Queue) -> MessageAdded:

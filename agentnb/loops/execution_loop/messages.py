@@ -70,6 +70,15 @@ def told(message: Mapping[str, Any]) -> dict[str, Any]:
 # -- what calls write ----------------------------------------------------------------------------------------------
 
 
+def returned(value: Any) -> dict[str, Any]:
+    """What a tool has returned, as fields of its `CallEnd`: it may be a message, of data or of text for the model."""
+    if isinstance(value, Mapping) and value.get("type") == "data" and "data" in value:
+        return {"result": value["data"], "details": {"message": dict(value)}}
+    if isinstance(value, Message) and value.role in ("user", "system"):
+        return {"result": value.content, "details": {"message": value.plain}}
+    return {"result": value}
+
+
 def writes(call: CallState) -> Iterator[Message]:
     """The data messages that a call which has ended adds to the context (SEMANTICS 2g.8, 2g.9, 2g.14)."""
     end = call.end

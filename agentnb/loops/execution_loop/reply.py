@@ -11,7 +11,7 @@ with the same calls as before. Those are taken up and not made a second time, so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -33,11 +33,7 @@ class SolutionText:
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
         self.fault: str | None = None
-        import ijson  # 7 ms, which only a run of such a loop is to pay
-
-        self._json = ijson
-        self._events: Any = ijson.sendable_list()
-        self._parser = ijson.basic_parse_coro(self._events)
+        self._parser: Any = None
         self._value: Any = None
         self._depth = 0
         self._key: str | None = None
@@ -49,25 +45,34 @@ class SolutionText:
         """Take the next piece of text; gives the calls that have closed with it."""
         if self.fault is not None or not text:
             return []
-        return self._read(lambda: self._parser.send(text.encode("utf-8", "replace")))
+        return self._read(lambda parser: parser.send(text.encode("utf-8", "replace")))
 
     def end(self) -> None:
         """There is no more text."""
         if self.fault is None:
-            self._read(self._parser.close)
+            self._read(lambda parser: parser.close())
         if self.fault is None and self.fields and not _KNOWN & set(self.fields):
             self.fault = "the object has neither `calls` nor `output`"
 
-    def _read(self, parse: Any) -> list[Any]:
+    def _read(self, parse: Callable[[Any], Any]) -> list[Any]:
         closed: list[Any] = []
+        if self._parser is None:  # an answer of native calls has no text
+            self._begin()
         try:
-            parse()
+            parse(self._parser)
         except self._json.JSONError as error:
             self.fault = str(error).split("\n", 1)[0].strip()
         for event, value in self._events:
             self._take(event, value, closed)
         self._events.clear()
         return closed
+
+    def _begin(self) -> None:
+        import ijson  # 7 ms, which only a run of such a loop is to pay
+
+        self._json = ijson
+        self._events: Any = ijson.sendable_list()
+        self._parser = ijson.basic_parse_coro(self._events)
 
     def _take(self, event: str, value: Any, closed: list[Any]) -> None:
         if self._value is not None:
@@ -128,12 +133,14 @@ class SolutionReply(Reply):
 
     def end(self) -> ModelEnd:
         """The finished answer; its message's `details` have the Solution's output, or what is wrong with it."""
-        end = super().end()
-        message = end.message.model_copy(update={"details": self._details()})
-        return end.model_copy(update={"message": message})
+        end, details = super().end(), self._details()
+        end.message.__dict__["details"] = end.message.plain["details"] = details  # nobody else has seen it yet
+        return end
 
     def _details(self) -> dict[str, Any]:
         solution, text = self._solution, self.text
+        if self._has_native_calls and not text:
+            return {"native": True, "output": None}
         solution.end()
         fields = {name: value for name, value in solution.fields.items() if name in _KNOWN and name != "calls"}
         if self._has_native_calls or (self._native and solution.fault is not None):

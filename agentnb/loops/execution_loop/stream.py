@@ -1,71 +1,27 @@
-"""ExecutionLoop's own vocabulary: the stream of its ten kinds of events (SEMANTICS 2b).
-
-The events are a projection of the run's: `Projection` folds the same facts and says them in the design's words, so that
-the stream of a live run and of a recording are the same. `call_unblocked` is no fact of its own: it is said when the
-facts so far let a call start. Every request and every call that is told of also ends, and `loop_completed` is the last.
-"""
+"""The stream of an execution loop's events: a run that is read in the design's words (`projection`)."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from agentnb.core.errors import InvalidArguments, RunFailed
-from agentnb.core.events import ApprovalDecision, CallEnd, CallStart, Delta, ErrorInfo, Event, MessageAdded, RunEnd
-from agentnb.core.evolve import evolve
-from agentnb.core.record import Record
-from agentnb.core.state import CallState, State
-from agentnb.loops.execution_loop.dataflow import Dataflow
-from agentnb.loops.execution_loop.messages import rejection
-from agentnb.loops.execution_loop.values import Call, ErrorMessage
+from agentnb.core.errors import RunFailed
+from agentnb.loops.execution_loop.ahead import ahead
+from agentnb.loops.execution_loop.projection import ExecutionEvent, Projection
 
 if TYPE_CHECKING:
-    from agentnb.loops.execution_loop import ExecutionLoop
+    from agentnb.loops.execution_loop.standing import ExecutionStanding
     from agentnb.run import Run
-
-Type = Literal[
-    "request_started",
-    "call_received",
-    "call_unblocked",
-    "call_rejected",
-    "call_started",
-    "call_completed",
-    "call_failed",
-    "errors_appended",
-    "request_completed",
-    "loop_completed",
-]
-
-
-class ExecutionEvent(Record):
-    """One event of an execution loop; which fields it has depends on its type (SEMANTICS 2b).
-
-    Beside the design's own: `call` is the call as the model wrote it, `result` what it gave, `error` what went wrong,
-    `errors` those of the last tick, which no request has seen.
-    """
-
-    type: Type
-    n: int | None = None
-    id: str | None = None
-    call: dict[str, Any] | None = None
-    args: dict[str, Any] | None = None
-    result: Any = None
-    phase: Literal["structural", "runtime"] | None = None
-    error: Any = None
-    count: int | None = None
-    output: Any = None
-    reason: str | None = None
-    errors: list[ErrorMessage] | None = None
 
 
 class ExecutionStream:
-    """The events of one run of an execution loop, as it goes on: the run moves as they are asked for.
+    """The events of one run of an execution loop, as it goes on; it begins when the first is asked for.
 
     Closing the stream before its end cancels the run. `result()` gives the output once it is over.
     """
 
-    def __init__(self, run: Run, loop: ExecutionLoop) -> None:
+    def __init__(self, run: Run, loop: ExecutionStanding) -> None:
         self.run = run
         self.ended = False
         self._projection = Projection(loop)
@@ -92,7 +48,7 @@ class ExecutionStream:
 
     async def _stream(self) -> AsyncGenerator[ExecutionEvent, None]:
         try:
-            async with aclosing(aiter(self.run)) as events:
+            async with aclosing(ahead(aiter(self.run))) as events:
                 async for event in events:
                     for said in self._projection.say(event):
                         self.ended = said.type == "loop_completed"
@@ -107,114 +63,3 @@ class ExecutionStream:
                 raise
         finally:
             self.ended = True
-
-
-class Projection:
-    """Says a run's events in the words of the execution loop."""
-
-    def __init__(self, loop: ExecutionLoop) -> None:
-        self._loop = loop
-        self._state = State()
-        self._in_request = False
-        self._received: set[str] = set()
-        self._unblocked: set[str] = set()
-        self._errors: list[ErrorMessage] = []
-
-    def say(self, event: Event | Delta) -> Iterator[ExecutionEvent]:
-        """The loop's events that this one is."""
-        if isinstance(event, Delta):
-            return
-        if event.type == "model_start" and not event.path:
-            yield from self._start_request(event)
-        evolve(self._state, event)
-        if event.path:  # of a loop inside this one
-            return
-        yield from self._receive()
-        if isinstance(event, MessageAdded) and event.message.get("kind") == "error":
-            self._errors.append(ErrorMessage(data=event.message["data"]))
-        elif isinstance(event, ApprovalDecision) and event.by == "loop" and event.decision == "replace":
-            self._unblocked.discard(event.call_id)
-        elif isinstance(event, CallStart):
-            yield _event("call_started", id=event.call_id, args=event.arguments)
-        elif isinstance(event, CallEnd):
-            yield self._end_call(event, self._state.calls[event.call_id])
-        elif isinstance(event, RunEnd):
-            yield from self._end(event)
-            return
-        yield from self._unblock()
-
-    def _start_request(self, event: Any) -> Iterator[ExecutionEvent]:
-        if event.attempt == 1:
-            yield from self._end_request(None)
-            self._received, self._unblocked, self._errors = set(), set(), []
-            self._in_request = True
-            yield _event("request_started", n=event.turn)
-
-    def _receive(self) -> Iterator[ExecutionEvent]:
-        if len(self._received) == len(self._state.calls):
-            return
-        for call in self._state.calls.values():
-            if call.id not in self._received:
-                self._received.add(call.id)
-                yield _event("call_received", id=call.id, call=_written(call))
-
-    def _unblock(self) -> Iterator[ExecutionEvent]:
-        flow: Dataflow | None = None
-        for call in self._state.open.values():
-            if call.id not in self._unblocked and call.status in ("proposed", "ready"):
-                flow = flow or Dataflow(self._state, self._loop.tools_by_name)
-                if flow.standing(call) == "free" and self._fits(flow, call):
-                    self._unblocked.add(call.id)
-                    yield _event("call_unblocked", id=call.id)
-
-    def _fits(self, flow: Dataflow, call: CallState) -> bool:
-        """Whether its tool takes what the call has come to: otherwise it is a structural error, and never unblocked."""
-        tool = (self._loop.tools_by_name or {}).get(call.name)
-        if tool is None:
-            return False
-        try:
-            self._loop.bind(tool, call, flow.arguments(call), self._state)
-        except InvalidArguments:
-            return False
-        return True
-
-    @staticmethod
-    def _end_call(event: CallEnd, call: CallState) -> ExecutionEvent:
-        if not event.is_error:
-            return _event("call_completed", id=call.id, result=event.result)
-        if event.outcome in ("rejected", "blocked"):
-            return _event("call_rejected", id=call.id, reason=rejection(call))
-        structural = event.outcome == "invalid" or (event.outcome == "aborted" and call.attempt == 0)
-        phase = "structural" if structural else "runtime"
-        return _event("call_failed", id=call.id, phase=phase, error=event.result)
-
-    def _end_request(self, output: Any, **fields: Any) -> Iterator[ExecutionEvent]:
-        if self._in_request:
-            self._in_request = False
-            if self._errors:
-                yield _event("errors_appended", count=len(self._errors))
-            yield _event("request_completed", n=self._state.turn, output=output, **fields)
-
-    def _end(self, event: RunEnd) -> Iterator[ExecutionEvent]:
-        yield from self._end_request(event.output)
-        reason = "output" if event.reason == "completed" else event.reason
-        error = event.error.message if event.error is not None else None
-        yield _event("loop_completed", reason=reason, output=event.output, error=error, errors=self._errors)
-
-    def fail(self, failure: ErrorInfo) -> Iterator[ExecutionEvent]:
-        """A model failed: the end of the stream, though the run may be resumed."""
-        said = f"{failure.type}: {failure.message}"
-        for call in self._state.open.values():
-            if call.status == "running":  # it was the model of a loop inside
-                yield _event("call_failed", id=call.id, phase="runtime", error=said)
-        yield from self._end_request(None, error=said)
-        yield _event("loop_completed", reason="error", error=said, errors=self._errors)
-
-
-def _written(call: CallState) -> dict[str, Any]:
-    made = call.proposed
-    return dict(Call.made_of(made.name, made.arguments))
-
-
-def _event(type: Type, **fields: Any) -> ExecutionEvent:
-    return ExecutionEvent.make(type=type, **fields)

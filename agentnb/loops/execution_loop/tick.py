@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from pydantic_core import from_json
+
 from agentnb.core.events import ModelEnd
 from agentnb.core.messages import Message, text_of
 from agentnb.core.state import State
@@ -38,7 +40,9 @@ def _read(context: Context, reply: ModelEnd, check: OutputCheck) -> Tick:
     output, fault = None, answer.get("fault")
     has_output = fault is None and (answer.get("output") is not None or answer.get("done") is True)
     if has_output:
-        output, fault = _checked(answer.get("output"), check)
+        output, fault = (
+            _checked(answer.get("output"), check) if not answer.get("native") else _said(answer.get("output"), check)
+        )
     errors = [error for call in context.ended if (error := error_of(call)) is not None]
     if fault is not None:
         errors.append(error_message(None, fault))
@@ -52,6 +56,17 @@ def _read_again(message: Message) -> dict[str, Any]:
     reply.feed({"type": "text_delta", "content": text_of(message.content)}, 0)
     details: dict[str, Any] = reply.end().message.details
     return details
+
+
+def _said(text: Any, check: OutputCheck) -> tuple[Any, str | None]:
+    """The output of an answer in text alone: the text, or where it is to be something else what it is the JSON of."""
+    output, fault = check.read(text)
+    if fault is None or not isinstance(text, str):
+        return output, fault
+    try:
+        return check.read(from_json(text))
+    except ValueError:
+        return output, fault
 
 
 def _checked(output: Any, check: OutputCheck) -> tuple[Any, str | None]:

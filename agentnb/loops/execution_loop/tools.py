@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.tools import Invocation, Progress
-from agentnb.loops.execution_loop.values import Call, parameters
+from agentnb.core.state import CallState
+from agentnb.core.tools import Invocation, Progress, Tool
+from agentnb.loops.execution_loop.values import Call, parameters, said_beside
 
 Activity = Callable[[Call, "SchemaTool", list[dict[str, Any]]], Any]
 
@@ -70,6 +71,13 @@ class SchemaTool:
             return call["_output"]
 
         return give
+
+
+def bound(tool: Tool, call: CallState, arguments: dict[str, Any], context: Callable[[], Any]) -> Invocation:
+    """A call of any tool, ready to run. Raises InvalidArguments."""
+    if not isinstance(tool, SchemaTool):
+        return tool.bind(arguments)
+    return tool.prepare(Call.made_of(tool.name, {**arguments, **said_beside(call)}, call.id), context)
 
 
 def _constant(value: Any) -> Any:

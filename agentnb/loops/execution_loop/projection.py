@@ -1,0 +1,185 @@
+"""ExecutionLoop's own vocabulary: its ten kinds of events (SEMANTICS 2b).
+
+The events are a projection of the run's: `Projection` folds the same facts and says them in the design's words, so that
+the stream of a live run and of a recording are the same. `call_unblocked` is no fact of its own: it is said when the
+facts so far let a call start. Every request and every call that is told of also ends, and `loop_completed` is the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from pydantic import model_serializer
+
+from agentnb.core.errors import InvalidArguments
+from agentnb.core.events import ApprovalDecision, CallEnd, CallStart, Delta, ErrorInfo, Event, MessageAdded, RunEnd
+from agentnb.core.evolve import evolve
+from agentnb.core.record import Record
+from agentnb.core.state import CallState, State
+from agentnb.loops.execution_loop.dataflow import Dataflow
+from agentnb.loops.execution_loop.messages import rejection
+from agentnb.loops.execution_loop.values import Call, ErrorMessage
+
+if TYPE_CHECKING:
+    from agentnb.loops.execution_loop.standing import ExecutionStanding
+
+Type = Literal[
+    "request_started",
+    "call_received",
+    "call_unblocked",
+    "call_rejected",
+    "call_started",
+    "call_completed",
+    "call_failed",
+    "errors_appended",
+    "request_completed",
+    "loop_completed",
+]
+
+FIELDS: dict[Type, tuple[str, ...]] = {
+    **{said: ("id",) for said in get_args(Type) if said.startswith("call_")},
+    "call_started": ("id", "args"),
+    "call_failed": ("id", "phase"),
+    "errors_appended": ("count",),
+    "request_started": ("n",),
+    "request_completed": ("n", "output"),
+    "loop_completed": ("reason",),
+}
+"""What the design says each of its events has."""
+
+
+class ExecutionEvent(Record):
+    """One event of an execution loop; which fields it has depends on its type (SEMANTICS 2b), and as data it has those.
+
+    For whoever reads it in Python there is more: `call` is the call as the model wrote it, `result` what it gave,
+    `error` what went wrong, `errors` those of the last tick, which no request has seen.
+    """
+
+    type: Type
+    n: int | None = None
+    id: str | None = None
+    call: dict[str, Any] | None = None
+    args: dict[str, Any] | None = None
+    result: Any = None
+    phase: Literal["structural", "runtime"] | None = None
+    error: Any = None
+    count: int | None = None
+    output: Any = None
+    reason: str | None = None
+    errors: list[ErrorMessage] | None = None
+
+    @model_serializer
+    def _own_fields(self) -> dict[str, Any]:
+        return {"type": self.type, **{name: getattr(self, name) for name in FIELDS[self.type]}}
+
+
+class Projection:
+    """Says a run's events in the words of the execution loop."""
+
+    def __init__(self, loop: ExecutionStanding) -> None:
+        self._loop = loop
+        self._state = State()
+        self._in_request = False
+        self._received: set[str] = set()
+        self._unblocked: set[str] = set()
+        self._errors: list[ErrorMessage] = []
+
+    def say(self, event: Event | Delta) -> Iterator[ExecutionEvent]:
+        """The loop's events that this one is."""
+        if isinstance(event, Delta):
+            return
+        if event.type == "model_start" and not event.path:
+            yield from self._start_request(event)
+        evolve(self._state, event)
+        if event.path:  # of a loop inside this one
+            return
+        yield from self._receive()
+        if isinstance(event, MessageAdded) and event.message.get("kind") == "error":
+            self._errors.append(ErrorMessage(data=event.message["data"]))
+        elif isinstance(event, ApprovalDecision) and event.by == "loop" and event.decision == "replace":
+            self._unblocked.discard(event.call_id)
+        elif isinstance(event, CallStart):
+            yield _event("call_started", id=event.call_id, args=event.arguments)
+        elif isinstance(event, CallEnd):
+            yield self._end_call(event, self._state.calls[event.call_id])
+        elif isinstance(event, RunEnd):
+            yield from self._end(event)
+            return
+        yield from self._unblock()
+
+    def _start_request(self, event: Any) -> Iterator[ExecutionEvent]:
+        if event.attempt == 1:
+            yield from self._end_request(None)
+            self._received, self._unblocked, self._errors = set(), set(), []
+            self._in_request = True
+            yield _event("request_started", n=event.turn)
+
+    def _receive(self) -> Iterator[ExecutionEvent]:
+        if len(self._received) == len(self._state.calls):
+            return
+        for call in self._state.calls.values():
+            if call.id not in self._received:
+                self._received.add(call.id)
+                yield _event("call_received", id=call.id, call=_written(call))
+
+    def _unblock(self) -> Iterator[ExecutionEvent]:
+        flow: Dataflow | None = None
+        for call in self._state.open.values():
+            if call.id not in self._unblocked and call.status in ("proposed", "ready"):
+                flow = flow or Dataflow(self._state, self._loop.tools_by_name)
+                if flow.standing(call) == "free" and self._fits(flow, call):
+                    self._unblocked.add(call.id)
+                    yield _event("call_unblocked", id=call.id)
+
+    def _fits(self, flow: Dataflow, call: CallState) -> bool:
+        """Whether its tool takes what the call has come to: otherwise it is a structural error, and never unblocked."""
+        tool = (self._loop.tools_by_name or {}).get(call.name)
+        if tool is None:
+            return False
+        try:
+            self._loop.bind(tool, call, flow.arguments(call), self._state)
+        except InvalidArguments:
+            return False
+        return True
+
+    @staticmethod
+    def _end_call(event: CallEnd, call: CallState) -> ExecutionEvent:
+        if not event.is_error:
+            return _event("call_completed", id=call.id, result=event.result)
+        if event.outcome in ("rejected", "blocked"):
+            return _event("call_rejected", id=call.id, reason=rejection(call))
+        structural = event.outcome == "invalid" or (event.outcome == "aborted" and call.attempt == 0)
+        phase = "structural" if structural else "runtime"
+        return _event("call_failed", id=call.id, phase=phase, error=event.result)
+
+    def _end_request(self, output: Any, **fields: Any) -> Iterator[ExecutionEvent]:
+        if self._in_request:
+            self._in_request = False
+            if self._errors:
+                yield _event("errors_appended", count=len(self._errors))
+            yield _event("request_completed", n=self._state.turn, output=output, **fields)
+
+    def _end(self, event: RunEnd) -> Iterator[ExecutionEvent]:
+        yield from self._end_request(event.output)
+        reason = "output" if event.reason == "completed" else event.reason
+        error = event.error.message if event.error is not None else None
+        yield _event("loop_completed", reason=reason, output=event.output, error=error, errors=self._errors)
+
+    def fail(self, failure: ErrorInfo) -> Iterator[ExecutionEvent]:
+        """A model failed: the end of the stream, though the run may be resumed."""
+        said = f"{failure.type}: {failure.message}"
+        for call in self._state.open.values():
+            if call.status == "running":  # it was the model of a loop inside
+                yield _event("call_failed", id=call.id, phase="runtime", error=said)
+        yield from self._end_request(None, error=said)
+        yield _event("loop_completed", reason="error", error=said, errors=self._errors)
+
+
+def _written(call: CallState) -> dict[str, Any]:
+    made = call.proposed
+    return dict(Call.made_of(made.name, made.arguments))
+
+
+def _event(type: Type, **fields: Any) -> ExecutionEvent:
+    return ExecutionEvent.make(type=type, **fields)

@@ -1,0 +1,83 @@
+"""What an execution loop says of itself, and the stream of its own events: the loop as seen from outside of its run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import RunStart
+from agentnb.core.loop import Frame
+from agentnb.core.messages import Message
+from agentnb.core.state import State
+from agentnb.core.tools import Tool
+from agentnb.loops.base import Loop
+from agentnb.loops.execution_loop.context import Context
+from agentnb.loops.execution_loop.messages import context, to_context, to_input
+from agentnb.loops.execution_loop.stream import ExecutionStream
+from agentnb.loops.execution_loop.values import ErrorMessage
+
+
+class ExecutionStanding(Loop):
+    """What ExecutionLoop is besides its decision."""
+
+    def __init__(
+        self, llm: Any, tools: Sequence[Any] | Mapping[str, Any], given: Sequence[Any], *, name: str | None
+    ) -> None:
+        """`given`: the context of every run."""
+        super().__init__(llm, tools, name=name)
+        self.tools_by_name: dict[str, Tool] | None = None
+        """The tools of a run, by name; None before there was one."""
+        self._given: list[Message] = [to_context(message) for message in given]
+        self._frame: Frame | None = None
+        self._stream: ExecutionStream | None = None
+        self._reading: tuple[State, Context] | None = None
+        self._lock = threading.Lock()
+
+    def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
+        """The run's first fact: the context it has, and its input as messages."""
+        given = None if input is None else [message.plain for message in to_input(input)]
+        return super().begin(given, [*self._given, *history])
+
+    def run(self, input: Any = None, **options: Any) -> ExecutionStream:
+        """Run the loop; the stream of its ten kinds of events. Raises UsageError while one is open.
+
+        options: as for `start`.
+        """
+        if self._stream is not None and not self._stream.ended:
+            raise UsageError("This loop is running; go on with its stream, or close it.")
+        self._stream = ExecutionStream(self.start(input, **options), self)
+        return self._stream
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The data of the kind `state`, as the log folds to by now."""
+        whole: dict[str, Any] = self._read().whole("state")
+        return whole
+
+    @property
+    def context(self) -> list[dict[str, Any]]:
+        """The log: what the run was given, and every data message and error since, oldest first."""
+        if self._frame is None or self._frame.state.started is None:
+            return [context(message) for message in self._given]
+        return [dict(message) for message in self._read().log(self._frame.state)]
+
+    @property
+    def output(self) -> Any:
+        """What the run came to; None until it is over."""
+        return self._frame.state.output if self._frame is not None else None
+
+    @property
+    def errors(self) -> list[ErrorMessage]:
+        """The errors of the last tick that has ended."""
+        return [ErrorMessage(data=error.get("data")) for error in self._read().errors]
+
+    def _read(self) -> Context:
+        """The context of the latest run, for whoever asks from outside of it, in whatever thread."""
+        state = self._frame.state if self._frame is not None else State()
+        with self._lock:
+            if self._reading is None or self._reading[0] is not state:
+                self._reading = state, Context()
+            self._reading[1].catch_up(state)
+            return self._reading[1]

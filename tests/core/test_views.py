@@ -1,0 +1,46 @@
+"""Views read like the lists they stand for."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentnb.core.views import COPY_LIMIT, Joined, Prefix, as_it_stands, joined
+
+LONG = list(range(COPY_LIMIT + 1))
+VIEWS = {
+    "prefix": lambda: Prefix(list(LONG)),
+    "joined": lambda: Joined((LONG[:3], Prefix(LONG[3:200]), [], LONG[200:])),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_reads_like_the_list(name: str) -> None:
+    view = VIEWS[name]()
+    assert len(view) == len(LONG)
+    assert list(view) == LONG
+    assert view == LONG
+    assert repr(view) == repr(LONG)
+    assert list(reversed(view)) == LONG[::-1]
+    for index in (0, 2, 3, 199, 200, len(LONG) - 1, -1, -2, -len(LONG)):
+        assert view[index] == LONG[index]
+    for part in (slice(None), slice(2, 5), slice(-3, None), slice(None, None, -1), slice(0, 300, 7), slice(5, 2)):
+        assert view[part] == LONG[part]
+    for index in (len(LONG), -len(LONG) - 1):
+        with pytest.raises(IndexError):
+            view[index]
+
+
+def test_a_prefix_does_not_grow_with_its_list() -> None:
+    items = list(LONG)
+    view = as_it_stands(items)
+    items.append(-1)
+    assert view == LONG
+    assert joined([0], Prefix(items)) == [0, *items]
+
+
+def test_what_is_short_is_a_list_of_its_own() -> None:
+    items = [1, 2]
+    assert type(as_it_stands(items)) is list
+    assert as_it_stands(items) is not items
+    assert type(joined(items, [3])) is list
+    assert joined(items, [3]) == [1, 2, 3]
