@@ -20,9 +20,9 @@ from tests.warm import Warm, warm
 from tests.worlds import (
     PROVIDER_ROLES,
     assert_one_terminal_event_last,
+    by_loop,
     collect,
     facts,
-    payload,
     provider_faults,
     running_tasks,
 )
@@ -71,18 +71,6 @@ def check(run: Any) -> None:
 def outcome(run: Any) -> Any:
     """What a run came to, whatever was in flight when it was interrupted."""
     return run.stop_reason, run.output, [m.plain for m in run.messages if m.role in PROVIDER_ROLES]
-
-
-def by_loop(events: list[Event]) -> dict[str, list[dict[str, Any]]]:
-    """What happened in each loop, in order: loops that run beside each other take turns as it comes."""
-    happened: dict[str, list[dict[str, Any]]] = {}
-    for event in events:
-        said = payload(event)
-        del said["seq"]
-        for made in ("id", "timestamp"):  # of an opaque agent's own event
-            said.get("message", {}).get("event", {}).pop(made, None)
-        happened.setdefault(event.path, []).append(said)
-    return happened
 
 
 def ended(events: list[Event]) -> dict[tuple[str, str, int], int]:

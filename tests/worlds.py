@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from agentnb.core.events import CallEnd, CallStart, Delta, Event
@@ -41,6 +42,34 @@ def payload(event: Event) -> dict[str, Any]:
     if dumped.get("timing"):
         dumped["timing"] = "..."
     return dumped
+
+
+OF_A_CALL = frozenset({"call_proposed", "approval_request", "approval_decision", "call_start", "call_end"})
+
+
+def by_loop(events: Iterable[Event]) -> dict[str, list[dict[str, Any]]]:
+    """What happened in each loop, in order.
+
+    Loops that run beside each other take turns as it comes, and so do calls: those are put in the order of their ids,
+    the facts of each as they came.
+    """
+    happened: dict[str, list[dict[str, Any]]] = {}
+    for event in events:
+        said = payload(event)
+        del said["seq"]
+        for made in ("id", "timestamp"):  # of an opaque agent's own event
+            said.get("message", {}).get("event", {}).pop(made, None)
+        if event.type in OF_A_CALL:
+            del said["phase"]  # which of them is the first to open it is chance
+        happened.setdefault(event.path, []).append(said)
+    return {path: _in_order(said) for path, said in happened.items()}
+
+
+def _in_order(happened: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    ordered: list[dict[str, Any]] = []
+    for of_calls, said in groupby(happened, key=lambda one: one["type"] in OF_A_CALL):
+        ordered += sorted(said, key=lambda one: str(one.get("call_id") or one["call"]["id"])) if of_calls else said
+    return ordered
 
 
 def finished_calls(events: Iterable[Event]) -> list[str]:

@@ -38,7 +38,7 @@ from tests.loops.loop_agents import K, said_by
 from tests.worlds import (
     assert_folds,
     assert_one_terminal_event_last,
-    payload,
+    by_loop,
     provider_faults,
     running_tasks,
     says,
@@ -107,15 +107,6 @@ def answered(events: Any) -> int:
     return types(events).count("model_end")
 
 
-def comparable(events: Any) -> list[Any]:
-    """Facts without what differs from run to run: where they are in the journal, and the ids of what agents say."""
-    made = [payload(event) for event in events]
-    for one in made:
-        one.pop("seq")
-        (one.get("message") or {}).pop("event", None)
-    return made
-
-
 def in_flight(state: State) -> bool:
     """Whether an effect was in flight, here or in a loop inside."""
     performed_by_loops = {child.call for child in state.children.values()}
@@ -168,7 +159,7 @@ async def test_a_snapshot_at_every_event_goes_on_to_the_same_outcome() -> None:
         assert answers == [event.message.content for event in whole.events if isinstance(event, ModelEnd)]
         if not in_flight(fold(before)):
             exact += 1
-            assert comparable(run.events[position:]) == comparable(whole.events[position:])
+            assert by_loop(run.events[position:]) == by_loop(whole.events[position:])
     assert exact > len(whole.events) / 3
 
 

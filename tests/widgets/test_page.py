@@ -286,7 +286,7 @@ def test_a_nested_call_is_approved_where_its_loop_is_named(show: Callable[[Any],
         page.get_by_role("img", name="Phases of worker").locator("text.agentnb-now, .agentnb-now text")
     ).to_have_text("acting")
     facts = page.locator(".agentnb-facts")
-    expect(facts).to_contain_text("phase executing · 1 model request · 3 calls")
+    expect(facts).to_contain_text("phase executing · 1 model request · 2 calls")
     expect(page.get_by_text("executing \u203a worker: acting", exact=True)).to_be_visible()
     group.get_by_role("button", name="Replace", exact=True).click()
     group.get_by_label("Tool", exact=True).select_option("move_file")
