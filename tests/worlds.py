@@ -67,8 +67,11 @@ def by_loop(events: Iterable[Event]) -> dict[str, list[dict[str, Any]]]:
 
 def _in_order(happened: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ordered: list[dict[str, Any]] = []
-    for of_calls, said in groupby(happened, key=lambda one: one["type"] in OF_A_CALL):
-        ordered += sorted(said, key=lambda one: str(one.get("call_id") or one["call"]["id"])) if of_calls else said
+    for of_calls, group in groupby(happened, key=lambda one: one["type"] in OF_A_CALL):
+        said = list(group)
+        if of_calls:
+            said.sort(key=lambda one: str(one.get("call_id") or one["call"]["id"]))
+        ordered += said
     return ordered
 
 
