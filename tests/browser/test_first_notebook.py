@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import nbformat
 import pytest
 
+from tests.kernels import RELEASES
+
 if TYPE_CHECKING:
     from tests.browser.conftest import Notebooks
     from tests.browser.notebook import Notebook
@@ -101,6 +103,7 @@ def test_without_a_rule_the_laboratory_s_session_waits_for_a_button(laboratory: 
     assert "The level changed in 1899" in (laboratory.reports / "five_loops.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("kernel_name", [next(iter(RELEASES))], indirect=True)  # more than a minute for each
 def test_all_cells_of_the_laboratory_leave_a_page_that_needs_no_kernel(laboratory: DeliveredNotebook) -> None:
     last = len(laboratory.sources) - 1
     laboratory.page.run_all()
