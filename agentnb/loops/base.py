@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from agentnb.core.errors import InvalidArguments
+from agentnb.core.events import MessageAdded, Queue
 from agentnb.core.loop import Design
+from agentnb.core.state import State
 
 if TYPE_CHECKING:
     from agentnb.loops.generator import Function, GeneratorLoop, Phases
@@ -151,6 +153,11 @@ def _check_names(names: Iterable[str]) -> None:
     listed = sorted(names)
     if len(set(listed)) < len(listed):
         raise InvalidArguments(f"Loops beside each other may not share a name: {', '.join(listed)}.")
+
+
+def take(state: State, queue: Queue) -> MessageAdded:
+    """The fact that the oldest message of a queue is heard."""
+    return MessageAdded.make(message=state.queues[queue][0], origin=queue)
 
 
 def _snake_case(name: str) -> str:

@@ -20,11 +20,11 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
 from agentnb.core.errors import RecordingMismatch, RunFailed
-from agentnb.core.events import ErrorInfo, Event, RunPaused, StopReason
+from agentnb.core.events import Event, RunPaused, StopReason
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
-from agentnb.run.endings import ABORTED, end_run, expire, next_deadline
+from agentnb.run.endings import ABORTED, end_at_limit, end_run, expire, next_deadline
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
@@ -299,8 +299,10 @@ class Driver:
 
     def finish(self, reason: StopReason, why: str) -> None:
         """End the run, and break off what is in flight. Safe from every thread."""
-        error = ErrorInfo.make(type="LimitReached", message=why) if reason == "limit" else None
-        end_run(self._journal, reason, why if reason == "limit" else ABORTED, error)
+        if reason == "limit":
+            end_at_limit(self._journal, why)
+        else:
+            end_run(self._journal, reason, ABORTED)
         self.news.call(self._interrupt)
 
     def _interrupt(self) -> None:

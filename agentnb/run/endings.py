@@ -33,6 +33,11 @@ def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | N
                 journal.append(RunEnd.make(reason=reason, error=error), frame)
 
 
+def end_at_limit(journal: Journal, why: str) -> None:
+    """End the run because a limit that was given to it is reached."""
+    end_run(journal, "limit", why, ErrorInfo.make(type="LimitReached", message=why))
+
+
 def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str) -> None:
     """Decide a call with no, and tell the model so."""
     reason = portable(reason)

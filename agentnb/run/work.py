@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any, Literal
 
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ErrorInfo, ModelStart
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.asking import Asking
 from agentnb.run.calling import Calling, Refusal, refusal
-from agentnb.run.endings import ABORTED, carry_out, end_run, reject
+from agentnb.run.endings import ABORTED, carry_out, end_at_limit, reject
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
@@ -212,7 +212,7 @@ class Work:
 
     def _intend(self, call: CallState, arguments: dict[str, Any]) -> None:
         if self._gate.limits and (why := self._gate.limit_reached(self._journal.state, starting="call")) is not None:
-            end_run(self._journal, "limit", why, ErrorInfo.make(type="LimitReached", message=why))
+            end_at_limit(self._journal, why)
             return
         self._intents[call.id] = None
         intent = CallStart.make(call_id=call.id, name=call.name, arguments=arguments, attempt=call.attempt + 1)

@@ -1,14 +1,8 @@
 """Agent: a model, its tools and a retriever, as one stream of events (SEMANTICS 5)."""
 
-from agentnb.loops.agent.loop import (
-    Agent,
-    AgentEvent,
-    AgentEventType,
-    EventCollector,
-    ToolCall,
-    ToolResult,
-    TurnState,
-)
+from agentnb.loops.agent.events import AgentEvent, AgentEventType, EventCollector, ToolCall, ToolResult
+from agentnb.loops.agent.loop import Agent
+from agentnb.loops.agent.turns import TurnState
 
 __all__ = [
     "Agent",

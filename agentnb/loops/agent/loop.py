@@ -20,19 +20,16 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentnb.core.errors import RunFailed, UsageError
-from agentnb.core.events import ErrorInfo, Event, MessageAdded, ModelEnd, ModelStart, Queue, RunEnd
+from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelStart, RunEnd
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
-from agentnb.loops.agent.events import AgentEvent, AgentEventType, EventCollector, ToolCall, ToolResult
+from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.retrieval import RETRIEVE, amended, asks_retriever, retrieve_first
 from agentnb.loops.agent.stream import asks_token, stream
-from agentnb.loops.agent.turns import TurnState
-from agentnb.loops.base import Loop
+from agentnb.loops.base import Loop, take
 
 if TYPE_CHECKING:
     from agentnb.run import Run
-
-__all__ = ["Agent", "AgentEvent", "AgentEventType", "EventCollector", "ToolCall", "ToolResult", "TurnState"]
 
 
 class Agent(Loop):
@@ -90,18 +87,18 @@ class Agent(Loop):
     def advance(self, state: State) -> Event:
         """What comes next (SEMANTICS 5c)."""
         if state.queues["input"]:
-            return _take(state, "input")
+            return take(state, "input")
         if not state.messages and not state.queues["steering"]:
-            return _take(state, "follow_up") if state.queues["follow_up"] else RunEnd.make(reason="empty")
+            return take(state, "follow_up") if state.queues["follow_up"] else RunEnd.make(reason="empty")
         answer = _answer(state)
         if answer is not None and not state.queues["follow_up"]:
             return RunEnd.make(reason="completed", output=text_of(answer.message.content))
         if self.max_iterations is not None and state.turn >= self.max_iterations:
             return self._at_limit()
         if answer is not None:
-            return _take(state, "follow_up")
+            return take(state, "follow_up")
         if state.queues["steering"]:
-            return _take(state, "steering")
+            return take(state, "steering")
         if self.retriever is not None and (fact := retrieve_first(state)) is not None:
             return fact
         return ModelStart.make(turn=state.turn + 1)
@@ -166,10 +163,6 @@ class Agent(Loop):
                 raise
             failure = error.__cause__
         raise failure
-
-
-def _take(state: State, queue: Queue) -> MessageAdded:
-    return MessageAdded.make(message=state.queues[queue][0], origin=queue)
 
 
 def _answer(state: State) -> ModelEnd | None:

@@ -38,6 +38,7 @@ from agentnb.loops.conversation_engine.progress import (
     outcome_of,
     propose,
     propose_task,
+    record,
     results_of,
     unrecorded,
 )
@@ -158,7 +159,7 @@ class ConversationEngine(EngineControls):
     def _execute(self, state: State) -> Event:
         values = state.values
         if (ended := unrecorded(state)) is not None:
-            return _record(state, ended.arguments["id"], outcome_of(ended))
+            return record(state, ended.arguments["id"], outcome_of(ended))
         if values.get("failed") and self.on_task_error == "fail":
             return self._fail_with_task(state)
         tasks, position = values["tasks"], values.get("next", 0)
@@ -170,7 +171,7 @@ class ConversationEngine(EngineControls):
         for dependency in task["dependencies"]:
             if values[outcome_key(dependency)]["status"] == "failed":
                 outcome = {"status": "failed", "error": f"{dependency!r}, which it depends on, failed."}
-                return _record(state, task["id"], outcome, skipped=task["id"])
+                return record(state, task["id"], outcome, skipped=task["id"])
         return propose_task(task, {name: values[outcome_key(name)]["result"] for name in task["dependencies"]})
 
     def _fail_with_task(self, state: State) -> RunEnd:
@@ -185,13 +186,6 @@ class ConversationEngine(EngineControls):
 
 def _enter(state: State, phase: EngineState) -> PhaseChange:
     return PhaseChange.make(source=state.phase, phase=phase.value)
-
-
-def _record(state: State, task_id: str, outcome: dict[str, Any], **more: Any) -> Update:
-    """What has become of a task, as values of the state; `next` is where the search for the next one may begin."""
-    counted = outcome["status"]
-    counts = {counted: state.values.get(counted, 0) + 1, "next": state.values.get("next", 0) + 1}
-    return Update.make(values={outcome_key(task_id): outcome, **counts, **more})
 
 
 def _fail(end: CallEnd) -> RunEnd:

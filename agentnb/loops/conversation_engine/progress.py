@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentnb.core.events import CallProposed, ErrorInfo
+from agentnb.core.events import CallProposed, ErrorInfo, StateUpdate
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.loops.conversation_engine.states import EngineState, engine_state
@@ -81,6 +81,13 @@ def outcome_of(call: CallState) -> dict[str, Any]:
     if not call.end.is_error:
         return {"status": "completed", "result": call.end.result}
     return {"status": "failed", "error": words_of(call.end.error) if call.end.error is not None else call.end.result}
+
+
+def record(state: State, task_id: str, outcome: dict[str, Any], **more: Any) -> StateUpdate:
+    """What has become of a task, as values of the state; `next` is where the search for the next one may begin."""
+    counted = outcome["status"]
+    counts = {counted: state.values.get(counted, 0) + 1, "next": state.values.get("next", 0) + 1}
+    return StateUpdate.make(values={outcome_key(task_id): outcome, **counts, **more})
 
 
 def words_of(error: ErrorInfo) -> str:

@@ -20,25 +20,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, Queue, RunEnd, StopReason
+from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd, StopReason
 from agentnb.core.graph import CallGraph
 from agentnb.core.loop import Frame
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
 from agentnb.core.wanted import MODEL, Effect, wanted
+from agentnb.loops.base import take
+from agentnb.loops.execution_loop import prompt
 from agentnb.loops.execution_loop.confirm import Confirm, confirmation
 from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.dataflow import Dataflow
 from agentnb.loops.execution_loop.graph import call_graph
 from agentnb.loops.execution_loop.messages import returned
-from agentnb.loops.execution_loop.prompt import (
-    REFERENCES,
-    OutputCheck,
-    instructions,
-    native_specifications,
-    solution_schema,
-)
 from agentnb.loops.execution_loop.reply import SolutionReply
 from agentnb.loops.execution_loop.standing import ExecutionStanding
 from agentnb.loops.execution_loop.tick import Tick, read_tick
@@ -96,7 +91,7 @@ class ExecutionLoop(ExecutionStanding):
             if value is not None and (value < 0 or (value == 0 and limit == "max_concurrency")):
                 raise UsageError(f"{limit} must be None or a number that is not negative, not {value!r}.")
         self.max_requests, self.max_concurrency, self.native = max_requests, max_concurrency, native
-        self._output_check = OutputCheck(output)
+        self._output_check = prompt.OutputCheck(output)
         self._words = system_prompt
         if confirm is not None:
             self.before_call = confirmation(confirm)
@@ -110,19 +105,19 @@ class ExecutionLoop(ExecutionStanding):
             why = self._flow(state).why_unresolved(call) or "unresolved reference"
             return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="invalid")
         if state.queues["input"]:
-            return _take(state, "input")
+            return take(state, "input")
         if state.reply is None:
             return self._request(state)
         tick = read_tick(Context.of(state), state, self._output_check)
         if (logged := state.heard.count("loop")) < len(tick.log):
             return MessageAdded.make(message=tick.log[logged])
         if state.queues["steering"] and self._may_ask(state):
-            return _take(state, "steering")
+            return take(state, "steering")
         why_end = None if {"steering", "follow_up"} & set(state.heard) else self._why_end(state, tick)
         if why_end is None:
             return self._request(state)
         if state.queues["follow_up"] and self._may_ask(state):
-            return _take(state, "follow_up")
+            return take(state, "follow_up")
         return RunEnd.make(reason=why_end, output=tick.output)
 
     def _request(self, state: State) -> Event:
@@ -162,14 +157,14 @@ class ExecutionLoop(ExecutionStanding):
         """Take the tools, and tell the model of them."""
         self._frame, self.tools_by_name = frame, frame.tools
         tools = list(frame.tools.values())
-        how = REFERENCES if self.native else instructions(tools, self._output_check.schema)
+        how = prompt.REFERENCES if self.native else prompt.instructions(tools, self._output_check.schema)
         self.system_prompt = f"{self._words}\n\n{how}" if self._words else how
 
     def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
         """The tools, or the schema of a Solution that names them."""
         if self.native:
-            return {"tools": native_specifications(tools)} if tools else {}
-        return {"schema": solution_schema(tools, self._output_check.schema)}
+            return {"tools": prompt.native_specifications(tools)} if tools else {}
+        return {"schema": prompt.solution_schema(tools, self._output_check.schema)}
 
     def messages_for(self, state: State) -> Sequence[Mapping[str, Any]]:
         """The context, and not the answers (SEMANTICS 2b)."""
@@ -199,7 +194,3 @@ class ExecutionLoop(ExecutionStanding):
         """The limits and the output's schema."""
         limits = {name: getattr(self, name) for name in ("max_requests", "max_concurrency", "native")}
         return {**super().config(), **limits, "system_prompt": self._words, "output": self._output_check.schema}
-
-
-def _take(state: State, queue: Queue) -> MessageAdded:
-    return MessageAdded.make(message=state.queues[queue][0], origin=queue)

@@ -31,24 +31,11 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop
-from agentnb.loops.loop_agent.base_agent import BaseAgent, failed
+from agentnb.loops.loop_agent.base_agent import failed
 from agentnb.loops.loop_agent.companion import invocation_of
 from agentnb.loops.loop_agent.composite_agent import CompositeAgent
-from agentnb.loops.loop_agent.event import Event, EventActions, LoopAgentState
-from agentnb.loops.loop_agent.exit_loop import exit_loop
-from agentnb.loops.loop_agent.invocation import InvocationContext, Session
+from agentnb.loops.loop_agent.event import Event, LoopAgentState
 from agentnb.loops.loop_agent.sub_agent import escalated, has_spoken, input_for
-
-__all__ = [
-    "BaseAgent",
-    "Event",
-    "EventActions",
-    "InvocationContext",
-    "LoopAgent",
-    "LoopAgentState",
-    "Session",
-    "exit_loop",
-]
 
 logger = logging.getLogger("agentnb")
 

@@ -1,12 +1,10 @@
 """SessionLoop: a chat agent's loop, two loops in one (SEMANTICS 3)."""
 
-from agentnb.loops.session_loop.loop import (
-    EventStream,
-    MessageQueue,
-    SessionEvent,
-    SessionLoop,
-    ToolCallContext,
-)
+from agentnb.loops.session_loop.hooks import ToolCallContext
+from agentnb.loops.session_loop.loop import SessionLoop
+from agentnb.loops.session_loop.projection import SessionEvent
+from agentnb.loops.session_loop.queue import MessageQueue
+from agentnb.loops.session_loop.stream import EventStream
 
 __all__ = [
     "EventStream",

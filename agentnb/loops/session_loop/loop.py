@@ -20,18 +20,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallProposed, Event, MessageAdded, ModelEnd, ModelStart, Queue, RunEnd
+from agentnb.core.events import CallProposed, Event, ModelEnd, ModelStart, Queue, RunEnd
 from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
+from agentnb.loops.base import take
 from agentnb.loops.session_loop.controls import SessionControls
 from agentnb.loops.session_loop.hooks import ToolCallContext, after_call, before_call, preparation
-from agentnb.loops.session_loop.projection import SessionEvent
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.steering import SteeringMode, passed_over, why_pass_over
-from agentnb.loops.session_loop.stream import EventStream
-
-__all__ = ["EventStream", "MessageQueue", "SessionEvent", "SessionLoop", "ToolCallContext"]
 
 Drain = Literal["one-at-a-time", "all"]
 
@@ -109,7 +106,7 @@ class SessionLoop(SessionControls):
         if state.unsaid and (skipped := passed_over(state, self.steering_mode)):
             return skipped
         if state.queues["input"]:
-            return _take(state, "input")
+            return take(state, "input")
         after_turn = state.reply is not None and not state.heard
         if after_turn and "should_stop_after_turn" in self.activities:
             asked = state.calls.get(f"should_stop_after_turn_{state.turn}")
@@ -119,13 +116,13 @@ class SessionLoop(SessionControls):
             if asked.end is not None and (asked.end.is_error or asked.end.result):
                 return self._end(state, "error" if asked.end.is_error else "completed")
         if "follow_up" not in state.heard and self._hears(state, "steering"):
-            return self._unless_at_limit(state, _take(state, "steering"))
+            return self._unless_at_limit(state, take(state, "steering"))
         if self.drain == "all" and "follow_up" in state.heard and state.queues["follow_up"]:
-            return _take(state, "follow_up")
+            return take(state, "follow_up")
         if state.heard or self._has_results_to_answer(state) or self._begins_with_a_question(state):
             return self._unless_at_limit(state, ModelStart.make(turn=state.turn + 1))
         if self._hears(state, "follow_up"):
-            return self._unless_at_limit(state, _take(state, "follow_up"))
+            return self._unless_at_limit(state, take(state, "follow_up"))
         return self._end(state, "completed" if state.messages else "empty")
 
     def _unless_at_limit(self, state: State, fact: Event) -> Event:
@@ -182,10 +179,6 @@ class SessionLoop(SessionControls):
 
 
 _RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})
-
-
-def _take(state: State, queue: Any) -> MessageAdded:
-    return MessageAdded.make(message=state.queues[queue][0], origin=queue)
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from agentnb.core.errors import RunFailed
 from agentnb.core.messages import Message
 from agentnb.loops.session_loop.projection import Projection, SessionEvent
+from agentnb.loops.streaming import DesignStream
 
 if TYPE_CHECKING:
     from agentnb.run import Run
 
 
-class EventStream:
-    """The events of one run of a session, as it goes on: the run moves as they are asked for.
-
-    Closing the stream before its end aborts the run. `result()` gives the new messages once it is over.
-    """
+class EventStream(DesignStream[SessionEvent]):
+    """The events of one run of a session; `result()` gives the new messages once it is over."""
 
     def __init__(self, run: Run) -> None:
-        self.run = run
-        self.ended = False
         self._projection = Projection()
-        self._events = self._stream()
-
-    def __aiter__(self) -> AsyncIterator[SessionEvent]:
-        return self
-
-    async def __anext__(self) -> SessionEvent:
-        return await anext(self._events)
-
-    async def aclose(self) -> None:
-        """Abort the run, where it is not over, and wait until all of it has stopped."""
-        await self._events.aclose()
-        if not self.ended:  # it was closed before it began
-            self.run.cancel("the stream was closed")
-            self.ended = True
+        super().__init__(run)
 
     async def result(self) -> list[Message]:
         """Go on to the end; gives the messages this run has added."""
