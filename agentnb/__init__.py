@@ -26,7 +26,6 @@ from agentnb.loops.base import Loop, use_driver
 from agentnb.notebook.kernel import in_kernel
 from agentnb.run import Run, Snapshot, restore
 from agentnb.run.host import use_presenter
-from agentnb.store import Store
 from agentnb.tools import tool
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from agentnb.loops.execution_loop import ExecutionLoop
     from agentnb.loops.loop_agent import LoopAgent
     from agentnb.loops.session_loop import SessionLoop
+    from agentnb.store import Store
 
 __version__ = "0.1.0"
 
@@ -61,25 +61,26 @@ __all__ = [
     "tool",
 ]
 
-_DESIGNS = {
+_WHEN_ASKED_FOR = {
     "Agent": "agentnb.loops.agent",
     "ConversationEngine": "agentnb.loops.conversation_engine",
     "ExecutionLoop": "agentnb.loops.execution_loop",
     "LoopAgent": "agentnb.loops.loop_agent",
     "SessionLoop": "agentnb.loops.session_loop",
+    "Store": "agentnb.store",
 }
-"""Where each design is: imported when it is asked for, because nobody uses all of them at once."""
+"""Where the designs and the store are: imported when they are asked for, because nobody uses all of them at once."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _DESIGNS:
+    if name not in _WHEN_ASKED_FOR:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    design = globals()[name] = getattr(import_module(_DESIGNS[name]), name)
-    return design
+    found = globals()[name] = getattr(import_module(_WHEN_ASKED_FOR[name]), name)
+    return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_DESIGNS})
+    return sorted({*globals(), *_WHEN_ASKED_FOR})
 
 
 use_driver(Run)
