@@ -90,6 +90,7 @@ class Message(_Readable):
     """One message of a conversation; fields of your own are kept."""
 
     model_config = ConfigDict(extra="allow")
+    memos = ("_plain",)
 
     role: str
     content: Content = ""
@@ -105,7 +106,13 @@ class Message(_Readable):
     @classmethod
     def say(cls, fields: dict[str, Any], plain: dict[str, Any] | None = None) -> Message:
         """A message from trusted fields, none of them at its default; `plain` are the same as plain dicts and lists."""
-        return cls.make(_plain=fields if plain is None else plain, **fields)
+        values = _ABSENT | fields
+        values["_plain"] = fields if plain is None else plain
+        if values["tool_calls"] is None:
+            values["tool_calls"] = []
+        if values["reasoning"] is None:
+            values["reasoning"] = []
+        return cls.hold(values)
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -130,6 +137,10 @@ class Message(_Readable):
         return copied
 
 
+_ABSENT: dict[str, Any] = dict.fromkeys((*Message.model_fields, *Message.memos)) | {
+    "content": "",
+    "is_error": False,
+}
 _OPTIONAL = tuple(name for name in Message.model_fields if name not in ("role", "content"))
 
 

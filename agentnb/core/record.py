@@ -11,7 +11,7 @@ copies and pickles alike. Anything that comes from outside (JSON, a user) goes t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticUndefined
@@ -29,21 +29,29 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants", defer_build=True)
 
+    memos: ClassVar[tuple[str, ...]] = ()
+    """What an instance keeps beside its fields, None at first: it has a place from the start, which costs less."""
+
     if TYPE_CHECKING:
 
         @classmethod
         def make(cls, **fields: Any) -> Self:
             """Build an instance from trusted fields without validating them."""
 
+        @classmethod
+        def hold(cls, values: dict[str, Any]) -> Self:
+            """Build an instance around this dict, which has every field and is given up."""
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        cls.make = staticmethod(_maker(cls))  # type: ignore[method-assign]  # no classmethod: that would make it slower
+        # No class methods: that would make them slower.
+        cls.make, cls.hold = map(staticmethod, _makers(cls))  # type: ignore[assignment,method-assign]
 
 
-def _maker(cls: type[Record]) -> Callable[..., Record]:
-    """What makes instances of `cls`: a function of its own, which finds what it needs without looking it up."""
-    template = {
+def _makers(cls: type[Record]) -> tuple[Callable[..., Record], Callable[[dict[str, Any]], Record]]:
+    """What makes instances of `cls`: functions of its own, which find what they need without looking it up."""
+    template = dict.fromkeys(cls.memos) | {
         name: None if field.default is PydanticUndefined else field.default for name, field in cls.model_fields.items()
     }
     factories: list[tuple[str, Callable[[], Any]]] = [
@@ -54,15 +62,31 @@ def _maker(cls: type[Record]) -> Callable[..., Record]:
     # Shared by every instance made here: model_copy(update=...) copies it, and it must be a set, not a frozenset.
     fields_set = set(cls.model_fields)
 
-    def make(**fields: Any) -> Record:
+    def hold(values: dict[str, Any]) -> Record:
         self = _new(cls)
-        for name, factory in factories:
-            if name not in fields:
-                fields[name] = factory()
+        _set_dict(self, values)
+        _set_fields_set(self, fields_set)
+        _set_extra(self, None)
+        _set_private(self, None)
+        return self
+
+    def make(**fields: Any) -> Record:  # the same, written out: another call would be a tenth of it
+        self = _new(cls)
         _set_dict(self, template | fields)
         _set_fields_set(self, fields_set)
         _set_extra(self, None)
         _set_private(self, None)
         return self
 
-    return make
+    def make_with_factories(**fields: Any) -> Record:
+        for name, factory in factories:
+            if name not in fields:
+                fields[name] = factory()
+        self = _new(cls)
+        _set_dict(self, template | fields)
+        _set_fields_set(self, fields_set)
+        _set_extra(self, None)
+        _set_private(self, None)
+        return self
+
+    return make_with_factories if factories else make, hold

@@ -24,12 +24,13 @@ class PlainHistory:
     def of(self, messages: Sequence[Message], amended: Mapping[int, dict[str, Any]]) -> Sequence[dict[str, Any]]:
         """The messages as plain dicts, with what is `amended` in place of those at its positions."""
         plain = self._plain
-        for message in messages[self._seen :]:
+        for position in range(self._seen, len(messages)):
+            message = messages[position]
             if message.role in ROLES:
                 plain.append(message.plain)
             else:
-                self._left_out.append(self._seen)
-            self._seen += 1
+                self._left_out.append(position)
+        self._seen = len(messages)
         if amended:
             instead_of = plain.copy()
             for position, instead in amended.items():
