@@ -134,6 +134,7 @@ def test_a_rejection_tells_the_model_the_reason(notebook: Notebook) -> None:
     assert notebook.run(LOOK).strip() == "Rejected: not there True"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("shape", ["awaits", "blocks"])
 def test_stop_cancels_within_a_second_and_the_kernel_stays_usable(notebook: Notebook, shape: str) -> None:
     begin(notebook, shape)
@@ -429,6 +430,7 @@ WATCH_PAGE = """() => {
 }"""
 
 
+@pytest.mark.alone
 def test_twenty_thousand_events_reach_an_open_panel(notebook: Notebook, capsys: pytest.CaptureFixture[str]) -> None:
     notebook.do(lambda page: page.evaluate(WATCH_PAGE))
     notebook.set_cell(SHOW, FLOOD)

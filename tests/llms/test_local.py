@@ -110,6 +110,7 @@ async def test_cancelling_frees_the_model_for_the_next_request(local: Local) -> 
         assert stop(await ask(local, "Say hello.", max_tokens=4)) == "length"
 
 
+@pytest.mark.alone
 @pytest.mark.local_model
 async def test_closing_while_an_answer_streams_takes_no_time_and_reports_the_end() -> None:
     model = Local(context_size=1024)

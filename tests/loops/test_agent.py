@@ -643,6 +643,7 @@ class Calling:
         yield chunk
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("retriever", [None, _later], ids=["alone", "with a retriever"])
 def test_a_turn_costs_the_same_at_the_end_of_a_long_run(retriever: Any) -> None:
     marks: list[float] = []

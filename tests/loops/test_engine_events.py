@@ -471,6 +471,7 @@ async def test_a_run_can_be_stepped_phase_by_phase() -> None:
     assert phases == ["receiving", "context_fetching", "decomposing", "scheduling", "executing", "completed"]
 
 
+@pytest.mark.alone
 async def test_two_thousand_tasks_cost_the_last_what_they_cost_the_first() -> None:
     tasks, tenth = 2_000, 200
     marks: list[float] = []

@@ -240,6 +240,7 @@ async def test_an_answer_cut_anywhere_is_asked_for_again_and_nothing_runs_twice(
     assert_folds(run)
 
 
+@pytest.mark.alone
 async def test_two_thousand_requests_are_linear() -> None:
     turns = 2_000
     marks: list[float] = []
@@ -258,6 +259,7 @@ async def test_two_thousand_requests_are_linear() -> None:
     assert len(loop.context) == turns + 1
 
 
+@pytest.mark.alone
 async def test_a_long_answer_is_linear() -> None:
     async def seconds(calls: int) -> float:
         answer = solution(*(c("give", v="x" * 50) for _ in range(calls)), output=1, pieces=60 * calls)

@@ -930,6 +930,7 @@ async def test_two_runs_that_one_recording_goes_on_in() -> None:
     assert await asyncio.gather(*map(_value, both)) == [OUTPUT, OUTPUT]
 
 
+@pytest.mark.alone
 async def test_a_turn_costs_the_same_after_two_thousand() -> None:
     marks: list[float] = []
 
@@ -954,6 +955,7 @@ async def test_a_turn_costs_the_same_after_two_thousand() -> None:
     assert min(growths) < 2.5
 
 
+@pytest.mark.alone
 async def test_a_long_run_is_run_again_in_linear_time() -> None:
     def long(turns: int) -> Steps:
         for n in range(turns):

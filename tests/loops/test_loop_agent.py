@@ -540,6 +540,7 @@ async def test_nothing_runs_before_the_consumer_asks(is_resumable: bool) -> None
             assert not log or log[-1].endswith("ends")
 
 
+@pytest.mark.alone
 async def test_two_thousand_passes_cost_the_same_each() -> None:
     loop, times = LoopAgent("OUT", [LoopAgent("IN", [K("X")], 1), K("A")], 2000), [time.perf_counter()]
     async for event in loop.run_async(InvocationContext(is_resumable=True)):

@@ -111,6 +111,7 @@ def test_comms_that_are_not_ours_do_not_overtake_a_blocked_cell(cells: Cells) ->
     assert cells.kernel.run("print(order)").strip() == "['click', 'first cell', 'other', 'second cell']"
 
 
+@pytest.mark.alone
 def test_stop_ends_the_wait_at_once_and_the_kernel_goes_on(cells: Cells, waiting: str) -> None:
     cell = cells.start(waiting)
     stopped = time.monotonic()

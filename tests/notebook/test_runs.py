@@ -56,6 +56,7 @@ def test_a_run_lives_on_a_thread_of_agentnbs_own(cells: LiveKernel) -> None:
     assert cells.run("print(run.messages[2].content)").strip() == "agentnb"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("wait", ["await run", "run.result()"])
 def test_stop_in_a_cell_that_waits_cancels_the_run_within_a_second(cells: LiveKernel, wait: str) -> None:
     cells.run("run = session([call('nap', {'seconds': 60})], 'done').start('go')")

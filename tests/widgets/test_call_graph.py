@@ -320,6 +320,7 @@ def test_a_graph_that_has_not_changed_is_not_read_again() -> None:
     run.cancel()
 
 
+@pytest.mark.alone
 def test_following_the_calls_costs_little_for_each_event() -> None:
     calls = [c("give", f"†state.v{n}", v=f"†state.v{n // 2}" if n else 0) for n in range(500)]
     run = World().loop(solution(*calls), solution(output=1)).start(None)

@@ -168,6 +168,7 @@ def test_lines_of_a_loop_inside_end_with_it_and_those_of_its_neighbours_go_on() 
     assert live.show() == []
 
 
+@pytest.mark.alone
 def test_watching_costs_the_run_next_to_nothing(fed: Fed) -> None:
     event = StateUpdate(values={"n": 1})
     started = time.process_time()

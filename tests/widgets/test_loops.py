@@ -173,6 +173,7 @@ def test_names_that_are_no_unicode_travel_all_the_same() -> None:
         assert "script" in told[name]
 
 
+@pytest.mark.alone
 def test_following_costs_next_to_nothing_for_each_event() -> None:
     events = [StateUpdate(seq=n, values={"n": n}) for n in range(20_000)]
     loops = Loops(None)

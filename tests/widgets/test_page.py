@@ -454,6 +454,7 @@ def test_a_long_value_is_fetched_when_somebody_asks(show: Callable[[Any], PanelP
     shown.until(lambda: "y" * 50_000 in details.inner_text(), "the whole")
 
 
+@pytest.mark.alone
 def test_twenty_thousand_events_do_not_make_the_page_stutter(page: Page) -> None:
     shown = PanelPage(page, state=state())
     shown.settle()

@@ -88,6 +88,7 @@ def test_a_batch_stops_at_its_room_and_always_has_one_row() -> None:
     assert encode_rows(events, 1)[1] == 1
 
 
+@pytest.mark.alone
 def test_a_row_costs_the_kernel_some_microseconds() -> None:
     events = [
         e.CallEnd(seq=n, call_id=f"c{n}", name="search", result="text of the usual length " * 3) for n in range(5000)
