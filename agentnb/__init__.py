@@ -24,7 +24,7 @@ from agentnb.core.errors import (
 )
 from agentnb.loops.base import Loop, use_driver
 from agentnb.notebook.kernel import in_kernel
-from agentnb.run import Run, Snapshot, restore
+from agentnb.run import Run, Snapshot, replay, restore
 from agentnb.run.host import use_presenter
 from agentnb.tools import tool
 
@@ -57,6 +57,7 @@ __all__ = [
     "ToolError",
     "UsageError",
     "load_ipython_extension",
+    "replay",
     "restore",
     "tool",
 ]

@@ -22,12 +22,15 @@
         ├── RecordingCorrupt        a recording that has been changed or damaged; says where
         ├── VersionMismatch         a recording made by a newer agentnb
         ├── RecordingMismatch       a recording of another loop than the one it was given
+        │   └── ReplayDiverged      the loop decides otherwise than the recording; has both sides
         └── StoreConflict           another process goes on with the same run
 
 A tool's failure goes to the model as a result, a model's pauses the run, ours ends it loudly (DESIGN 1).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 __all__ = [
     "AgentnbError",
@@ -44,6 +47,7 @@ __all__ = [
     "NotSerializable",
     "RecordingCorrupt",
     "RecordingMismatch",
+    "ReplayDiverged",
     "RunCancelled",
     "RunError",
     "RunFailed",
@@ -54,6 +58,9 @@ __all__ = [
     "UsageError",
     "VersionMismatch",
 ]
+
+_STAMP = {"seq", "time", "run_id", "path", "phase"}
+_SHOWN = 300
 
 
 class AgentnbError(Exception):
@@ -153,6 +160,23 @@ class VersionMismatch(StorageError):
 
 class RecordingMismatch(StorageError):
     """A recording belongs to another loop than the one it was given."""
+
+
+class ReplayDiverged(RecordingMismatch):
+    """A loop decides otherwise than its recording says; `recorded` and `expected` are the two events."""
+
+    def __init__(self, recorded: Any, expected: Any) -> None:
+        self.recorded = recorded
+        self.expected = expected
+        super().__init__(
+            f"Event {recorded.seq} of the recording is not what the loop does now.\n"
+            f"  recorded: {_short(recorded)}\n  expected: {_short(expected)}"
+        )
+
+
+def _short(event: Any) -> str:
+    text = " ".join(f"{name}={value!r}" for name, value in event if name not in _STAMP)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 class StoreConflict(StorageError):

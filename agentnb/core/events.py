@@ -81,7 +81,8 @@ class RunStart(Event):
     """A loop begins: its kind, its name, what decides how it behaves, its input, and what it goes on from.
 
     `history` are the messages of earlier runs, `queued` what the user had queued before the run began. `call`: a nested
-    loop's, the call of the loop above that it performs.
+    loop's, the call of the loop above that it performs. `forked_from`: a fork's, the run and the event it departs from
+    (`"4f2c…@17"`).
     """
 
     type: Literal["run_start"] = "run_start"
@@ -93,6 +94,7 @@ class RunStart(Event):
     history: list[Message] = Field(default_factory=list)
     queued: dict[Queue, list[Message]] = Field(default_factory=dict)
     call: str = ""
+    forked_from: str = ""
 
 
 class PhaseChange(Event):

@@ -1,8 +1,9 @@
 """Runs: the driver, its gate, decisions about calls, the journal, snapshots."""
 
 from agentnb.run.approvals import Pending
+from agentnb.run.replay import Replay, replay
 from agentnb.run.restore import restore
 from agentnb.run.run import Run, latest_run
 from agentnb.run.snapshot import Snapshot
 
-__all__ = ["Pending", "Run", "Snapshot", "latest_run", "restore"]
+__all__ = ["Pending", "Replay", "Run", "Snapshot", "latest_run", "replay", "restore"]

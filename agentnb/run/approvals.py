@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -62,14 +63,7 @@ class Decisions:
     def waiting_calls(self) -> list[Pending]:
         """The calls that wait for a person, in the order they were made."""
         with self._journal.lock:
-            waiting = [
-                (frame, call)
-                for frame in self._journal.frames
-                for call in frame.state.open.values()
-                if call.status == "asking"
-            ]
-            ids = [call.id for _, call in waiting]
-            return [_pending(frame, call, ids.count(call.id) > 1) for frame, call in waiting]
+            return waiting(self._journal.frames)
 
     def approve(self, id: str) -> None:
         """Let the call run as shown. Raises UnknownCall, or AlreadyDecided."""
@@ -136,6 +130,13 @@ class Decisions:
             if id in (call.id, f"{frame.path}/{call.id}")
         ]
         return min(found, key=lambda one: one[1].status != "asking", default=None)
+
+
+def waiting(frames: Iterable[Frame]) -> list[Pending]:
+    """The calls of these loops that wait for a person, in the order they were made."""
+    asking = [(frame, call) for frame in frames for call in frame.state.open.values() if call.status == "asking"]
+    ids = [call.id for _, call in asking]
+    return [_pending(frame, call, ids.count(call.id) > 1) for frame, call in asking]
 
 
 def _pending(frame: Frame, call: CallState, ambiguous: bool) -> Pending:

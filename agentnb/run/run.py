@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Delta, Event, Queue, Queued, RunResumed, StopReason
+from agentnb.core.events import Delta, Event, Queue, Queued, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message
 from agentnb.core.state import State
@@ -29,11 +29,12 @@ from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.listening import listener, withdraw
 from agentnb.run.policy import make_policy
 from agentnb.run.portable import portable
+from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
 from agentnb.run.stepping import step
 
 
-class Run(Decisions):
+class Run(Decisions, Recording):
     """One run of a loop. Made by `loop.start(input)`; nothing has happened yet when you get it."""
 
     def __init__(
@@ -51,6 +52,7 @@ class Run(Decisions):
         suspended: bool = False,
     ) -> None:
         self.loop = loop
+        self._fork_options = {"store": store, "approve": approve, "limits": limits}
         self.id = recording[0].run_id if recording else uuid.uuid4().hex[:12]
         self.name = name
         self._gate = Gate(breakpoints, limits)
@@ -83,31 +85,6 @@ class Run(Decisions):
     def events(self) -> Sequence[Event]:
         """Everything that has happened so far, oldest first."""
         return Prefix(self._journal.events)
-
-    @property
-    def phase(self) -> str:
-        """The loop's phase; before the start, the one it starts in."""
-        return self.state.phase if self.state.phase is not None else next(iter(self.loop.phases))
-
-    @property
-    def messages(self) -> list[Message]:
-        """The conversation so far."""
-        return list(self.state.messages)
-
-    @property
-    def output(self) -> Any:
-        """What the run came to; None until it is over."""
-        return self.state.output
-
-    @property
-    def stop_reason(self) -> StopReason | None:
-        """Why the run is over; None until it is."""
-        return self.state.stop_reason
-
-    @property
-    def usage(self) -> dict[str, float]:
-        """Tokens (`input_tokens`, `output_tokens`, ...) and `cost`, added up."""
-        return dict(self.state.usage)
 
     @property
     def driven(self) -> bool:

@@ -1,0 +1,234 @@
+"""Forks: a new run that shares another's past up to one of its events, with one thing changed there.
+
+The past is taken over as facts, so it costs nothing: no model is asked and no tool is run for it. What comes after the
+fork runs anew. Calls that were running at that moment, and have a result in the recording, keep that result: the change
+came after they had been started, and running them again would do twice what they do.
+
+The other run stays as it is. `RunStart.forked_from` says where a branch comes from, so branches show as a tree.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from agentnb.core.errors import AgentnbError, RecordingMismatch, UnknownCall, UsageError
+from agentnb.core.events import (
+    ApprovalDecision,
+    CallEnd,
+    CallProposed,
+    CallStart,
+    CancelRequested,
+    Decision,
+    Event,
+    MessageAdded,
+    ModelEnd,
+    RunStart,
+)
+from agentnb.core.evolve import fold
+from agentnb.core.loop import Design, fingerprint
+from agentnb.core.messages import Message, to_message
+from agentnb.core.state import State
+from agentnb.run.endings import carry_out
+from agentnb.run.journal import Journal
+from agentnb.run.portable import portable
+
+ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
+DECISIONS: tuple[str, ...] = get_args(Decision)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is different in a fork; at most one of these is given. An event is replaced as a whole."""
+
+    event: Event | None = None
+    message: Any = None
+    arguments: Mapping[str, Any] | None = None
+    result: Any = None
+    decision: Any = None
+
+    def __post_init__(self) -> None:
+        if len(self.given) > 1:
+            raise UsageError(f"A fork changes one thing, not {' and '.join(self.given)}; fork the fork for the next.")
+
+    @property
+    def given(self) -> list[str]:
+        """The names of what is given."""
+        return [name for name in self.__dataclass_fields__ if getattr(self, name) is not None]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The past of a fork, and what is to be said where it begins."""
+
+    events: list[Event]
+    steer: Message | None = None
+    call: tuple[str, str] | None = None
+    decision: ApprovalDecision | None = None
+
+
+def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> Branch:
+    """The past of a run that departs at the event `at` of this recording. Raises UsageError where it cannot."""
+    if events and isinstance(events[0], RunStart) and events[0].loop != loop.kind():
+        raise RecordingMismatch(f"The recording is of a {events[0].loop}; it cannot go on as a {loop.kind()}.")
+
+    if isinstance(seq, bool) or not 0 <= seq < len(events):
+        raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")
+    event = events[seq]
+    if change.event is not None:
+        made = Branch(_past(events, seq, loop, instead=_stamped(change.event, event)))
+    elif change.message is not None:
+        made = _with_message(events, event, change.message, loop)
+    elif change.result is not None and isinstance(event, CallEnd):
+        ended = {"result": portable(change.result), "is_error": False, "outcome": "answered", "error": None}
+        made = Branch(_past(events, seq, loop, instead=event.model_copy(update={**ended, "details": None})))
+    elif change.given:
+        made = _with_decision(events, event, change, loop)
+    else:
+        made = Branch(_past(events, seq, loop))
+    try:
+        fold(made.events)
+    except AgentnbError as error:
+        raise UsageError(f"The run cannot go on like that from its event {seq}: {error}") from error
+    return made
+
+
+def settle(made: Branch, journal: Journal) -> None:
+    """Make what was changed at the fork a fact of the new run. Raises InvalidArguments where arguments do not fit."""
+    if made.call is None or made.decision is None:
+        return
+    path, id = made.call
+    frame = next((frame for frame in journal.frames if frame.path == path), None)
+    call = frame.state.open.get(id) if frame is not None else None
+    if frame is None or call is None:
+        raise UnknownCall(f"The call {id!r} is not open where the fork begins.")
+    decision = made.decision
+    if decision.decision in ("edit", "replace"):
+        name = decision.name or call.name
+        if name not in frame.tools:
+            raise UnknownCall(f"There is no tool {name!r}; there are {', '.join(sorted(frame.tools))}.")
+        frame.design.bind(frame.tools[name], call, dict(decision.arguments or {}), frame.state)
+    journal.append(decision, frame)
+    if decision.decision in ("reject", "answer"):
+        carry_out(journal, frame, call, decision)
+
+
+# -- the past ----------------------------------------------------------------------------------------------------------
+
+
+def _past(
+    events: Sequence[Event], seq: int, loop: Design, *, instead: Event | None = None, without: bool = False
+) -> list[Event]:
+    """The events up to `seq`, or up to the one before it, as those of a new run."""
+    kept = [*events[:seq], *([] if without else [instead or events[seq]])]
+    over = next((n for n, event in enumerate(kept) if isinstance(event, CancelRequested) or event.terminal), None)
+    kept = kept[:over]
+    if not kept:
+        raise UsageError("A fork begins with the event run_start at the least.")
+    if over is None:
+        kept += _ends_of_running_calls(kept, events[seq + 1 :])
+    origin = f"{events[0].run_id}@{seq}"
+    run_id, config = uuid.uuid4().hex[:12], loop.config()
+    first = {"forked_from": origin, "config": config, "fingerprint": fingerprint(loop.kind(), config)}
+    made = [event.model_copy(update={"run_id": run_id, "seq": number}) for number, event in enumerate(kept)]
+    return [made[0].model_copy(update=first), *made[1:]]
+
+
+def _ends_of_running_calls(kept: Sequence[Event], later: Sequence[Event]) -> list[Event]:
+    """The recorded ends of the calls that tools are performing after the events that are kept."""
+    running = set(_running(fold(kept), ""))
+    ends: list[Event] = []
+    for event in later:
+        if isinstance(event, CallEnd) and (event.path, event.call_id) in running and event.outcome != "aborted":
+            running.discard((event.path, event.call_id))
+            ends.append(event)
+    return ends
+
+
+def _running(state: State, path: str) -> list[tuple[str, str]]:
+    performed_by_loops = {child.call for child in state.children.values()}
+    own = [
+        (path, call.id)
+        for call in state.open.values()
+        if call.status == "running" and not call.hidden and call.id not in performed_by_loops
+    ]
+    inside = [
+        running
+        for name, child in state.children.items()
+        if child.stop_reason is None and child.call in state.open
+        for running in _running(child, f"{path}/{name}" if path else name)
+    ]
+    return own + inside
+
+
+# -- what is changed ---------------------------------------------------------------------------------------------------
+
+
+def _stamped(event: Event, place: Event) -> Event:
+    """The event in the place of another. Raises UsageError for one of another type: the rest would not follow."""
+    if event.type != place.type:
+        raise UsageError(f"Event {place.seq} is a {place.type}; a {event.type} cannot stand in its place.")
+    stamp = {name: getattr(place, name) for name in ("seq", "time", "path", "phase")}
+    return event.model_copy(update=stamp)
+
+
+def _with_message(events: Sequence[Event], event: Event, message: Any, loop: Design) -> Branch:
+    """Another message where one was said, or else one from the user behind the event."""
+    if isinstance(event, RunStart):
+        return Branch(_past(events, event.seq, loop, instead=event.model_copy(update={"input": portable(message)})))
+    if isinstance(event, (MessageAdded, ModelEnd)):
+        said = _said_instead(event.message, message)
+        return Branch(_past(events, event.seq, loop, instead=event.model_copy(update={"message": said})))
+    return Branch(_past(events, event.seq, loop), steer=to_message(portable(message)))
+
+
+def _said_instead(before: Message, message: Any) -> Message:
+    """The message that takes another's place; text alone changes what it says, and not who says it."""
+    if isinstance(message, str):
+        return before.model_copy(update={"content": message})
+    return to_message(portable(message))
+
+
+def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: Design) -> Branch:
+    """Another decision about the call that the event is about, behind the event that the decision would follow."""
+    path, id = _call_of(event)
+    if event.type == "call_end":
+        start = next((e for e in reversed(events[: event.seq]) if _is_start(e, path, id)), None)
+        where = f"fork at {start.seq}, where it was started" if start is not None else "it was never started"
+        raise UsageError(f"Event {event.seq} ends the call {id!r}: its result can be changed; for the rest, {where}.")
+    followed = event.type not in ("approval_decision", "call_start")
+    past = _past(events, event.seq, loop, without=not followed)
+    return Branch(past, call=(path, id), decision=_decision(id, change))
+
+
+def _is_start(event: Event, path: str, id: str) -> bool:
+    return isinstance(event, CallStart) and event.path == path and event.call_id == id
+
+
+def _call_of(event: Event) -> tuple[str, str]:
+    if isinstance(event, ModelEnd) and len(event.message.tool_calls) == 1:
+        return event.path, event.message.tool_calls[0].id
+    if isinstance(event, CallProposed):
+        return event.path, event.call.id
+    if event.type in ABOUT_A_CALL:
+        return event.path, str(getattr(event, "call_id", ""))
+    calls = f", and makes {len(event.message.tool_calls)} calls" if isinstance(event, ModelEnd) else ""
+    raise UsageError(f"Event {event.seq} is a {event.type}{calls}: there is no one call to decide about.")
+
+
+def _decision(id: str, change: Change) -> ApprovalDecision:
+    if change.arguments is not None:
+        return ApprovalDecision(call_id=id, decision="edit", arguments=portable(dict(change.arguments)))
+    if change.result is not None:
+        return ApprovalDecision(call_id=id, decision="answer", result=portable(change.result))
+    given = {"decision": change.decision} if isinstance(change.decision, str) else change.decision
+    if isinstance(given, ApprovalDecision):
+        given = given.model_dump(exclude={"seq", "time", "run_id", "path", "phase", "type"})
+    if not isinstance(given, Mapping) or given.get("decision") not in DECISIONS:
+        raise UsageError(f"decision= is one of {', '.join(DECISIONS)}, or a dict with decision and what belongs to it.")
+    fields = {"decision", "reason", "arguments", "name", "result"}
+    if unknown := sorted(set(given) - fields - {"call_id", "by"}):
+        raise UsageError(f"A decision has {', '.join(sorted(fields))}, and no {', '.join(unknown)}.")
+    return ApprovalDecision(call_id=id, **{name: portable(given[name]) for name in fields & set(given)})

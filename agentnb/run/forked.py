@@ -1,0 +1,28 @@
+"""Making the run that a fork is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentnb.core.errors import UsageError
+from agentnb.core.loop import Design
+from agentnb.run.fork import Change, branch, settle
+from agentnb.run.recorded_loop import RecordedLoop
+from agentnb.run.recording import Recording
+from agentnb.run.run import Run
+
+
+def forked(origin: Recording, at: int | None, change: Change, loop: Design | None, **options: Any) -> Run:
+    """A run that departs from a recording at one of its events; at the one it stands at where none is named."""
+    loop = loop if loop is not None else origin.loop
+    if isinstance(loop, RecordedLoop):
+        raise UsageError("A recording from a file does not hold its loop: give the loop that goes on by loop=.")
+    made = branch(origin.recording, len(origin.events) - 1 if at is None else at, change, loop)
+    run = Run(loop, recording=made.events, **options)
+    with run.lock:
+        if run.state.failure is not None:  # the model is asked again, as it may be another one
+            run.resume()
+        if made.steer is not None:
+            run.queue("steering", made.steer)
+        settle(made, run._journal)
+    return run

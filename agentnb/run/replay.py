@@ -1,0 +1,220 @@
+"""Replay: a recording as a run that performs nothing (DESIGN, promise 6).
+
+Every moment is a fold of the events up to it, so going back is folding fewer of them. No model is asked, no tool runs
+and no clock is read; what a replay gives is what was recorded.
+
+With a loop to check against, each thing that the recording says the loop decided is asked of that loop again. Where it
+would decide otherwise the replay stops before that event and raises ReplayDiverged, which has both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentnb.core.errors import LimitReached, RunCancelled, RunFailed, UsageError
+from agentnb.core.events import Event
+from agentnb.core.evolve import evolve, nested
+from agentnb.core.loop import Design
+from agentnb.core.state import State
+from agentnb.run.approvals import Pending, waiting
+from agentnb.run.divergence import Check
+from agentnb.run.frame import Frame
+from agentnb.run.gate import UNITS, Gate, Permit, Unit
+from agentnb.run.recorded_loop import recorded_loop
+from agentnb.run.recording import Recording
+from agentnb.run.snapshot import Snapshot
+
+
+class Steps(list[Event]):
+    """The events of a step. A replay's step is done when it returns; it may be awaited like a run's all the same."""
+
+    def __await__(self) -> Generator[Any, None, Steps]:
+        yield from ()
+        return self
+
+
+class Replay(Recording):
+    """A recording that is walked through. It stands before its first event to begin with."""
+
+    def __init__(
+        self, events: Iterable[Event], loop: Design | None = None, *, name: str | None = None, check: bool = False
+    ) -> None:
+        self._recorded = tuple(events)
+        self.loop = loop if loop is not None else recorded_loop(self._recorded)
+        self.id = self._recorded[0].run_id if self._recorded else ""
+        self.name = name
+        self._check = Check(self.loop) if check else None
+        self._state = State()
+
+    # -- where it stands -------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """How many of the recording's events have happened where the replay stands."""
+        return self._state.position
+
+    @property
+    def recording(self) -> Sequence[Event]:
+        """All of the recording's events, wherever the replay stands."""
+        return self._recorded
+
+    @property
+    def state(self) -> State:
+        """Where the run stood; read it, do not change it."""
+        return self._state
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """What had happened, oldest first."""
+        return self._recorded[: self.position]
+
+    @property
+    def pending(self) -> list[Pending]:
+        """The calls that waited for a person. Nothing can be decided about them here; `fork` can."""
+        return waiting(_frames(self.loop, self._state))
+
+    def snapshot(self, name: str | None = None) -> Snapshot:
+        """The run as it stood. Raises RecordingCorrupt before the first event."""
+        return Snapshot.of(self.events, name=name or self.name)
+
+    # -- walking ---------------------------------------------------------------------------------------------------
+
+    def step(self, unit: Unit = "event") -> Steps:
+        """Go on to the end of the next `event`, `call`, `turn` or `phase`; gives the events of that step.
+
+        The list is empty at the end. Raises ReplayDiverged where the loop it is checked against decides otherwise.
+        """
+        return self._forwards(_ends(unit))
+
+    def back(self, unit: Unit = "event") -> Steps:
+        """Go back to where the step before this place began; gives the events that have not happened any more."""
+        ends = _ends(unit)
+        state, ending = State(), 0
+        for number, event in enumerate(self._recorded[: max(0, self.position - 1)], 1):
+            evolve(state, event)
+            if ends(event, state):
+                ending = number
+        undone = Steps(self._recorded[ending : self.position])
+        self._stand_at(ending)
+        return undone
+
+    def to(self, seq: int) -> Replay:
+        """Go to right after the event `seq`, forwards or backwards; -1 is before the first. Gives the replay itself."""
+        if isinstance(seq, bool) or not -1 <= seq < len(self._recorded):
+            raise UsageError(f"The recording has the events 0 to {len(self._recorded) - 1}, and no {seq!r}.")
+        if seq + 1 < self.position:
+            self._stand_at(seq + 1)
+        while self.position <= seq:
+            self._take_next()
+        return self
+
+    def find(self, predicate: Callable[[Event, State], bool], *, backwards: bool = False) -> Event | None:
+        """Go to the next event for which `predicate(event, state)` holds, or the last one before here; gives it.
+
+        Where there is none the replay stays where it is, and the answer is None.
+        """
+        here, state, found = self.position, State(), None
+        for event in self._recorded[: here - 1 if backwards else None]:
+            evolve(state, event)
+            if (backwards or event.seq >= here) and predicate(event, state):
+                found = event
+                if not backwards:
+                    break
+        if found is not None:
+            self.to(found.seq)
+        return found
+
+    async def __aiter__(self) -> AsyncGenerator[Event, None]:
+        """The events from here to the end."""
+        while self.position < len(self._recorded):
+            yield self._take_next()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Go to the end and give the output."""
+        yield from ()
+        return self.result()
+
+    def result(self) -> Any:
+        """Go to the end and give the output. Raises RunFailed, RunCancelled or LimitReached where the run did."""
+        self.to(len(self._recorded) - 1)
+        state = self._state
+        error = state.failure or state.error
+        said = f"{error.type}: {error.message}" if error is not None else "The loop failed."
+        if state.failure is not None or state.stop_reason == "error":
+            raise RunFailed(said)
+        if state.stop_reason == "cancelled":
+            raise RunCancelled(state.cancelled or "cancelled")
+        if state.stop_reason == "limit" or state.stop_reason in self.loop.limits_that_raise:
+            raise LimitReached(error.message if error is not None else str(state.stop_reason))
+        return state.output
+
+    def _forwards(self, ends: Callable[[Event, State], bool]) -> Steps:
+        done = Steps()
+        while self.position < len(self._recorded):
+            done.append(self._take_next())
+            if ends(done[-1], self._state):
+                break
+        return done
+
+    def _take_next(self) -> Event:
+        event = self._recorded[self.position]
+        if self._check is not None:
+            self._check.look_at(event, self._state)
+        evolve(self._state, event)
+        if self._check is not None:
+            self._check.take(event, self._state)
+        return event
+
+    def _stand_at(self, position: int) -> None:
+        self._state = State()
+        self._check = Check(self.loop) if self._check is not None else None
+        for event in self._recorded[:position]:  # up to here it has agreed before
+            evolve(self._state, event)
+            if self._check is not None:
+                self._check.take(event, self._state)
+
+    def __repr__(self) -> str:
+        where = f"{self.position} of {len(self._recorded)} events"
+        return f"<Replay {self.name or self.id} of {self.loop.name}: {where}>"
+
+
+def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = None) -> Replay:
+    """A recording as a run that performs nothing: step it forwards and backwards.
+
+    recording: a run, a snapshot, or the path of a file that `snapshot.save` wrote. loop: what each of its decisions is
+    checked against, as it goes. Raises RecordingCorrupt for a damaged file.
+    """
+    if isinstance(recording, Recording):
+        events = recording.recording if isinstance(recording, Replay) else recording.events
+        return Replay(events, loop or recording.loop, name=recording.name, check=loop is not None)
+    snapshot = recording if isinstance(recording, Snapshot) else Snapshot.load(recording)
+    return Replay(snapshot.events, loop, name=snapshot.name, check=loop is not None)
+
+
+def _ends(unit: Unit) -> Callable[[Event, State], bool]:
+    """Whether an event, with the state it led to, ends a step. Raises UsageError on another unit."""
+    if unit not in UNITS:
+        raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
+    gate = Gate((), None)
+
+    def ends(event: Event, state: State) -> bool:
+        gate.permit = Permit(unit)
+        gate.observe(event, nested(state, event.path), state)
+        return gate.permit is None
+
+    return ends
+
+
+def _frames(loop: Design, state: State) -> list[Frame]:
+    """The loops that were being run, as far as `loop` knows them."""
+    frames = [Frame(loop, state)]
+    for frame in frames:
+        for name, child in frame.state.children.items():
+            call = frame.state.open.get(child.call)
+            inside = frame.loop_for(call) if call is not None and child.stop_reason is None else None
+            if inside is not None and call is not None:
+                path = f"{frame.path}/{name}" if frame.path else name
+                frames.append(Frame(inside, child, path=path, above=frame, call=call.id))
+    return frames

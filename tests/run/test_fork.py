@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from agentnb import SessionLoop, Store, UsageError, tool
+from agentnb.core.errors import InvalidArguments, RecordingMismatch
+from agentnb.core.evolve import fold
+from agentnb.testing import ScriptedLLM
+from tests.designs import WORLDS, states
+from tests.run.agents import Agent, sends
+from tests.test_designs import check, drive, outcome
+from tests.worlds import asks
+
+every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
+
+
+class Echoing:
+    """Calls `echo` once with what the user said last, then says what it gave; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> Any:
+        self.asked += 1
+        last = messages[-1]
+        if last["role"] == "tool":
+            yield {"type": "text_delta", "content": f"it gave {last['content']}"}
+        else:
+            yield {
+                "type": "tool_call",
+                "id": f"c{len(messages)}",
+                "name": "echo",
+                "arguments": {"text": last["content"]},
+            }
+
+
+class World:
+    def __init__(self, **options: Any) -> None:
+        self.ran: list[str] = []
+        self.llm = Echoing()
+
+        @tool(**options)
+        async def echo(text: str) -> str:
+            self.ran.append(text)
+            return text.upper()
+
+        self.loop = SessionLoop(self.llm, [echo])
+
+    async def run(self) -> Any:
+        run = self.loop.start("one", approve=True)
+        await run
+        return run
+
+
+def seq_of(run: Any, type: str) -> int:
+    return next(event.seq for event in run.events if event.type == type)
+
+
+async def test_a_fork_shares_the_past_and_costs_nothing_for_it() -> None:
+    world = World()
+    run = await world.run()
+    asked, ran = world.llm.asked, list(world.ran)
+    fork = run.fork(at=seq_of(run, "call_end"))
+    assert [e.type for e in fork.events] == [e.type for e in run.events[: seq_of(run, "call_end") + 1]]
+    assert (world.llm.asked, world.ran) == (asked, ran)
+    assert await fork == run.output
+    assert world.llm.asked == asked + 1
+    assert world.ran == ran
+
+
+async def test_a_fork_is_a_run_of_its_own_and_says_where_it_comes_from() -> None:
+    run = await World().run()
+    before = list(run.events)
+    fork = run.fork(at=3)
+    await fork
+    assert fork.id != run.id
+    assert {event.run_id for event in fork.events} == {fork.id}
+    assert fork.events[0].forked_from == f"{run.id}@3"
+    assert list(run.events) == before
+
+
+async def test_another_result_is_what_the_model_is_told() -> None:
+    run = await World().run()
+    fork = run.fork(at=seq_of(run, "call_end"), result="nothing")
+    assert await fork == "it gave nothing"
+    assert fork.messages[2].content == "nothing"
+
+
+async def test_a_result_may_be_given_instead_of_running_the_call() -> None:
+    world = World()
+    run = await world.run()
+    fork = run.fork(at=seq_of(run, "call_start"), result="given")
+    assert await fork == "it gave given"
+    assert world.ran == ["one"]
+
+
+async def test_other_arguments_run_the_tool_with_them() -> None:
+    world = World()
+    run = await world.run()
+    for type in ("model_end", "call_start"):
+        assert await run.fork(at=seq_of(run, type), arguments={"text": "two"}) == "it gave TWO"
+    assert world.ran == ["one", "two", "two"]
+
+
+async def test_arguments_that_do_not_fit_are_refused() -> None:
+    run = await World().run()
+    with pytest.raises(InvalidArguments, match="text"):
+        run.fork(at=seq_of(run, "call_start"), arguments={"words": "two"})
+
+
+async def test_another_first_message_is_another_question() -> None:
+    run = await World().run()
+    assert await run.fork(at=seq_of(run, "message"), message="two") == "it gave TWO"
+    assert await run.fork(at=0, message="three") == "it gave THREE"
+
+
+async def test_the_model_may_have_said_something_else() -> None:
+    run = await World().run()
+    last = [event.seq for event in run.events if event.type == "model_end"][-1]
+    fork = run.fork(at=last, message="something else")
+    assert await fork == "something else"
+
+
+async def test_a_message_at_any_other_event_is_the_user_s() -> None:
+    run = await World().run()
+    fork = run.fork(at=seq_of(run, "call_end"), message="and two?")
+    assert await fork == "it gave AND TWO?"
+    assert [m.role for m in fork.messages] == ["user", "assistant", "tool", "user", "assistant", "tool", "assistant"]
+
+
+async def test_a_finished_run_goes_on_with_a_message() -> None:
+    run = await World().run()
+    fork = run.fork(message="two")
+    assert await fork == "it gave TWO"
+    assert fork.messages[: len(run.messages)] == run.messages
+
+
+async def waiting_run(agent: Agent) -> Any:
+    run = agent.loop(sends("x"), "done").start("hi")
+    while not run.pending:
+        await run.step()
+    return run
+
+
+async def test_what_was_approved_may_have_been_rejected() -> None:
+    agent = Agent()
+    run = await waiting_run(agent)
+    run.approve("x")
+    await run
+    decided = seq_of(run, "approval_decision")
+    other = SessionLoop(ScriptedLLM(["as you wish"]), agent.tools)
+    fork = run.fork(at=decided, decision={"decision": "reject", "reason": "too early"}, loop=other)
+    assert await fork == "as you wish"
+    assert "too early" in fork.messages[2].content
+    assert agent.ran == ["x>all"]
+
+
+@pytest.mark.parametrize("at", ["approval_request", "approval_decision"])
+async def test_what_was_rejected_may_have_been_approved(at: str) -> None:
+    agent = Agent()
+    run = await waiting_run(agent)
+    run.reject("x")
+    await run
+    fork = run.fork(at=seq_of(run, at), decision="approve", loop=SessionLoop(ScriptedLLM(["sent"]), agent.tools))
+    assert await fork == "sent"
+    assert agent.ran == ["x>all"]
+    assert fork.events[seq_of(run, "approval_request") + 1].decision == "approve"
+
+
+async def test_a_fork_of_a_waiting_run_waits_for_itself() -> None:
+    agent = Agent()
+    run = await waiting_run(agent)
+    fork = run.fork(loop=agent.loop("done"))
+    assert [item.id for item in fork.pending] == ["x"]
+    fork.approve("x")
+    await fork
+    assert [item.id for item in run.pending] == ["x"]
+    run.cancel()
+
+
+async def test_a_call_that_was_running_keeps_the_result_it_came_to() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold", "b"), "done").start("hi")
+    run.play()
+    await agent.holding.wait()
+    agent.release.set()
+    await run
+    first_end = seq_of(run, "call_end")
+    fork = run.fork(at=first_end, loop=agent.loop("done"))
+    await fork
+    assert agent.ran == ["hold", "b"]
+    assert fork.pending == []
+    assert [m.content for m in fork.messages] == [m.content for m in run.messages]
+
+
+async def test_another_model_answers_what_comes_after() -> None:
+    world = World()
+    run = await world.run()
+    fork = run.fork(at=seq_of(run, "call_end"), loop=SessionLoop(ScriptedLLM(["another"]), world.loop.tools))
+    assert await fork == "another"
+
+
+async def test_a_loop_of_another_kind_is_refused() -> None:
+    import agentnb
+
+    run = await World().run()
+    with pytest.raises(RecordingMismatch, match="SessionLoop"):
+        run.fork(at=2, loop=agentnb.Agent(ScriptedLLM([])))
+
+
+async def test_a_failed_model_is_asked_again_in_a_fork() -> None:
+    class Broken:
+        async def stream(self, messages: Any, **_: Any) -> Any:
+            raise RuntimeError("no")
+            yield
+
+    run = SessionLoop(Broken()).start("hi")
+    await run.step("turn")
+    assert run.state.failure is not None
+    assert await run.fork(loop=SessionLoop(ScriptedLLM(["yes"]))) == "yes"
+
+
+async def test_a_cancelled_run_goes_on_in_a_fork_from_before_it_was_cancelled() -> None:
+    agent = Agent()
+    run = agent.two_turns().start("hi")
+    await run.step("turn")
+    run.cancel("enough")
+    fork = run.fork(loop=agent.loop("done"))
+    assert await fork == "done"
+
+
+async def test_an_event_may_be_replaced_as_a_whole_by_one_of_its_type() -> None:
+    run = await World().run()
+    end = run.events[seq_of(run, "call_end")]
+    changed = end.model_copy(update={"result": "broken", "is_error": True, "outcome": "raised"})
+    assert await run.fork(at=end.seq, event=changed) == "it gave broken"
+    with pytest.raises(UsageError, match="in its place"):
+        run.fork(at=end.seq - 1, event=changed)
+
+
+async def test_a_fork_is_kept_where_its_run_is_kept(tmp_path: Any) -> None:
+    store = Store(tmp_path / "runs.db")
+    run = World().loop.start("one", store=store)
+    await run
+    fork = run.fork(at=3, name="branch")
+    await fork
+    assert {info.id for info in store.runs()} == {run.id, fork.id}
+    assert store.load("branch").events == tuple(fork.events)
+
+
+async def test_a_past_moment_is_forked_as_the_run_is() -> None:
+    run = await World().run()
+    assert await run.at(seq_of(run, "call_end")).fork(result="other") == "it gave other"
+
+
+async def test_a_recording_without_its_loop_is_forked_with_one(tmp_path: Any) -> None:
+    import agentnb
+
+    world = World()
+    run = await world.run()
+    recorded = agentnb.replay(run.snapshot().save(tmp_path / "run.json"))
+    with pytest.raises(UsageError, match="loop="):
+        recorded.fork(at=3)
+    assert await recorded.fork(at=3, loop=world.loop) == run.output
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"at": 99}, "events 0 to"),
+        ({"at": -1}, "events 0 to"),
+        ({"at": 3, "message": "a", "result": "b"}, "message and result"),
+        ({"at": 0, "decision": "approve"}, "run_start"),
+        ({"at": 4, "decision": "perhaps"}, "approve, reject"),
+        ({"at": 4, "decision": {"decision": "reject", "mood": "bad"}}, "mood"),
+    ],
+)
+async def test_what_cannot_be_forked_is_refused_in_words(change: Any, words: str) -> None:
+    run = await World().run()
+    with pytest.raises(UsageError, match=words):
+        run.fork(**change)
+
+
+async def test_an_end_says_where_its_call_can_be_changed() -> None:
+    run = await World().run()
+    start = seq_of(run, "call_start")
+    with pytest.raises(UsageError, match=f"fork at {start}"):
+        run.fork(at=seq_of(run, "call_end"), arguments={"text": "two"})
+
+
+@every_world
+async def test_a_fork_at_every_event_comes_to_the_same_end(world: Callable[[], Any]) -> None:
+    whole = await drive(world().start("go"))
+    for seq in range(len(whole.events)):
+        fork = whole.fork(at=seq, loop=world())
+        assert fold(fork.events) == fork.state
+        in_flight = [state for state in states(fork.state) if (not state.over and state.model == "asked") or state.open]
+        await drive(fork)
+        check(fork)
+        assert outcome(fork) == outcome(whole), f"from event {seq}: {in_flight}"

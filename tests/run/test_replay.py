@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentnb
+from agentnb import LimitReached, RunCancelled, RunFailed, SessionLoop, UsageError, replay, tool
+from agentnb.core.evolve import fold
+from agentnb.errors import ReplayDiverged
+from agentnb.testing import ScriptedLLM, call
+from tests.designs import WORLDS
+from tests.run.agents import Agent, sends
+from tests.test_designs import drive
+from tests.worlds import asks
+
+every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
+
+
+async def finished() -> Any:
+    run = Agent().two_turns(name="talk").start("hi", name="mine")
+    await run
+    return run
+
+
+# -- walking -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_replay_stands_before_its_first_event() -> None:
+    recorded = replay(await finished())
+    assert recorded.position == 0
+    assert list(recorded.events) == []
+    assert recorded.messages == []
+    assert recorded.phase == "idle"
+    assert recorded.stop_reason is None
+
+
+async def test_a_step_gives_the_events_of_the_step() -> None:
+    run = await finished()
+    recorded = replay(run)
+    assert recorded.step() == [run.events[0]]
+    assert recorded.step() == [run.events[1]]
+    assert recorded.position == 2
+
+
+async def test_a_step_may_be_awaited_like_a_run_s() -> None:
+    run = await finished()
+    assert await replay(run).step() == [run.events[0]]
+
+
+@pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
+async def test_steps_end_where_the_steps_of_the_run_ended(unit: Any) -> None:
+    run = Agent().two_turns().start("hi")
+    taken: list[Any] = []
+    while step := await run.step(unit):
+        taken.append(step)
+    recorded, walked = replay(run), []
+    while walked_step := recorded.step(unit):
+        walked.append(walked_step)
+    assert walked == taken
+
+
+@pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
+async def test_going_back_undoes_a_step(unit: Any) -> None:
+    recorded = replay(await finished())
+    before = []
+    while True:
+        position = recorded.position
+        if not (step := recorded.step(unit)):
+            break
+        before.append((position, step))
+    for position, step in reversed(before):
+        assert recorded.back(unit) == step
+        assert recorded.position == position
+    assert recorded.back(unit) == []
+
+
+async def test_a_unit_that_is_none_is_refused() -> None:
+    recorded = replay(await finished())
+    with pytest.raises(UsageError, match="event, call, turn, phase"):
+        recorded.step("week")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="event, call, turn, phase"):
+        recorded.back("week")  # type: ignore[arg-type]
+
+
+async def test_to_goes_right_behind_an_event_in_either_direction() -> None:
+    run = await finished()
+    recorded = replay(run)
+    for seq in (5, 2, 7, 7, 0, -1):
+        assert recorded.to(seq) is recorded
+        assert recorded.position == seq + 1
+        assert recorded.state == fold(run.events[: seq + 1])
+
+
+@pytest.mark.parametrize("seq", [-2, 1000, True])
+async def test_there_is_nothing_outside_the_recording(seq: int) -> None:
+    recorded = replay(await finished()).to(3)
+    with pytest.raises(UsageError, match=r"events 0 to \d+"):
+        recorded.to(seq)
+    assert recorded.position == 4
+
+
+async def test_find_goes_to_the_next_or_the_last_event_of_a_kind() -> None:
+    run = await finished()
+    ends = [event.seq for event in run.events if event.type == "call_end"]
+    recorded = replay(run)
+    for seq in ends:
+        assert recorded.find(lambda event, state: event.type == "call_end") == run.events[seq]
+    assert recorded.find(lambda event, state: event.type == "call_end") is None
+    assert recorded.position == ends[-1] + 1
+    assert recorded.find(lambda event, state: event.type == "call_end", backwards=True) == run.events[ends[-2]]
+
+
+async def test_a_replay_is_read_like_a_run() -> None:
+    run = await finished()
+    recorded = replay(run)
+    assert [event async for event in recorded] == list(run.events)
+    assert await recorded == run.output == recorded.result()
+    names = ("id", "name", "phase", "messages", "output", "stop_reason", "usage", "state")
+    assert [getattr(recorded, name) for name in names] == [getattr(run, name) for name in names]
+
+
+async def test_the_calls_that_waited_are_seen_with_what_was_shown() -> None:
+    agent = Agent()
+    run = agent.loop(sends("x"), "done").start("hi")
+    while not run.pending:
+        await run.step()
+    asked = run.pending
+    run.approve("x")
+    await run
+    recorded = replay(run)
+    recorded.find(lambda event, state: event.type == "approval_request")
+    assert recorded.pending == asked
+    recorded.step()
+    assert recorded.pending == []
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed", "limit"])
+async def test_a_recorded_end_is_raised_as_the_run_raised_it(end: str) -> None:
+    if end == "cancelled":
+        run = Agent().two_turns().start("hi")
+        await run.step("turn")
+        run.cancel("enough")
+    else:
+        turns = ["x"] if end == "failed" else [asks("a"), "done"]
+        llm: Any = ScriptedLLM(turns)
+        if end == "failed":
+            llm = type("Broken", (), {"stream": lambda self, messages, **_: 1 / 0})()
+        run = SessionLoop(llm, Agent().tools).start("hi", limits={"turns": 1})
+    raised = {"cancelled": RunCancelled, "failed": RunFailed, "limit": LimitReached}[end]
+    with pytest.raises(raised) as first:
+        await run
+    with pytest.raises(raised) as second:
+        await replay(run)
+    assert str(second.value) in str(first.value)  # a replay has no model to ask again
+
+
+# -- nothing is performed ----------------------------------------------------------------------------------------------
+
+
+async def test_a_file_is_replayed_without_the_loop(tmp_path: Path) -> None:
+    run = await finished()
+    recorded = replay(run.snapshot().save(tmp_path / "run.json"))
+    assert recorded.loop.name == "talk"
+    assert recorded.loop.kind() == "SessionLoop"
+    assert recorded.loop.phases == SessionLoop.phases
+    assert await recorded == run.output
+
+
+async def test_a_recorded_loop_cannot_be_run(tmp_path: Path) -> None:
+    run = await finished()
+    recorded = replay(run.snapshot().save(tmp_path / "run.json"))
+    with pytest.raises(UsageError, match="give the loop itself"):
+        recorded.loop.advance(recorded.state)
+
+
+@every_world
+async def test_every_moment_of_every_design_is_as_it_was_and_nothing_is_performed(world: Callable[[], Any]) -> None:
+    run = world().start("go")
+    seen: list[Any] = []
+    run.watch(lambda event: event.seq is not None and seen.append(run.state.dump()))
+    await drive(run)
+    recorded = replay(agentnb.Snapshot.from_json(run.snapshot().to_json()))  # without the loop there is nothing to run
+    for dumped in seen:
+        recorded.step()
+        assert recorded.state.dump() == dumped
+    for dumped in reversed(seen[:-1]):
+        recorded.back()
+        assert recorded.state.dump() == dumped
+
+
+@every_world
+async def test_the_run_as_it_was_is_read_at_every_event(world: Callable[[], Any]) -> None:
+    run = await drive(world().start("go"))
+    for seq in range(len(run.events)):
+        moment = run.at(seq)
+        assert moment.state == fold(run.events[: seq + 1])
+        assert moment.position == seq + 1
+    assert run.at(len(run.events) - 1).output == run.output
+
+
+# -- divergence --------------------------------------------------------------------------------------------------------
+
+
+@every_world
+async def test_the_loop_that_was_recorded_does_not_diverge(world: Callable[[], Any]) -> None:
+    run = await drive(world().start("go"))
+    recorded = replay(run, world())
+    assert len([event async for event in recorded]) == len(run.events)
+    recorded.to(len(run.events) // 2)
+    assert recorded.to(len(run.events) - 1).stop_reason == run.stop_reason
+
+
+async def test_another_configuration_is_the_first_event_that_differs() -> None:
+    run = await finished()
+    recorded = replay(run, Agent().two_turns(name="talk", max_turns=1))
+    with pytest.raises(ReplayDiverged, match="max_turns") as raised:
+        await recorded
+    assert raised.value.recorded is run.events[0]
+    assert recorded.position == 0
+
+
+async def test_a_loop_that_decides_otherwise_stops_before_the_first_event_that_differs() -> None:
+    run = await finished()
+
+    class Hasty(SessionLoop):
+        def advance(self, state: Any) -> Any:
+            return self._end(state, "completed") if state.turn == 1 else super().advance(state)
+
+        @classmethod
+        def kind(cls) -> str:
+            return "SessionLoop"
+
+    recorded = replay(run, Hasty(ScriptedLLM([]), Agent().tools, name="talk"))
+    with pytest.raises(ReplayDiverged) as raised:
+        await recorded
+    assert raised.value.recorded.type == "model_start"
+    assert raised.value.expected.type == "run_end"
+    assert recorded.position == raised.value.recorded.seq
+    with pytest.raises(ReplayDiverged):
+        recorded.step()
+
+
+async def test_a_tool_that_takes_other_arguments_differs_where_it_was_called() -> None:
+    run = SessionLoop(ScriptedLLM([[call("add", {"a": 1, "b": 2})], "3"]), [add]).start("go")
+    await run
+
+    @tool(name="add")
+    def other(a: int) -> int:
+        return a
+
+    recorded = replay(run, SessionLoop(ScriptedLLM([]), [other]))
+    with pytest.raises(ReplayDiverged, match="add") as raised:
+        await recorded
+    assert raised.value.recorded.type == "call_start"
+    assert raised.value.expected.outcome == "invalid"
+
+
+async def test_a_tool_that_is_gone_differs_where_it_was_called() -> None:
+    run = SessionLoop(ScriptedLLM([[call("add", {"a": 1, "b": 2})], "3"]), [add]).start("go")
+    await run
+    with pytest.raises(ReplayDiverged, match="not found"):
+        await replay(run, SessionLoop(ScriptedLLM([])))
+
+
+async def test_another_kind_of_loop_differs_at_once() -> None:
+    run = await finished()
+    with pytest.raises(ReplayDiverged):
+        replay(run, agentnb.Agent(ScriptedLLM([]))).step()
+
+
+@tool
+def add(a: int, b: int) -> int:
+    return a + b
