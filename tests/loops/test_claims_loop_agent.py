@@ -18,7 +18,7 @@ import pytest
 import agentnb
 from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, RunFailed, SessionLoop, Snapshot, tool
 from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext, LoopAgentState
-from tests.claims import Model, asks, says
+from tests.claims import Model, asks, says, words
 
 
 class Stub(BaseAgent):
@@ -81,9 +81,11 @@ def text_of(said: Event) -> str:
     return "".join(part.get("text") or "" for part in plain["parts"])
 
 
-async def heard(agent: Any, ctx: InvocationContext | None = None, *, upto: int | None = None) -> list[str]:
+async def heard(
+    agent: Any, ctx: InvocationContext | None = None, *, upto: int | None = None, into: list[str] | None = None
+) -> list[str]:
     """What an invocation says, to its end or to its n-th event, where it is closed."""
-    out: list[str] = []
+    out = into if into is not None else []
     async with asyncio.timeout(10), aclosing(agent.run_async(ctx or InvocationContext())) as stream:
         async for said in stream:
             out.append(short(said))
@@ -106,11 +108,7 @@ def loop(*agents: Any, name: str = "L", **options: Any) -> LoopAgent:
     return LoopAgent(name=name, sub_agents=list(agents), **options)
 
 
-def words(text: str) -> list[str]:
-    return text.split()
-
-
-# --- scenarios 1h ------------------------------------------------------------------------------------------------
+# --- scenarios 1h -----------------------------------------------------------------------------------------------------
 
 
 async def test_adk_01() -> None:
@@ -120,9 +118,7 @@ async def test_adk_01() -> None:
 
 
 async def test_adk_02() -> None:
-    wanted = (
-        "CK(L,A,0) A#1 CK(L,B,0) B#1 CK(L,C,0) C#1 CK(L,A,1) A#2 CK(L,B,1) B#2 CK(L,C,1) C#2 END(L)"
-    )
+    wanted = "CK(L,A,0) A#1 CK(L,B,0) B#1 CK(L,C,0) C#1 CK(L,A,1) A#2 CK(L,B,1) B#2 CK(L,C,1) C#2 END(L)"
     assert await heard(loop(Stub("A"), Stub("B"), Stub("C"), max_iterations=2), durable()) == words(wanted)
 
 
@@ -149,10 +145,9 @@ async def test_adk_06() -> None:
 async def test_adk_09() -> None:
     ctx = durable()
     agents = loop(Stub("A"), Stub("B", {1: "raise"}), Stub("C"), max_iterations=2)
-    said = []
+    said: list[str] = []
     with pytest.raises(RuntimeError, match="B#1"):
-        async for one in agents.run_async(ctx):
-            said.append(short(one))
+        await heard(agents, ctx, into=said)
     assert said == words("CK(L,A,0) A#1 CK(L,B,0)")
     rest = await heard(agents, again(ctx))
     assert rest == words("B#2 CK(L,C,0) C#1 CK(L,A,1) A#2 CK(L,B,1) B#3 CK(L,C,1) C#2 END(L)")
@@ -190,9 +185,7 @@ async def test_adk_17(fresh: bool) -> None:
     ctx = durable()
     agents, _ = build()
     said = await heard(agents, ctx)
-    assert said == words(
-        "CK(OUT,A,0) A#1 CK(OUT,IN,0) CK(IN,X,0) X#1 CK(IN,P,0) P#1 CK(IN,X,1) X#2 CK(IN,P,1) P#2"
-    )
+    assert said == words("CK(OUT,A,0) A#1 CK(OUT,IN,0) CK(IN,X,0) X#1 CK(IN,P,0) P#1 CK(IN,X,1) X#2 CK(IN,P,1) P#2")
     assert ctx.agent_states["OUT"] == {"current_sub_agent": "IN", "times_looped": 0}
     assert ctx.agent_states["IN"] == {"current_sub_agent": "P", "times_looped": 1}
     if fresh:
@@ -205,7 +198,7 @@ async def test_adk_17(fresh: bool) -> None:
     )
 
 
-# --- limits -------------------------------------------------------------------------------------------------------
+# --- limits -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 7])
@@ -249,7 +242,7 @@ async def test_a_pass_is_never_cut_by_the_limit() -> None:
     assert await heard(loop(Stub("A"), Stub("B"), Stub("C"), max_iterations=1)) == ["A#1", "B#1", "C#1"]
 
 
-# --- empty --------------------------------------------------------------------------------------------------------
+# --- empty ------------------------------------------------------------------------------------------------------------
 
 
 async def test_an_empty_loop() -> None:
@@ -271,7 +264,7 @@ async def test_an_empty_loop_run_says_so() -> None:
     assert [one.type for one in run.events if one.terminal] == ["run_end"]
 
 
-# --- escalation -----------------------------------------------------------------------------------------------------
+# --- escalation -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -372,7 +365,7 @@ async def test_an_exception_after_a_pause_wins() -> None:
         await heard(loop(Stub("A", {"all": "pause then-fail"})), durable())
 
 
-# --- pause ----------------------------------------------------------------------------------------------------------
+# --- pause ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("who", "run"), [(who, run) for who in "ABC" for run in (1, 2)])
@@ -448,7 +441,13 @@ async def test_a_pause_where_nothing_is_durable_is_suspended() -> None:
     "content",
     [
         {"role": "model", "parts": [{"function_call": {"id": "f", "name": "n", "args": {"a": 1}}}]},
-        {"parts": [{"text": "wait"}, {"function_call": {"id": "g", "name": "n"}}, {"function_call": {"id": "f", "name": "n"}}]},
+        {
+            "parts": [
+                {"text": "wait"},
+                {"function_call": {"id": "g", "name": "n"}},
+                {"function_call": {"id": "f", "name": "n"}},
+            ]
+        },
     ],
 )
 @pytest.mark.parametrize("ids", [{"f"}, ["f"], ("f",), {"f", "other"}])
@@ -501,7 +500,7 @@ async def test_a_pause_in_the_inner_loop_stops_the_outer_one_without_any_end() -
     assert not any(ctx.end_of_agents.values())
 
 
-# --- resume ---------------------------------------------------------------------------------------------------------
+# --- resume -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
@@ -676,7 +675,7 @@ async def test_a_process_that_never_saw_the_invocation_goes_on() -> None:
     assert done.stdout.split() == words("P CK(IN,X,1) X CK(IN,P,1) P END(IN) END(OUT)")
 
 
-# --- the maps -------------------------------------------------------------------------------------------------------
+# --- the maps ---------------------------------------------------------------------------------------------------------
 
 
 async def test_set_agent_state() -> None:
@@ -713,10 +712,9 @@ async def test_any_exception_of_a_nested_agent_comes_out_as_it_is(error: Excepti
             raise error
 
     inner = loop(Fails(name="X"), name="IN")
-    seen = []
+    seen: list[str] = []
     with pytest.raises(type(error)) as caught:
-        async for one in loop(inner, name="OUT").run_async(durable()):
-            seen.append(short(one))
+        await heard(loop(inner, name="OUT"), durable(), into=seen)
     assert caught.value is error
     assert seen == words("CK(OUT,IN,0) CK(IN,X,0) before")
 
@@ -850,7 +848,7 @@ def test_positional_and_keyword_construction() -> None:
     assert LoopAgent(sub_agents=[]).name == "loop_agent"
 
 
-# --- callbacks, session -------------------------------------------------------------------------------------------------
+# --- callbacks, session -----------------------------------------------------------------------------------------------
 
 
 async def test_before_agent_callback_runs_again_on_resume() -> None:
@@ -895,7 +893,7 @@ async def test_every_event_is_json_and_carries_its_invocation() -> None:
         assert Event.model_validate(json.loads(one.model_dump_json())) == one
 
 
-# --- children of every kind -----------------------------------------------------------------------------------------------
+# --- children of every kind -------------------------------------------------------------------------------------------
 
 
 @tool
@@ -972,7 +970,7 @@ async def test_a_model_that_fails_inside_leaves_the_run_to_be_resumed() -> None:
     assert run.stop_reason == "max_iterations"
 
 
-# --- runs ------------------------------------------------------------------------------------------------------------------
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_suspended_run_is_restored_and_goes_on_with_the_paused_agent() -> None:

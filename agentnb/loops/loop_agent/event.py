@@ -30,7 +30,9 @@ class Content(dict[str, Any]):
     A field of the design that is not there reads as None.
     """
 
-    _fields = frozenset({"role", "parts", "text", "function_call", "function_response", "id", "name", "args", "response"})
+    _fields = frozenset(
+        {"role", "parts", "text", "function_call", "function_response", "id", "name", "args", "response"}
+    )
 
     def __getattr__(self, name: str) -> Any:
         if name not in self and name not in self._fields:
