@@ -314,6 +314,36 @@ async def test_the_event_that_escalates_is_forwarded_unmodified_through_every_lo
     assert all(one.id == made.id and one.author == "X" and one.content == "out" for one in seen)
 
 
+class Recites(BaseAgent):
+    """Says the same events, the very same objects, on every run."""
+
+    def __init__(self, name: str, *said: Event) -> None:
+        super().__init__(name=name)
+        self.said = said
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncIterator[Event]:
+        for one in self.said:
+            yield one
+
+
+async def test_the_same_event_said_again_escalates_again() -> None:
+    inner = loop(Recites("X", event("X", "x"), event("X", "out", "escalate")), name="IN", max_iterations=4)
+    assert await heard(loop(inner, Stub("Y"), name="OUT", max_iterations=2)) == words("x out[esc] Y#1 x out[esc] Y#2")
+
+
+async def test_the_same_event_said_again_pauses_again() -> None:
+    agents = loop(Recites("X", event("X", "wait", "pause")), Stub("Y"))
+    ctx = durable()
+    assert await heard(agents, ctx) == words("CK(L,X,0) wait")
+    assert await heard(agents, again(ctx)) == ["wait"]
+
+
+async def test_the_same_event_said_again_is_kept_again() -> None:
+    ctx = InvocationContext()
+    await heard(loop(Recites("X", event("X", "x")), max_iterations=3), ctx)
+    assert [text_of(one) for one in ctx.session.events] == ["x", "x", "x"]
+
+
 async def test_an_escalation_in_three_loops_leaves_as_many_as_it_says() -> None:
     def build(what: str) -> LoopAgent:
         deep = loop(Stub("X", {1: what}), name="I3", max_iterations=2)
@@ -458,6 +488,7 @@ async def test_what_a_pause_looks_like(content: Any, ids: Any) -> None:
         async def _run_async_impl(self, ctx: InvocationContext) -> AsyncIterator[Event]:
             yield Event(author="A", content=content, long_running_tool_ids=ids)
 
+    assert Event(content=content).content == content
     async for one in loop(Waits(name="A"), last, max_iterations=1).run_async(durable()):
         if one.long_running_tool_ids:
             call = one.content.parts[-1].function_call
