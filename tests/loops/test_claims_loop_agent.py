@@ -750,6 +750,50 @@ async def test_any_exception_of_a_nested_agent_comes_out_as_it_is(error: Excepti
     assert seen == words("CK(OUT,IN,0) CK(IN,X,0) before")
 
 
+async def test_a_cancellation_that_an_agent_raises_itself_comes_out_as_it_is() -> None:
+    error = asyncio.CancelledError("its own")
+
+    class Gives(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> AsyncIterator[Event]:
+            yield Event(author=self.name, content="before")
+            raise error
+
+    ctx = durable()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await heard(loop(Gives(name="X"), Stub("Y")), ctx)
+    assert caught.value is error
+    assert ctx.agent_states["L"] == {"current_sub_agent": "X", "times_looped": 0}
+
+
+async def test_an_agent_without_a_yield_says_nothing() -> None:
+    ran: list[str] = []
+
+    class Quiet(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:  # type: ignore[override]
+            ran.append(self.name)
+
+    said = await heard(loop(Quiet(name="Q"), Stub("B"), max_iterations=2), durable())
+    assert said == words("CK(L,Q,0) CK(L,B,0) B#1 CK(L,Q,1) CK(L,B,1) B#2 END(L)")
+    assert ran == ["Q", "Q"]
+
+
+async def test_what_is_thrown_into_the_stream_ends_it_where_it_is() -> None:
+    ctx, agent = durable(), Stub("A", {"all": "after"})
+    stream = loop(agent).run_async(ctx)
+    assert [short(await anext(stream)) for _ in range(2)] == words("CK(L,A,0) A#1")
+    with pytest.raises(LookupError, match="thrown"):
+        await stream.athrow(LookupError("thrown"))
+    assert agent.finished == 1
+    assert ctx.agent_states["L"] == {"current_sub_agent": "A", "times_looped": 0}
+
+
+async def test_two_invocations_of_one_loop_do_not_meet() -> None:
+    agents = loop(Stub("A"), Stub("B"), max_iterations=2)
+    one, other = await asyncio.gather(heard(agents, durable()), heard(agents, durable()))
+    assert [said.split("#")[0] for said in one] == [said.split("#")[0] for said in other]
+    assert one[-1] == other[-1] == "END(L)"
+
+
 async def test_a_run_whose_agent_raises_ends_in_error_and_says_why() -> None:
     run = loop(Stub("A"), Stub("B", {1: "raise"}), max_iterations=2).start(None)
     with pytest.raises(RunFailed, match="B#1"):
