@@ -170,6 +170,26 @@ async def test_result_gives_up_after_its_timeout() -> None:
     run.cancel("done")
 
 
+def an_echo() -> Loop:
+    @Loop.from_generator
+    def echo(text: str) -> Any:
+        yield from ()
+        return text
+
+    return echo
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: an_agent("three"), lambda: LoopAgent(name="L", sub_agents=[an_agent("three")], max_iterations=1), an_echo],
+    ids=["agent", "loop_agent", "generator"],
+)
+async def test_run_is_a_thin_cover_over_start(make: Any) -> None:
+    assert await make().run("three") == "three"
+    with pytest.raises(LimitReached):
+        await an_agent(ADD, ADD).run("hi", limits={"turns": 1})
+
+
 async def test_run_failed_cancelled_and_limit_reached_say_why() -> None:
     with pytest.raises(RunFailed, match="down"):
         await Agent(Model([RuntimeError("down")])).start("hi")
