@@ -220,6 +220,16 @@ async def test_step_s_unit_is_an_event_unless_said() -> None:
     assert len(await run.step()) == 1
 
 
+async def test_a_step_ends_where_only_a_person_can_go_on() -> None:
+    run = an_agent(SEND, "sent").start("hi")
+    first = await run.step("turn")
+    assert first[-1].type == "approval_request"
+    assert await run.step("turn") == []
+    assert [item.id for item in run.pending] == ["c1"]
+    run.approve("c1")
+    assert (await run.step("turn"))[-1].type == "call_end"
+
+
 async def test_a_unit_that_is_none_is_refused() -> None:
     run = an_agent("three").start("hi")
     with pytest.raises(Exception, match="week"):

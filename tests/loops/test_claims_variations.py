@@ -460,6 +460,29 @@ async def test_ce_12_a_snapshot_after_any_event_of_a_paused_run_goes_on_in_anoth
     assert done.count("a") == 1 or position == 9, "only a task that was running may run again"
 
 
+async def test_a_restored_pause_goes_on_by_continue_alone() -> None:
+    made = engine()
+    stream = made.run("go")
+    async for event in stream:
+        if line(event).startswith("TASK_COMPLETED a"):
+            assert made.pause() is True
+        if event.event_type == EngineEventType.ENGINE_PAUSED:
+            break
+    saved = json.loads(json.dumps(made.create_snapshot()))
+    await stream.aclose()
+    other = engine()
+    assert other.restore_from_snapshot(saved) is True
+    assert other.state == "paused"
+    assert [line(event) for event in await collect(other.continue_())] == [
+        "SC(paused>executing)",
+        "ENGINE_RESUMED 0.5",
+        "TASK_STARTED b",
+        "TASK_COMPLETED b 1.0",
+        "SC(executing>completed)",
+        "ENGINE_COMPLETED",
+    ]
+
+
 @pytest.mark.parametrize("failing", ["a", "b"])
 async def test_a_failure_of_the_first_and_of_the_last_task(failing: str) -> None:
     async def partly(task: SubTask) -> str:
