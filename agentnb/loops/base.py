@@ -93,6 +93,13 @@ class Loop(Design):
         """
         return self._start(input=input, name=name, store=store, approve=approve, breakpoints=breakpoints, limits=limits)
 
+    def run(self, *input: Any, **options: Any) -> Any:  # open: a design's own `run` may take and give something else
+        """Run on this input to the end: a coroutine of the output.
+
+        options: as for `start`. Raises RunFailed, RunCancelled or LimitReached where there is no output.
+        """
+        return _to_the_end(self.start(*(input or (None,)), **options))
+
     @overload
     @staticmethod
     def from_generator(
@@ -147,6 +154,10 @@ class Loop(Design):
         assert _make_run is not None  # agentnb/__init__.py puts it in before any loop can be made
         run: Run = _make_run(self, **options)
         return run
+
+
+async def _to_the_end(run: Run) -> Any:
+    return await run
 
 
 def _check_names(names: Iterable[str]) -> None:

@@ -21,13 +21,16 @@ class Call(dict[str, Any]):
     """A call as the model writes it: `{"_tool": name, parameter: value, ..., "_outputPath": path}`, and its `id`.
 
     Every key is also an attribute, with or without its underscore. `name` is its tool, `arguments` are its parameters
-    alone. `Call("fetch", u=1)` says the same as `Call(_tool="fetch", u=1)` and `Call({"_tool": "fetch", "u": 1})`.
+    alone. `Call("fetch", u=1)` says the same as `Call(tool="fetch", u=1)`, `Call(_tool="fetch", u=1)` and
+    `Call({"_tool": "fetch", "u": 1})`.
     """
 
     def __init__(self, *fields: Mapping[str, Any] | str, id: str = "", **more: Any) -> None:
         super().__init__()
         for given in fields:
             self.update({"_tool": given} if isinstance(given, str) else given)
+        if "_tool" not in self and "_tool" not in more and "tool" in more:
+            more["_tool"] = more.pop("tool")
         self.update(more)
         self.__dict__["id"] = id
 

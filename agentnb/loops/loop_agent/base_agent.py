@@ -8,6 +8,7 @@ with: `completed`, `escalated`, or `suspended`.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -131,7 +132,7 @@ class BaseAgent(AgentInTree):
                     ctx.code = above
                     yield fact
                     ctx.code = code
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             if forwarded is not None:
                 forwarded.error = error
             raise
@@ -147,9 +148,13 @@ class BaseAgent(AgentInTree):
             return
         if ctx.end_invocation:
             return
-        async with aclosing(self._run_async_impl(ctx)) as events:
-            async for event in events:
-                yield event
+        saying: Any = self._run_async_impl(ctx)
+        if inspect.iscoroutine(saying):  # without a `yield` it is no generator: the agent says nothing
+            await saying
+        else:
+            async with aclosing(saying) as events:
+                async for event in events:
+                    yield event
         if (said := await self._call_back(self.after_agent_callback, ctx)) is not None:
             yield said
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 ASKS_A_PERSON = frozenset({"adk_request_input", "adk_request_credential"})
 """Function calls that wait for a person whether or not the event says that they take long."""
@@ -22,6 +22,28 @@ class _Positional(BaseModel):
 
     def __init__(self, *values: Any, **fields: Any) -> None:
         super().__init__(**dict(zip(type(self).model_fields, values, strict=False)), **fields)
+
+
+class Content(dict[str, Any]):
+    """Content, or a part of it, as a mapping whose fields also read as attributes: `content.parts[0].function_call.id`.
+
+    A field of the design that is not there reads as None.
+    """
+
+    _fields = frozenset(
+        {"role", "parts", "text", "function_call", "function_response", "id", "name", "args", "response"}
+    )
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self and name not in self._fields:
+            raise AttributeError(f"content has no {name!r}")
+        return self.get(name)
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return Content({key: _readable(inside) for key, inside in value.items()})
+    return [_readable(inside) for inside in value] if isinstance(value, list) else value
 
 
 class LoopAgentState(_Positional):
@@ -70,6 +92,11 @@ class Event(_Positional):
     error_message: str | None = None
     id: str = Field(default_factory=lambda: uuid.uuid4().hex[:12])
     timestamp: float = Field(default_factory=time.time)
+
+    @field_validator("content")
+    @classmethod
+    def _read_by_attribute_too(cls, content: Any) -> Any:
+        return _readable(content)
 
     def get_function_calls(self) -> list[Any]:
         """The function calls among the parts of the content."""

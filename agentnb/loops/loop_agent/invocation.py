@@ -55,6 +55,11 @@ class Code:
         self._opened = [other for other in self._opened if getattr(other, "ag_frame", None) is not None]
         self._opened.append(stream)
 
+    @property
+    def hands_on(self) -> bool:
+        """Whether what it says may be what another has said: it has run one by hand."""
+        return bool(self._opened)
+
     async def close(self) -> None:
         """Close what it has left open: nobody else would before the garbage collector does."""
         for stream in self._opened:
@@ -143,7 +148,7 @@ class InvocationContext:
     def add(self, event: Event) -> None:
         """Let an event have been said: it is in the session, and its actions are done."""
         events, actions = self.session.events, event.actions
-        if not events or events[-1] is not event:  # an agent that hands on what another said says nothing new
+        if not (events and events[-1] is event and self._is_handed_on()):  # which says nothing new
             events.append(event)
         self.session.state.update(actions.state_delta)
         if actions.end_of_agent or actions.agent_state is not None:
@@ -180,7 +185,13 @@ class InvocationContext:
 
     def escalation(self, event: Event) -> str | None:
         """Which loop the event leaves: `nearest`, one by its name, or `root` for every one."""
-        return (event.actions.scope or "nearest") if event.actions.escalate and id(event) not in self._kept else None
+        if not event.actions.escalate or (id(event) in self._kept and self._is_handed_on()):
+            return None
+        return event.actions.scope or "nearest"
+
+    def _is_handed_on(self) -> bool:
+        """Whether an event that was said before is so again by hand; otherwise its agent just says it once more."""
+        return self.code is not None and self.code.hands_on
 
 
 def _dumped(state: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class AgentInTree(Loop):
         super().__init__(name=name)
         for attribute, value in _declared(type(self)).items():
             setattr(self, attribute, value)
-        if not self.name.isidentifier() or self.name == "user":
+        if name == "" or not self.name.isidentifier() or self.name == "user":
             raise InvalidArguments(f"An agent's name is an identifier, and not 'user'; {name!r} is none.")
         self.description = description
         if others := [agent for agent in sub_agents if not isinstance(agent, Loop)]:

@@ -32,6 +32,8 @@ class SessionControls(Loop):
         self.queue = queue if queue is not None else MessageQueue()
         self._stream: EventStream | None = None
         self._messages = to_messages(list(messages))
+        self._stands_at: tuple[int, bool] | None = None
+        """Up to where `_messages` has the last run: its position, and whether its stream has ended."""
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """The run's first fact, with what is queued already."""
@@ -39,7 +41,7 @@ class SessionControls(Loop):
 
     def _start(self, **options: Any) -> Any:
         if "history" not in options:
-            options["history"] = self._messages
+            options["history"] = _read(self._messages)
         run = super()._start(**options)
         self.queue.attach(run)
         return run
@@ -56,7 +58,7 @@ class SessionControls(Loop):
 
         options: as for `start`. Raises UsageError where there is nothing to go on from (SEMANTICS 3c).
         """
-        messages = self.messages
+        messages = _read(self.messages)
         if not messages:
             raise UsageError("No messages to continue from")
         if messages[-1].role == "assistant" and not any(self.queue.waiting().values()):
@@ -70,21 +72,25 @@ class SessionControls(Loop):
         if self._stream is not None:
             self.queue.detach()
         self._stream = EventStream(self.start(message, **options))
+        self._stands_at = None
         return self._stream
 
     @property
     def messages(self) -> list[Message]:
-        """The conversation; assign to it to go on from another one."""
+        """The conversation; assign to it to go on from another one, or add to it while nothing runs."""
         if self._stream is None:
             return self._messages
-        state = self._stream.run.state
-        return [*state.messages, *(_left_open(state) if self._stream.ended else ())] or self._messages
+        state, ended = self._stream.run.state, self._stream.ended
+        if self._stands_at != (state.position, ended):
+            self._messages = [*state.messages, *(_left_open(state) if ended else ())] or self._messages
+            self._stands_at = (state.position, ended)
+        return self._messages
 
     @messages.setter
     def messages(self, messages: Sequence[Any]) -> None:
         if self._stream is not None and not self._stream.ended:
             raise UsageError("The messages of a session that is running cannot be replaced.")
-        self._stream, self._messages = None, [to_message(message) for message in messages]
+        self._stream, self._messages = None, _read(messages)
 
     def steer(self, text: Any) -> None:
         """Redirect the session: heard as soon as `steering_mode` allows, or when it next runs."""
@@ -97,6 +103,11 @@ class SessionControls(Loop):
     def abort(self, reason: str = "aborted") -> bool:
         """End the run that is open; every call gets its result, what is queued stays queued. False where none is."""
         return self._stream is not None and self._stream.run.cancel(reason)
+
+
+def _read(messages: Sequence[Any]) -> list[Message]:
+    """The conversation as messages; whoever has added to it may have added mappings."""
+    return [to_message(message) for message in messages]
 
 
 def _left_open(state: State) -> Iterator[Message]:
