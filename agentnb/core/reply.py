@@ -27,6 +27,7 @@ class Reply:
         self._text: list[str] = []
         self._reasoning: list[dict[str, Any]] = []
         self._fragments: dict[int, dict[str, str]] = {}
+        self._behind: dict[int, list[Mapping[str, Any]]] = {}  # whole calls, by the one in pieces that they came after
         self._calls: list[ToolCall] = []
         self._taken: set[str] = set()
         self._usage: dict[str, float] = {}
@@ -56,7 +57,7 @@ class Reply:
             return self._fragment(chunk)
         if kind in ("tool_call", "tool_calls"):
             for call in chunk["tool_calls"] if kind == "tool_calls" else (chunk,):
-                self._add(call if type(call) is dict or isinstance(call, Mapping) else _attributes(call))
+                self._whole(call if type(call) is dict or isinstance(call, Mapping) else _attributes(call))
         elif kind == "usage":
             self._use(chunk)
         elif kind == "stop":
@@ -72,6 +73,8 @@ class Reply:
         if self._fragments:
             for index in sorted(self._fragments):
                 self._add(self._fragments[index])
+                for whole in self._behind.get(index, ()):
+                    self._add(whole)
         fields: dict[str, Any] = {"role": "assistant", "content": self.text}
         plain = fields.copy()
         if self._calls:
@@ -106,6 +109,13 @@ class Reply:
         return Delta(
             type="tool_call_delta", index=index, id=chunk.get("id"), name=chunk.get("name"), arguments=arguments
         )
+
+    def _whole(self, call: Mapping[str, Any]) -> None:
+        """A call in one piece; it keeps its place among those that are still in pieces."""
+        if self._fragments:
+            self._behind.setdefault(max(self._fragments), []).append(call)
+        else:
+            self._add(call)
 
     def _add(self, call: Mapping[str, Any]) -> None:
         function = call.get("function", call)  # OpenAI's own shape nests name and arguments

@@ -170,6 +170,9 @@ class SolutionReply(Reply):
                 self._add(fragment)
         return delta
 
+    def _whole(self, call: Mapping[str, Any]) -> None:
+        self._add(call)  # complete, and so it may start
+
     def _add(self, call: Mapping[str, Any]) -> None:
         self._has_native_calls = True
         function = call.get("function", call)
