@@ -117,7 +117,19 @@ class Work:
 
     def is_let_through(self) -> bool:
         """Whether the gate is open for this loop."""
-        return self._gate.is_open(self._journal.state, finishing=self.frame.finishes_first)
+        is_open, run = self._gate.is_open, self._journal.state
+        return is_open(run) or (is_open(run, finishing=True) and (self.frame.finishes_first or self._is_broken_off()))
+
+    def _is_broken_off(self) -> bool:
+        """Whether a call that a pause waits for was started by a process that is gone, and not again yet."""
+        path = self.frame.path
+        return not self.frame.design.pauses_inside and any(
+            call.status == "running"
+            and call.id not in self._intents
+            and call.id not in self.inside
+            and Effect("call", call.id, path) not in self._inflight
+            for call in self.frame.state.open.values()
+        )
 
     def _holds_back(self, effect: Effect) -> bool:
         """Whether the calls behind this one wait until it is checked."""
