@@ -72,6 +72,10 @@ class Design(ABC):
     listens: ClassVar[bool] = True
     """Whether the loop hears what the user says while it runs; where it does not, a loop inside it may."""
 
+    pauses_inside: ClassVar[bool] = True
+    """Whether a pause that somebody asks for may come while another loop performs a call of this one: that loop then
+    stands where it is. Otherwise it goes on to its end first, and the loops inside it too, whatever they say here."""
+
     prepare: Callable[[Sequence[Message]], Any] | None = None
     """Makes what the model is sent from the history, where the plain history will not do. May be async."""
 

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from agentnb.core.errors import InvalidArguments, ToolError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, Event
@@ -23,11 +23,16 @@ from agentnb.core.loop import Result
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool
+from agentnb.core.wanted import Effect
 from agentnb.run.frame import Frame
+from agentnb.run.gate import Gate
+from agentnb.run.inflight import InFlight
 from agentnb.run.interrupt import show
 from agentnb.run.journal import Journal
 from agentnb.run.policy import NO_POLICY, Policy, ProposedCall, Verdict
 from agentnb.run.portable import error_info, portable, text_of_error
+
+PumpPace = Literal["pull", "drain"]
 
 current_call: ContextVar[tuple[str, str, str] | None] = ContextVar("agentnb_current_call", default=None)
 """The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off
@@ -44,12 +49,14 @@ class Refusal:
 class Calling:
     """Checks and performs the calls of one loop of a run."""
 
-    def __init__(self, frame: Frame, journal: Journal, policy: Policy | None) -> None:
+    def __init__(self, frame: Frame, journal: Journal, policy: Policy | None, gate: Gate, inflight: InFlight) -> None:
         self._design = frame.design
         self._frame = frame
         self._journal = journal
         self._tools = frame.tools
         self._policy = policy
+        self._gate = gate
+        self._inflight = inflight
         self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
         self.shown: Callable[[], None] = lambda: None
         """Called after progress was told: a consumer that pulls the run waits for it to move."""
@@ -117,13 +124,16 @@ class Calling:
         self._bound[call.id] = (arguments, made)
         return made
 
-    async def perform(self, call: CallState, *, pulled: bool = False) -> None:
-        """Run the call, and make what came of it its result, unless it has one by then."""
+    async def perform(self, call: CallState, *, inline: PumpPace | None = None) -> None:
+        """Run the call, and make what came of it its result, unless it has one by then.
+
+        inline: at which pace the pump performs it itself; None where a task does.
+        """
         design = self._design
         current_call.set((self._journal.run_id, self._frame.path, call.id))  # in a context of the call's own
         try:
             if self._frame.is_own(call):
-                fields = {"result": await self._act(call, pulled)}
+                fields = {"result": await self._act(call, inline)}
             else:
                 fields = design.outcome(await self._invoke(call))
             for name, field in fields.items():
@@ -148,21 +158,36 @@ class Calling:
         is_wanted = state.cancelled is None and state.open.get(call.id) is call
         return is_wanted and task is not None and not task.cancelling()
 
-    async def _act(self, call: CallState, pulled: bool) -> Any:
-        """One of the loop's own calls; what it says on its way is a fact at once."""
+    async def _act(self, call: CallState, inline: PumpPace | None) -> Any:
+        """One of the loop's own calls; what it says on its way is a fact at once, and it stands there meanwhile."""
         said = self._design.perform(call, self._frame.state)
         if not hasattr(said, "__aiter__"):
             return await _maybe(said)
         result = None
         async with aclosing(said):
+            await self._stand(call, inline)
             async for item in said:
                 if isinstance(item, Result):
                     result = item.value
-                elif not self._say(self._design.fact_of(item), call) or self._frame.state.cancelled is not None:
+                    continue
+                fact = self._design.fact_of(item)
+                if not self._say(fact, call) or self._frame.state.cancelled is not None:
                     break
-                elif pulled:
-                    await show()
+                is_shown = inline == "pull" or (inline is None and isinstance(fact, Event))
+                await self._stand(call, inline, until_taken=is_shown)
         return result
+
+    async def _stand(self, call: CallState, inline: PumpPace | None, *, until_taken: bool = False) -> None:
+        """Wait until the gate lets the call's code go on; with `until_taken`, until the pump has come by at least."""
+        while until_taken or not self._may_go_on():
+            until_taken = False
+            if inline is not None:
+                await show()
+            else:
+                await self._inflight.rest(Effect("call", call.id, self._frame.path), self._may_go_on)
+
+    def _may_go_on(self) -> bool:
+        return self._gate.is_open(self._journal.state, finishing=self._frame.finishes_calls)
 
     def _say(self, said: Event | Delta, call: CallState) -> bool:
         """Make a fact, or show, what a call says on its way; False where nobody waits for the call any more."""

@@ -80,9 +80,13 @@ async def _pull(run: Driving) -> AsyncGenerator[Event | Delta, None]:  # noqa: C
         while news:
             yield news.popleft()
         async with aclosing(run.driver.pump("pull")) as pump:
-            async for _ in pump:
-                while news:
-                    yield news.popleft()
+            try:
+                async for _ in pump:
+                    while news:
+                        yield news.popleft()
+            except GeneratorExit:  # before the pump is closed: what it performs is to know why it is broken off
+                run.cancel("its consumer was closed")
+                raise
         while news:
             yield news.popleft()
         if run.state.stop_reason == "error":  # the loop has ended in an error of its own

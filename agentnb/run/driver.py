@@ -54,6 +54,7 @@ class Driver:
         self._first = first
         self._inline = Inline()
         self._performed: Effect | None = None
+        self._is_pumped = False
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
         self._works = [self._make_work(journal.root)]
@@ -88,6 +89,7 @@ class Driver:
         """
         if self.news.move_in():  # the work takes up the calls that ran in another event loop
             self._inflight.clear()
+        self._is_pumped = True
         timer, breath = self._start_clock(), time.monotonic() + BREATH
         inline = self._inline
         try:
@@ -101,7 +103,11 @@ class Driver:
                     self._performed, performance = todo
                     try:
                         while await inline.perform(performance):
-                            yield
+                            if pace == "pull":
+                                yield
+                            while await self._holds(todo[0]):
+                                if pace == "pull":
+                                    yield
                     except Interrupted:  # whoever broke it off has seen to its result
                         pass
                     self._performed = None
@@ -124,6 +130,7 @@ class Driver:
                 timer.cancel()
             await inline.close()
             self._performed = None
+            self._is_pumped = False
             self.news.flush()
 
     def _next(self, pace: Pace) -> ToPerform | Idle | None:
@@ -134,14 +141,18 @@ class Driver:
             self.begin()
             return None
         if state.failure is not None:
-            if self._inflight:  # what runs is finished first; what is only looked at will be looked at again
+            self._inflight.let_go_on()
+            if not self._inflight.is_at_rest:  # what runs is finished first; what is looked at will be looked at again
                 self._inflight.cancel_all_but((), self._is_no_check)
                 return "wait"
             raise self.failed()
         if not gate.is_open(state):
-            if any(work.finish_starting() for work in self._works) or self._settle_pause():
+            if any(work.finish_starting() for work in self._works):
                 return None
-            return "wait" if gate.running or gate.pausing is not None else "halt"
+            if not any(work.is_let_through() for work in self._works):
+                if self._settle_pause():
+                    return None
+                return "wait" if gate.running or gate.pausing is not None else "halt"
         if len(self._works) > 1 or self._inflight or self._inflight.crash is not None:
             return self._move_several(pace)
         work = self._works[0]
@@ -160,7 +171,10 @@ class Driver:
         everything = [effect for work in works for effect in wants[work] if effect.id not in work.inside]
         if self._inflight:
             self._inflight.cancel_all_but(everything, self._may_return)
+            if self._state.cancelled is None:
+                self._inflight.let_go_on()
         alone = not self._inflight and len(everything) == 1 and all(wants.values())  # the others wait for a loop inside
+        works = [work for work in works if work.is_let_through()]  # a pause that waits for some holds back the others
         for work in works:
             todo = work.start(wants[work], pace, alone) if wants[work] else None
             if todo is not None or (pace == "pull" and self._journal.fresh):
@@ -278,6 +292,11 @@ class Driver:
         """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run."""
         await self._inflight.close()
 
+    async def broken_off(self) -> None:
+        """Wait until every task that the end of the run has broken off here has run its `finally`."""
+        while self._inflight and self.news.is_here():
+            await asyncio.wait(list(self._inflight.values()))
+
     # -- pausing and ending ----------------------------------------------------------------------------------------
 
     async def _wait(self) -> None:
@@ -287,10 +306,23 @@ class Driver:
         if deadline is not None:
             expire(self._journal)
 
+    async def _holds(self, performed: Effect) -> bool:
+        """Whether a step of a loop's own that the pump performs has to stand where it is; waits for news of that."""
+        self._journal.fresh = False
+        if self._state.over:
+            self._interrupt()  # and not only when the event loop gets to it: its code does not go on
+            return False
+        frame = next((frame for frame in self._journal.frames if frame.path == performed.path), self._journal.root)
+        if performed.kind == "model" or self._gate.is_open(self._state, finishing=frame.finishes_calls):
+            return False
+        if not self._settle_pause():
+            await self._wait()
+        return True
+
     def _settle_pause(self) -> bool:
         """Make a pause a fact once nothing is in flight; gives whether it did."""
         gate = self._gate
-        if gate.pausing is None or self._state.paused or self._inflight:
+        if gate.pausing is None or self._state.paused or not self._inflight.is_at_rest:
             return False
         with self._journal.lock:
             reason, gate.pausing = gate.pausing, None
@@ -308,6 +340,8 @@ class Driver:
     def _interrupt(self) -> None:
         if self._performed is None or not self._may_return(self._performed):
             self._inline.interrupt()
+        if self._state.over and not self._is_pumped:  # between two steps nobody else sees to it
+            self._inflight.cancel_all_but((), self._may_return)
         self.news.wake()
 
     def failed(self) -> RunFailed:

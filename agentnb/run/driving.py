@@ -67,6 +67,8 @@ class Driving:
                 return False
             self.owner = owner
             self.gate.running = owner != "step"
+            if owner in ("pull", "await"):  # what was to hold up a step, or whoever drove before, is not meant for this
+                self.gate.pausing = None
             return True
 
     def release(self) -> None:
@@ -117,6 +119,8 @@ class Driving:
                 await self._drain()
             else:
                 await self._wait_for_the_others()
+        if self.state.over:
+            await self.driver.broken_off()
         return self.outcome()
 
     async def _drain(self) -> None:
@@ -228,7 +232,7 @@ class Driving:
         with self.journal.lock:
             if self.state.over or self.state.paused or self.gate.pausing is not None or not self.gate.running:
                 return False
-            self.gate.pausing = reason
+            self.gate.ask_for_pause(reason)
             self.driver.news.nudge()
             return True
 
@@ -244,14 +248,14 @@ class Driving:
     def _go_on(self) -> bool:
         if self.state.over:
             return False
-        if self.gate.pausing is not None and not self.state.paused:
-            self.gate.pausing = None
-            self.driver.news.nudge()
-            return True
+        was_pausing, self.gate.pausing = self.gate.pausing is not None, None
         if self.state.paused or self.state.failure is not None:
             self.journal.append(RunResumed.make())
-            return True
-        return False
+        elif was_pausing:
+            self.driver.news.nudge()
+        else:
+            return False
+        return True
 
     def go_on_if_paused(self) -> None:
         """Whoever starts driving a paused run wants it to go on; one whose model failed waits to be told."""

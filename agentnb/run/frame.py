@@ -13,10 +13,23 @@ class Frame:
     """One loop that is being run.
 
     `path` says where it is (`""` the outermost, `"review/critic"`), `above` is the loop whose call `call` it performs,
-    `state` where it stands, in the state of the whole run.
+    `state` where it stands, in the state of the whole run. `finishes_calls`: a pause waits for the end of what its
+    calls run, because it, or a loop above, does not pause inside (`Design.pauses_inside`); `finishes_first`: it waits
+    for the end of the loop itself.
     """
 
-    __slots__ = ("above", "call", "design", "moves", "opened_by", "path", "state", "tools")
+    __slots__ = (
+        "above",
+        "call",
+        "design",
+        "finishes_calls",
+        "finishes_first",
+        "moves",
+        "opened_by",
+        "path",
+        "state",
+        "tools",
+    )
 
     def __init__(
         self, design: Design, state: State, *, path: str = "", above: Frame | None = None, call: str = ""
@@ -28,6 +41,8 @@ class Frame:
         }
         self.path = path
         self.above = above
+        self.finishes_first: bool = above is not None and above.finishes_calls
+        self.finishes_calls: bool = self.finishes_first or not design.pauses_inside
         self.call = call
         self.state = state
         self.tools: dict[str, Tool] = as_tools(design.tools)

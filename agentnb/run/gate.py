@@ -2,7 +2,12 @@
 
 Three things close it: a pause that somebody asked for, a breakpoint, and a step whose permit is used up. What is in
 flight is never held back by it and always becomes a fact when it ends; only starting is (SEMANTICS 4g.5). That is all
-there is to stepping: a permit is out until the event arrives that ends the step.
+there is to stepping: a permit is out until the event arrives that ends the step. A step of a loop's own that says
+things on its way (an async generator) is not in flight where it has said one: to let it go on is to start something.
+
+Whoever asks for a pause wants the run to come to rest where its loops do: a loop that performs the call of one which
+does not pause inside is in flight as a whole (`Frame.finishes_first`). A breakpoint and a step name one event, and the
+run stands behind that, wherever it is.
 
 Limits are looked at here too, before anything starts.
 """
@@ -46,6 +51,9 @@ class Gate:
         self.breakpoints = [_breakpoint(b) for b in breakpoints]
         self.limits = _check_limits(limits or {})
         self.pausing: str | None = None
+        """Why a pause is to come, where one is."""
+        self.at_once = False
+        """Whether that pause comes where the run is, whatever would have to be finished first."""
         self.permit: Permit | None = None
         self.running = False
         """Whether somebody drives the run to its end, and not only step by step."""
@@ -57,11 +65,15 @@ class Gate:
             self.permit.release()
             self.permit = None
 
-    def is_open(self, state: State) -> bool:
-        """Whether something new may start now."""
+    def is_open(self, state: State, *, finishing: bool = False) -> bool:
+        """Whether something new may start now; `finishing`: in a loop that a pause waits for."""
         if self.permit is not None or state.cancelled is not None:  # a cancelled run starts nothing, and is to end
             return True
-        return self.running and self.pausing is None and not state.paused
+        return self.running and not state.paused and (self.pausing is None or (finishing and not self.at_once))
+
+    def ask_for_pause(self, reason: str, *, at_once: bool = False) -> None:
+        """Close it until the run is paused, or the pause is taken back."""
+        self.pausing, self.at_once = reason, at_once
 
     def observe(self, event: Event, state: State, run: State) -> None:
         """Let an event of the loop that stands at `state` use up the permit, or hit a breakpoint."""
@@ -72,7 +84,7 @@ class Gate:
         if event.type not in ("run_paused", "run_resumed", "run_end"):
             for hit in self.breakpoints:
                 if hit(event, run):
-                    self.pausing = f"breakpoint at {event.type} (seq {event.seq})"
+                    self.ask_for_pause(f"breakpoint at {event.type} (seq {event.seq})", at_once=True)
 
     def boundary(self, unit: Unit, events: Sequence[Event]) -> int | None:
         """How many of these events a step by `unit` takes in, None where they do not reach its end."""

@@ -10,17 +10,43 @@ from agentnb.run.news import News
 
 
 class InFlight(dict[Effect, "asyncio.Task[None]"]):
-    """The tasks of one run, by the effect they perform. Belongs to the event loop that drives the run."""
+    """The tasks of one run, by the effect they perform. Belongs to the event loop that drives the run.
+
+    A task may rest: it waits for the pump to let it go on, and until then nothing happens in it.
+    """
 
     def __init__(self, news: News) -> None:
         super().__init__()
         self._news = news
+        self._resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
         self.crash: BaseException | None = None
         """What went wrong with the driver or the store in one of them, where something did."""
 
     def any_of(self, path: str) -> bool:
         """Whether the loop at `path` has anything in flight."""
         return any(effect.path == path for effect in self)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing happens in any of them, or there are none."""
+        return len(self) == len(self._resting)
+
+    async def rest(self, effect: Effect, may_go_on: Callable[[], bool]) -> None:
+        """Wait, in the task of this effect, until the pump has come by and it may go on."""
+        rests = asyncio.get_running_loop().create_future()
+        self._resting[effect] = rests, may_go_on
+        self._news.wake()
+        try:
+            await rests
+        finally:
+            self._resting.pop(effect, None)
+
+    def let_go_on(self) -> None:
+        """Let those that rest go on where they may."""
+        for effect, (rests, may_go_on) in list(self._resting.items()):
+            if may_go_on() and not rests.done():
+                del self._resting[effect]
+                rests.set_result(None)
 
     def spawn(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
         """Perform an effect in a task of its own."""
@@ -43,6 +69,11 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         for effect, task in self.items():
             if effect not in still_wanted and not spared(effect):
                 task.cancel()
+
+    def clear(self) -> None:
+        """Forget them: they were of another event loop."""
+        super().clear()
+        self._resting.clear()
 
     async def close(self) -> None:
         """Cancel everything, and wait until every task has run its `finally`: nothing outlives the run."""

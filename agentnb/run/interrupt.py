@@ -46,8 +46,8 @@ class Inline:
         self._run: Callable[..., Any] = copy_context().run
 
     def interrupt(self) -> None:
-        """Break off what is being performed, if anything is."""
-        if self._effect is not None:
+        """Break off what is being performed, if anything is, and once: it runs its `finally` undisturbed."""
+        if self._effect is not None and not self._interrupted:
             self._interrupted = True
             cancel = getattr(self._suspended_on, "cancel", None)
             # As in a task: what is suspended on nothing, or on something that is done, is broken off when it goes on.
@@ -89,9 +89,9 @@ class Inline:
     async def close(self) -> None:
         """Break off an effect that nobody goes on with, once it has run its `finally`."""
         if self._effect is not None:
-            self._throw = GeneratorExit()
+            self.interrupt()
             try:
                 while await self.perform(self._effect):
                     pass
-            except (GeneratorExit, Interrupted):
+            except Interrupted:
                 pass

@@ -144,7 +144,8 @@ class Run(Decisions, Recording):
     def pause(self, reason: str = "paused") -> bool:
         """Start nothing new; True unless the run is over, paused already, or not being driven.
 
-        What is in flight is finished first; `run_paused` says when that has happened.
+        What is in flight is finished first, an engine's task too where a loop executes it; `run_paused` says when that
+        has happened. A breakpoint and a step do not wait for tasks: they stop where they are.
         """
         return self._driving.pause(reason)
 

@@ -28,7 +28,7 @@ async def step(run: Driving, unit: Unit) -> list[Event]:
         permit = gate.permit = Permit(unit)
         mine = run.claim("step")
         if not mine and not run.state.paused:  # it is playing: let it go on to the boundary, and no further
-            gate.pausing = gate.pausing or "step"
+            gate.ask_for_pause(gate.pausing or "step", at_once=True)
     if mine:
         await _drive(run)
     else:

@@ -54,7 +54,7 @@ class Work:
     ) -> None:
         self.frame = frame
         self.asking = Asking(frame, journal)
-        self.calling = Calling(frame, journal, policy)
+        self.calling = Calling(frame, journal, policy, gate, inflight)
         self.asking.calls_end = self._calls_end
         self._checks_at_once = policy is None and frame.design.before_call is None
         self._resolves = type(frame.design).arguments is not Design.arguments
@@ -113,7 +113,23 @@ class Work:
     def _may_still_start(self) -> bool:
         """Whether what has just become a fact leaves the way open for more."""
         state = self.frame.state
-        return not state.over and state.cancelled is None and self._gate.is_open(self._journal.state)
+        return not state.over and state.cancelled is None and self.is_let_through()
+
+    def is_let_through(self) -> bool:
+        """Whether the gate is open for this loop."""
+        is_open, run = self._gate.is_open, self._journal.state
+        return is_open(run) or (is_open(run, finishing=True) and (self.frame.finishes_first or self._is_broken_off()))
+
+    def _is_broken_off(self) -> bool:
+        """Whether a call that a pause waits for was started by a process that is gone, and not again yet."""
+        path = self.frame.path
+        return not self.frame.design.pauses_inside and any(
+            call.status == "running"
+            and call.id not in self._intents
+            and call.id not in self.inside
+            and Effect("call", call.id, path) not in self._inflight
+            for call in self.frame.state.open.values()
+        )
 
     def _holds_back(self, effect: Effect) -> bool:
         """Whether the calls behind this one wait until it is checked."""
@@ -247,7 +263,7 @@ class Work:
                 continue
             effect = Effect("call", call_id, path)
             if alone and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
-                return effect, self.calling.perform(call, pulled=pace == "pull")
+                return effect, self.calling.perform(call, inline=pace)
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None
 
@@ -266,10 +282,16 @@ class Work:
         state = self.frame.state
         calls = [call for id in self._intents if (call := state.open.get(id)) is not None]
         begun = [call for call in calls if self.frame.is_own(call)]
-        if all(self.frame.loop_for(call) is not None for call in begun):  # a loop inside can wait before its first step
+        if not begun:
+            return False
+        if self._pauses_before_it_begins() and all(self.frame.loop_for(call) is not None for call in begun):
             return False
         self._launch("step", False)
         return True
+
+    def _pauses_before_it_begins(self) -> bool:
+        """Whether a loop inside this one that has been said to start can wait before its first step."""
+        return self.frame.design.pauses_inside or not self._gate.is_open(self._journal.state, finishing=True)
 
     async def _calls_end(self) -> None:
         """Wait until none of this loop's calls runs any more."""

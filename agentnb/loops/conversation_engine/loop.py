@@ -12,8 +12,8 @@ of the run's, so its result is a fact, and going on from a snapshot never asks f
 the decomposition is a request to it, with the plan's JSON schema: seen as it is written, counted in tokens, and asked
 again by the run's `resume` where the model failed; the call after it reads the plan out of the answer.
 
-Pausing is the run's own: what is in flight comes to its end, and nothing new is started (4g.5). The design's own
-methods, from `run` to `reset`, are in `controls`.
+Pausing is the run's own: what is in flight comes to its end, a task that a loop executes too, and nothing new is
+started (4g.5). The design's own methods, from `run` to `reset`, are in `controls`.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class ConversationEngine(EngineControls):
     """
 
     listens = False  # but the loop that executes a task may
+    pauses_inside = False  # but between tasks (4g.5)
     phases: ClassVar[Mapping[str, Sequence[str]]] = PHASES
     opened_by: ClassVar[Mapping[str, str]] = {"run_end": EngineState.ERROR.value}  # whoever ends it, if not `_complete`
 
