@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from agentnb.core.errors import AlreadyDecided, UnknownCall
-from agentnb.core.events import ApprovalDecision
+from agentnb.core.events import ApprovalDecision, ApprovalRequest
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.run.endings import carry_out, expire
@@ -47,8 +47,10 @@ class Pending:
 class Decisions:
     """The part of a run that people decide with; every method is safe from every thread."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, lost: Callable[[], list[tuple[Frame, CallState]]]) -> None:
+        """`lost` gives the calls that were started by a process that is gone, and have not been asked about yet."""
         self._journal = journal
+        self._lost = lost
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
@@ -63,7 +65,7 @@ class Decisions:
     def waiting_calls(self) -> list[Pending]:
         """The calls that wait for a person, in the order they were made."""
         with self._journal.lock:
-            return waiting(self._journal.frames)
+            return waiting(self._journal.frames, self._lost())
 
     def approve(self, id: str) -> None:
         """Let the call run as shown. Raises UnknownCall, or AlreadyDecided."""
@@ -112,6 +114,8 @@ class Decisions:
             waiting = ", ".join(p.id for p in self.waiting_calls()) or "none"
             raise UnknownCall(f"No call {id!r} is waiting for a decision; waiting: {waiting}.")
         frame, call = found
+        if found in self._lost():
+            self._journal.append(question_about_lost(call), frame, call)
         if call.status == "asking":
             deadline = call.approval.deadline if call.approval is not None else None
             if deadline is None or time.time() < deadline:
@@ -129,19 +133,30 @@ class Decisions:
             for call in (*frame.state.open.values(), *frame.state.calls.values())
             if id in (call.id, f"{frame.path}/{call.id}")
         ]
-        return min(found, key=lambda one: one[1].status != "asking", default=None)
+        lost = self._lost()
+        return min(found, key=lambda one: one[1].status != "asking" and one not in lost, default=None)
 
 
-def waiting(frames: Iterable[Frame]) -> list[Pending]:
-    """The calls of these loops that wait for a person, in the order they were made."""
-    asking = [(frame, call) for frame in frames for call in frame.state.open.values() if call.status == "asking"]
+def question_about_lost(call: CallState) -> ApprovalRequest:
+    """The question about a call that was started by somebody who is gone without leaving a result."""
+    reason = (
+        f"{call.name} was started and nobody knows how it ended. Approve to run it again, "
+        "answer with its result if it happened, or reject to fail it."
+    )
+    return ApprovalRequest.make(call_id=call.id, name=call.name, arguments=call.arguments, reason=reason, unknown=True)
+
+
+def waiting(frames: Iterable[Frame], lost: Sequence[tuple[Frame, CallState]] = ()) -> list[Pending]:
+    """The calls of these loops that wait for a person, in the order they were made; those that are lost wait too."""
+    calls = [(frame, call) for frame in frames for call in frame.state.open.values()]
+    asking = [one for one in calls if one[1].status == "asking" or one in lost]
     ids = [call.id for _, call in asking]
-    return [_pending(frame, call, ids.count(call.id) > 1) for frame, call in asking]
+    return [_pending(*one, ids.count(one[1].id) > 1, lost=one in lost) for one in asking]
 
 
-def _pending(frame: Frame, call: CallState, ambiguous: bool) -> Pending:
+def _pending(frame: Frame, call: CallState, ambiguous: bool, *, lost: bool) -> Pending:
     tool = frame.tools.get(call.name)
-    asked = call.approval
+    asked = question_about_lost(call) if lost else call.approval
     return Pending(
         id=f"{frame.path}/{call.id}" if ambiguous and frame.path else call.id,
         name=call.name,

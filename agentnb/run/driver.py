@@ -69,6 +69,13 @@ class Driver:
     def _note_crash(self, error: BaseException) -> None:
         self._inflight.crash = error
 
+    def lost(self) -> list[tuple[Frame, CallState]]:
+        """The calls of which nobody knows how they ended, before the run is driven: then they are asked about."""
+        if self.news.loop is not None:
+            return []
+        frames = [work.frame for work in self._works]
+        return [(f, call) for f in frames for call in f.state.open.values() if f.asks_where_it_was_lost(call)]
+
     def begin(self) -> None:
         """Make the run's first fact one, where it is not yet. Safe from every thread."""
         with self._journal.lock:

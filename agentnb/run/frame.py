@@ -59,6 +59,12 @@ class Frame:
         """Whether the loop performs this call itself, and not one of its tools."""
         return call.hidden and (call.name in self.design.activities or call.name not in self.tools)
 
+    def asks_where_it_was_lost(self, call: CallState) -> bool:
+        """Whether only a person can say how this call ended, where whoever started it is gone."""
+        tool = self.tools.get(call.name)
+        may_run_again = self.is_own(call) or self.loop_for(call) is not None or (tool is not None and tool.idempotent)
+        return call.status == "running" and not may_run_again
+
     def begin(self, input: object) -> Event:
         """The fact this loop starts with, as the performer of a call of the loop above."""
         return self.design.begin(input).model_copy(update={"call": self.call})

@@ -65,7 +65,7 @@ class Run(Decisions, Recording):
             begin = loop.begin(portable_input(input), history)
         self._companion = loop.companion(self.id, recording)
         self._driver = Driver(self._journal, self._gate, policy, begin)
-        super().__init__(self._journal)
+        super().__init__(self._journal, self._driver.lost)
         self._driving = Driving(loop, self._journal, self._gate, self._driver)
         _remember(self)
 

@@ -18,6 +18,7 @@ from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Call
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
+from agentnb.run.approvals import question_about_lost
 from agentnb.run.asking import Asking
 from agentnb.run.calling import Calling, Refusal, refusal
 from agentnb.run.endings import ABORTED, carry_out, end_at_limit, reject
@@ -213,16 +214,13 @@ class Work:
             )
             self._journal.append(decision, self.frame, call)
 
-    def _ask_person(
-        self, call: CallState, verdict: Verdict, arguments: dict[str, Any], *, unknown: bool = False
-    ) -> None:
+    def _ask_person(self, call: CallState, verdict: Verdict, arguments: dict[str, Any]) -> None:
         request = ApprovalRequest.make(
             call_id=call.id,
             name=call.name,
             arguments=arguments,
             reason=verdict.reason,
             deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
-            unknown=unknown,
         )
         self._journal.append(request, self.frame, call)
 
@@ -239,15 +237,10 @@ class Work:
         if self.frame.loop_for(call) is not None:  # that it was to begin is all that has happened
             self._intents[call.id] = None
             return
-        tool = self.frame.tools.get(call.name)
-        if self.frame.is_own(call) or (tool is not None and tool.idempotent):
-            self._intend(call, call.arguments)
+        if self.frame.asks_where_it_was_lost(call):
+            self._journal.append(question_about_lost(call), self.frame, call)
         else:
-            reason = (
-                f"{call.name} was started and nobody knows how it ended. Approve to run it again, "
-                "answer with its result if it happened, or reject to fail it."
-            )
-            self._ask_person(call, Verdict("ask", reason), call.arguments, unknown=True)
+            self._intend(call, call.arguments)
 
     def _launch(self, pace: Pace, alone: bool) -> ToPerform | None:
         """Run the calls whose intent is a fact, once it is on disk; gives the one that the pump is to run itself."""

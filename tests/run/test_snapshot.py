@@ -207,6 +207,30 @@ async def test_a_call_whose_outcome_is_unknown_is_asked_about() -> None:
     assert run.messages[2].content == "it happened"
 
 
+async def test_a_call_of_unknown_outcome_waits_before_anybody_drives_the_run() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold", "b"), "done").start("hi")
+    run.play()
+    await agent.holding.wait()
+    again = restore(run.snapshot(), agent.loop("done"))
+    (item,) = (item for item in again.pending if item.id == "hold")
+    assert item.unknown
+    assert "nobody knows how it ended" in item.reason
+    again.answer("hold", "it was done")
+    assert "hold" not in [item.id for item in again.pending]
+    with pytest.raises(agentnb.AlreadyDecided):
+        again.approve("hold")
+    for other in again.pending:
+        again.answer(other.id, "so was this")
+    await again
+    assert agent.ran[0] == "hold"
+    assert agent.ran.count("hold") == 1
+    assert [e.type for e in again.events].count("approval_request") == [e.type for e in again.events].count(
+        "approval_decision"
+    )
+    run.cancel()
+
+
 async def test_an_unknown_call_can_be_run_again_or_failed() -> None:
     again = await half_way(Agent(), asks("hold"))
     await again.step("turn")
