@@ -215,7 +215,13 @@ class Work:
             end_at_limit(self._journal, why)
             return
         self._intents[call.id] = None
-        intent = CallStart.make(call_id=call.id, name=call.name, arguments=arguments, attempt=call.attempt + 1)
+        intent = CallStart.make(
+            call_id=call.id,
+            name=call.name,
+            arguments=arguments,
+            attempt=call.attempt + 1,
+            detached=self.frame.design.detaches(call),
+        )
         self._journal.append(intent, self.frame, call)
 
     def _recover(self, call: CallState) -> None:
@@ -246,7 +252,7 @@ class Work:
                 self._enter(self, call, loop)
                 continue
             effect = Effect("call", call_id, path)
-            if alone and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
+            if alone and not call.detached and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
                 return effect, self.calling.perform(call, pulled=pace == "pull")
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None
