@@ -25,7 +25,6 @@ from agentnb.core.errors import AgentnbError
 from agentnb.core.messages import Content, Message, ToolCall, to_messages
 from agentnb.core.state import CallState, State
 
-
 RUNS_ON = "It has started, and runs on by itself."
 """What the model is told of a detached call in place of a result."""
 
