@@ -283,7 +283,10 @@ class Work:
         while running := [
             task
             for effect, task in self._inflight.items()
-            if effect.path == path and (call := state.open.get(effect.id)) is not None and call.status == "running"
+            if effect.path == path
+            and (call := state.open.get(effect.id)) is not None
+            and call.status == "running"
+            and not call.detached
         ]:
             await asyncio.wait(running)
 

@@ -196,7 +196,17 @@ class Dataflow:
             return None
         unknown = {kind for need in missing for kind in self._unknown_kinds(need)}
         words = f"unresolved reference {', '.join(map(str, missing))}: nothing was written there"
+        if running := [f"{call.id} ({call.name})" for call in self._detached_writers(missing)]:
+            words = f"{words} yet, since {', '.join(running)} runs on by itself"
         return f"{words}; unknown kind {', '.join(sorted(unknown))}" if unknown else words
+
+    def _detached_writers(self, missing: Sequence[Expression]) -> list[CallState]:
+        paths = [path for need in missing for path in need.paths]
+        return [
+            call
+            for call in self._state.open.values()
+            if call.detached and any(path.meets(to) for path in paths for to in self._read(call).writes)
+        ]
 
 
 def _is_edited(call: CallState) -> bool:

@@ -102,13 +102,8 @@ def _earlier_writers(state: State, path: Path, instance: str | None) -> Iterator
         if message.role == "data" and message.get("_instance") in (None, instance):
             made, to = message.get("_call") or {}, message.get("_outputPath")
             is_earlier = made.get("_id") is not None and made["_id"] not in state.calls
-            if to and is_earlier and _meet(next(parse_expression(to).paths), path):
+            if to and is_earlier and path.meets(next(parse_expression(to).paths)):
                 yield GraphCall(made["_id"], str(made.get("_tool", "")), "completed", writes=to, earlier=True)
-
-
-def _meet(one: Path, other: Path) -> bool:
-    length = min(len(one.keys), len(other.keys))
-    return one.kind == other.kind and one.keys[:length] == other.keys[:length]
 
 
 def _said(call: CallState, name: str) -> Any:
