@@ -1,4 +1,4 @@
-"""Detached tools: started and not waited for inside a request, and waited for at the end of the run (SEMANTICS 2g.8)."""
+"""Detached tools: started and not waited for inside a request, but at the end of the run (SEMANTICS 2g.8)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentnb.core.events import CallStart
 from agentnb.core.evolve import RUNS_ON
 from agentnb.testing import ScriptedLLM, call, text
 from tests.loops.execution_world import World, c, data_told, errors_told, notation, solution
-from tests.worlds import assert_one_terminal_event_last, collect, running_tasks
+from tests.worlds import assert_one_terminal_event_last, collect, running_tasks, until
 
 
 class Background(World):
@@ -37,8 +37,7 @@ class Background(World):
         @tool
         async def let_end() -> str:
             self.gate.set()
-            while not self.closed:
-                await asyncio.sleep(0)
+            await until(lambda: bool(self.closed))
             await asyncio.sleep(0)
             return "let"
 
@@ -72,8 +71,7 @@ async def test_the_end_of_the_run_waits_for_a_detached_call_and_keeps_what_it_wr
     run = loop.start(None)
     run.play()
     async with asyncio.timeout(5):
-        while not world.ran or run.phase != "updating" and run.state.model != "idle":
-            await asyncio.sleep(0)
+        await until(lambda: bool(world.ran and (run.phase == "updating" or run.state.model == "idle")))
         for _ in range(20):
             await asyncio.sleep(0)
         assert not run.state.over
@@ -87,9 +85,7 @@ async def test_the_end_of_the_run_waits_for_a_detached_call_and_keeps_what_it_wr
 
 async def test_what_goes_wrong_in_a_detached_call_is_told_to_the_request_after_it() -> None:
     world = Background()
-    loop = world.loop(
-        solution(c("watch", v="bad")), solution(c("let_end")), solution(c("fast")), solution(output="ok")
-    )
+    loop = world.loop(solution(c("watch", v="bad")), solution(c("let_end")), solution(c("fast")), solution(output="ok"))
     said = await told(loop)
     assert "failed c1 runtime" in said
     assert [len(errors_told(loop, n)) for n in range(4)] == [0, 0, 1, 0]
@@ -133,7 +129,9 @@ async def test_a_plain_value_is_dropped_and_a_message_appended_however_late() ->
     async def go() -> None:
         late.set()
 
-    loop = World().loop(solution(c("note"), c("plain")), solution(c("go")), solution(output="ok"), tools=[note, plain, go])
+    loop = World().loop(
+        solution(c("note"), c("plain")), solution(c("go")), solution(output="ok"), tools=[note, plain, go]
+    )
     await told(loop)
     assert [m["data"] for m in loop.context if m["kind"] not in ("input", "error")] == [{"a": 1}]
 
@@ -144,8 +142,7 @@ async def test_a_request_with_nothing_to_do_waits_for_what_runs_on_and_is_no_sta
     run = loop.start(None)
     run.play()
     async with asyncio.timeout(5):
-        while run.state.turn < 2 or run.state.model == "asked":
-            await asyncio.sleep(0)
+        await until(lambda: run.state.turn == 2 and run.state.model == "idle")
         world.gate.set()
         assert await run == "ok"
     assert run.state.turn == 3
@@ -178,7 +175,7 @@ async def test_closing_the_stream_closes_what_is_detached() -> None:
 
 async def test_a_model_that_fails_is_reported_once_what_runs_has_ended_and_nothing_runs_twice() -> None:
     world = Background()
-    loop = world.loop(solution(c("watch", "†state.w", v=1)), RuntimeError("down"), solution(output="ok"))
+    loop = world.loop(solution(c("watch", "†state.w", v=1)), [RuntimeError("down")], solution(output="ok"))
     run = loop.start(None)
     run.watch(lambda event: event.type == "model_error" and world.gate.set())
     with pytest.raises(RunFailed):
@@ -202,8 +199,7 @@ async def test_a_detached_call_of_unknown_outcome_is_asked_about_while_the_run_g
     again = restore(taken, ExecutionLoop(ScriptedLLM(script[1:]), world.tools, context=[]))
     again.play()
     async with asyncio.timeout(5):
-        while again.state.turn < 3 or again.state.model == "asked":
-            await asyncio.sleep(0)
+        await until(lambda: again.state.turn == 3 and again.state.model == "idle")
         (item,) = again.pending
         assert (item.id, item.unknown) == ("c1", True)
         again.answer("c1", "it had happened")
@@ -223,8 +219,7 @@ async def test_a_detached_tool_that_asks_is_not_started_without_a_yes() -> None:
     run = loop.start(None)
     run.play()
     async with asyncio.timeout(5):
-        while len(run.pending) < 2:
-            await asyncio.sleep(0)
+        await until(lambda: len(run.pending) == 2)
         run.approve("c1")
         run.reject("c2", "no")
         await run
@@ -235,7 +230,8 @@ async def test_a_detached_tool_that_asks_is_not_started_without_a_yes() -> None:
 async def test_detached_calls_take_no_place_among_those_that_run_at_once() -> None:
     world = Background()
     loop = world.loop(
-        solution(c("watch", v=1), c("watch", v=2), c("fast", "†state.f")), solution(c("let_end"), output="ok"),
+        solution(c("watch", v=1), c("watch", v=2), c("fast", "†state.f")),
+        solution(c("let_end"), output="ok"),
         max_concurrency=1,
     )
     said = await told(loop)

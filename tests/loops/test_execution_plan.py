@@ -12,7 +12,7 @@ from agentnb.loops.execution_loop.plan import Node, find_cycle
 from agentnb.loops.execution_loop.references import parse_expression
 from agentnb.testing import ScriptedLLM
 from tests.loops.execution_world import World, c, data_told, errors_told, notation, solution
-from tests.worlds import collect
+from tests.worlds import collect, until
 
 STEPS = [c("echo", "†state.b", v="†state.a"), c("fast", "†state.a")]
 CIRCLE = [c("echo", "†state.a", v="†state.b"), c("echo", "†state.b", v="†state.a"), c("fast", "†state.f")]
@@ -80,8 +80,7 @@ async def test_a_lazy_plan_can_be_looked_at_before_any_of_it_has_happened() -> N
     run = loop.start(None, breakpoints=["model_end"])
     run.play()
     async with asyncio.timeout(5):
-        while not run.state.paused:
-            await asyncio.sleep(0)
+        await until(lambda: run.state.paused)
         graph = loop.call_graph(run.state)
         assert world.ran == []
         assert [(one.id, one.reads) for one in graph.calls] == [("c1", ("c2",)), ("c2", ())]
