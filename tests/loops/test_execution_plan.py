@@ -149,6 +149,11 @@ def test_a_given_plan_that_reads_what_is_given_has_no_cycle() -> None:
     World().loop(context=[state, plan]).start(None)
 
 
+def test_a_plan_is_of_no_instance() -> None:
+    with pytest.raises(UsageError, match="instance"):
+        World().loop(context=[{"type": "plan", "_instance": "one", "data": {"calls": []}}]).start(None)
+
+
 def test_the_modes_are_eager_and_lazy() -> None:
     with pytest.raises(UsageError, match="eager, lazy"):
         World().loop(plan="soon")

@@ -17,7 +17,7 @@ from agentnb.core.state import CallState
 from agentnb.loops.execution_loop.references import Expression, parse_expression
 from agentnb.loops.execution_loop.values import Call, said_beside
 
-_KINDS = frozenset({"input", "state", "plan"})
+_KINDS = frozenset({"input", "state", "plan", "meta", "preset"})
 """Types of message that are data of the kind of that name."""
 
 

@@ -72,9 +72,11 @@ def plan_message(mode: Mode, state: State) -> Message:
 
 
 def check_plans(messages: Sequence[Message]) -> None:
-    """Look at the plans that a run is given. Raises UsageError for one that has a cycle, or a malformed reference."""
+    """Look at the plans a run is given. Raises UsageError for one with a cycle, a malformed reference or an instance."""
     for message in messages:
         if message.role == "data" and message.get("kind") == "plan":
+            if message.get("_instance") is not None:
+                raise UsageError("A plan is everybody's: it has no `_instance`.")
             calls = list(_planned(message.get("data")))
             try:
                 cycle = find_cycle(_nodes(calls, Context.of(State(messages=list(messages)))))
