@@ -38,6 +38,8 @@ class Context:
         """Goes up whenever what is found at some path may have changed."""
         self.ended: list[CallState] = []
         """The calls of this tick that have ended, in that order."""
+        self.written: dict[str, list[Message]] = {}
+        """What each of them writes."""
         self.calls_made = 0
         """How many calls the answers so far have made."""
         self.native = False
@@ -82,7 +84,7 @@ class Context:
             self._take(messages[self._seen])
             self._seen += 1
         if state.turn != self._turn:
-            self._turn, self.ended = state.turn, []
+            self._turn, self.ended, self.written = state.turn, [], {}
             self._folded = {id: count for id, count in self._folded.items() if id in state.calls}
             self._logged = {id: count for id, count in self._logged.items() if id in state.calls}
         if len(self.ended) != len(state.calls) - len(state.open):
@@ -96,7 +98,8 @@ class Context:
         news = [call for call in list(state.calls.values()) if call.end is not None and call.id not in known]
         for call in sorted(news, key=lambda call: call.end.seq if call.end is not None else 0):
             self.ended.append(call)
-            for number, message in enumerate(writes(call), 1):
+            self.written[call.id] = messages = list(writes(call))
+            for number, message in enumerate(messages, 1):
                 if number > self._folded.get(call.id, 0):  # a run that was taken up again: it may be logged already
                     self._folded[call.id] = number
                     self._fold(message)
@@ -167,7 +170,7 @@ class Context:
 
     def log(self, state: State) -> list[dict[str, Any]]:
         """The log as it will be: with what calls of this tick have written whose turn to be appended has not come."""
-        coming = [message for call in self.ended for message in writes(call)] if self.ended else []
+        coming = [message for call in self.ended for message in self.written[call.id]]
         return [*self._log, *map(context, coming[max(0, self.logged(state) - len(self.errors)) :])]
 
     def logged(self, state: State) -> int:

@@ -72,7 +72,7 @@ def plan_message(mode: Mode, state: State) -> Message:
 
 
 def check_plans(messages: Sequence[Message]) -> None:
-    """Look at the plans a run is given. Raises UsageError for one with a cycle, a malformed reference or an instance."""
+    """Look at the plans a run is given. Raises UsageError: of a cycle, of a malformed reference, of an instance."""
     for message in messages:
         if message.role == "data" and message.get("kind") == "plan":
             if message.get("_instance") is not None:

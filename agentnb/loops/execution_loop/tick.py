@@ -12,7 +12,7 @@ from agentnb.core.events import ModelEnd
 from agentnb.core.messages import Message, text_of
 from agentnb.core.state import CallState, State
 from agentnb.loops.execution_loop.context import Context
-from agentnb.loops.execution_loop.messages import error_message, error_of, writes
+from agentnb.loops.execution_loop.messages import error_message, error_of
 from agentnb.loops.execution_loop.prompt import OutputCheck
 from agentnb.loops.execution_loop.reply import SolutionReply
 
@@ -42,7 +42,7 @@ def read_tick(context: Context, state: State, check: OutputCheck) -> Tick:
     for call in context.ended[tick.read :]:
         tick.read += 1
         error = error_of(call)
-        tick.log += [*writes(call), *([error] if error is not None else [])]
+        tick.log += [*context.written[call.id], *([error] if error is not None else [])]
         tick.has_errors = tick.has_errors or error is not None
     return tick
 
@@ -59,7 +59,7 @@ def _read(context: Context, reply: ModelEnd, check: OutputCheck) -> Tick:
     errors = [error for call in ended if (error := error_of(call)) is not None]
     if fault is not None:
         errors.append(error_message(None, fault))
-    written = [message for call in ended for message in writes(call)]
+    written = [message for call in ended for message in context.written[call.id]]
     return Tick(reply, [*written, *errors], bool(errors), has_output and fault is None, output, len(ended))
 
 
