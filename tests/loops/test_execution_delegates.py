@@ -294,6 +294,49 @@ async def test_a_delegate_whose_model_fails_pauses_the_run_which_goes_on_when_it
     assert loop.state["r"] == "helped"
 
 
+async def test_a_person_may_put_another_tool_in_the_place_of_a_delegate() -> None:
+    looks = Looks()
+    choice = schema(_delegate={"enum": ["helper"]}, approve=True)
+    loop = looks.made(
+        solution(c("look", "†state.r", _delegate="helper")),
+        solution(output=1),
+        tools=[choice],
+        delegates={"helper": {"llm": ScriptedLLM([])}},
+    )
+    run = loop.start(None)
+    run.play()
+    async with asyncio.timeout(5):
+        await until(lambda: bool(run.pending))
+        run.replace("c1", "fast", {})
+        await run
+    assert loop.state["r"] == "fast"
+
+
+async def test_a_detached_delegate_works_on_beside_the_next_requests() -> None:
+    gate = asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        await gate.wait()
+        return "held"
+
+    @tool
+    async def go() -> None:
+        gate.set()
+
+    helper = ScriptedLLM([solution(c("hold", "†state.h")), solution(output="helped")])
+    loop = Looks().made(
+        solution(c("look", "†state.r")),
+        solution(c("go")),
+        solution(output="ok"),
+        tools=[schema(_delegate="helper", detached=True), go],
+        delegates={"helper": {"llm": helper, "tools": [hold]}},
+    )
+    said = await told(loop)
+    assert said.index("request 2") < said.index("done c1")
+    assert loop.state["r"] == "helped"
+
+
 async def test_a_run_is_restored_inside_a_delegate() -> None:
     turns = [
         solution(c("look", "†state.r", text="go", _scopes=["input"])),

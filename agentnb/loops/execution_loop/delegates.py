@@ -57,7 +57,9 @@ class Delegates:
 
     def name_for(self, tool: Tool | None, call: CallState) -> str | None:
         """Who performs the call, None where its tool does. Raises InvalidArguments where that cannot be."""
-        said = (call.replaced or call.proposed).arguments.get("_delegate")
+        made = call.replaced or call.proposed
+        is_its_own = tool is not None and made.name == tool.name  # a person may put in another
+        said = made.arguments.get("_delegate") if is_its_own else None
         offered = tool.delegate if isinstance(tool, SchemaTool) else None
         if not offered:
             if said is not None:
