@@ -3,7 +3,9 @@
 A tool may be given as the design writes it: a JSON schema whose names with an underscore are not parameters. Where no
 activity of its name (or of the name in `_activity`) is known, it is latent: the model has given the result in
 `_output`, and a call without it is a mistake. An activity is called with the call (data in place of its references),
-the tool and the context; it may be async.
+the tool and the context; it may be async. `_scopes` says what of the context that is (`scopes`), `_delegate` who
+performs the call instead (`delegates`); what of these and of the fields of a call is no constant, but a schema, is
+shown to the model, for it to choose.
 """
 
 from __future__ import annotations
