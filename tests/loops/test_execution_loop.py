@@ -793,8 +793,6 @@ async def test_confirm_holds_back_its_own_call_only_and_is_asked_again_where_the
         asked.append(call.v)
         if call.v == 1:
             await go_on.wait()
-        elif call.v == 2:
-            go_on.set()
         return True
 
     world = World()
@@ -802,11 +800,14 @@ async def test_confirm_holds_back_its_own_call_only_and_is_asked_again_where_the
     loop = world.loop(
         solution(c("echo", v="†state.a"), c("give", "†state.a", v=2), output=1), context=context, confirm=confirm
     )
-    events = await collect(loop.run())
-    started = {event.id: event.args for event in events if event.type == "call_started"}
-    assert asked[0] == 1
-    assert started["c1"] == {"v": asked[-1]}
-    assert started["c2"] == {"v": 2}
+    started: dict[str, Any] = {}
+    async for event in loop.run():
+        if event.type == "call_started":
+            started[event.id] = event.args
+        elif event.type == "call_completed" and event.id == "c2":
+            go_on.set()
+    assert asked == [1, 2, 2]
+    assert started == {"c1": {"v": 2}, "c2": {"v": 2}}
 
 
 # -- a person --------------------------------------------------------------------------------------------------------
