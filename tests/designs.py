@@ -143,13 +143,83 @@ class Solves:
         yield {"type": "usage", "input_tokens": 10, "output_tokens": 1}
 
 
-SOLUTION = [
+SOLUTION: list[dict[str, Any]] = [
     {"_tool": "think", "n": "†state.two", "_outputPath": "†state.three"},
     {"_tool": "double", "n": 1, "_outputPath": "†state.two"},
     {"_tool": "write", "n": 3, "_outputPath": "†state.written"},
     {"_tool": "fail", "n": 2, "_outputPath": "†state.never"},
     {"_tool": "double", "n": "†state.never", "_outputPath": "†state.nor_this"},
 ]
+
+
+@tool(detached=True)
+async def tell_later(n: int) -> str:
+    """Goes on by itself for a while."""
+    for _ in range(40):
+        await asyncio.sleep(0)
+    return f"told {n}"
+
+
+@tool(detached=True, idempotent=True)
+async def fail_later(n: int) -> None:
+    """Goes on by itself, and fails."""
+    for _ in range(25):
+        await asyncio.sleep(0)
+    raise RuntimeError(f"not even later: {n}")
+
+
+class Plans:
+    """A model that makes its Solutions one by one: the one behind that of which the plan is, and then the output."""
+
+    def __init__(self, *solutions: list[dict[str, Any]]) -> None:
+        self.solutions = solutions
+
+    async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
+        FAULTS.extend(provider_faults(messages))
+        told = [json.loads(m["content"]) for m in messages if str(m["content"]).startswith("{")]
+        plan = next((message["data"]["calls"] for message in told if message["kind"] == "plan"), None)
+        done = self.solutions.index(plan) + 1 if plan is not None else 0
+        solution = {"calls": [], "output": "solved"}
+        if done < len(self.solutions):
+            solution = {"calls": self.solutions[done], "output": None}
+        text = json.dumps(solution)
+        for start in range(0, len(text), 40):
+            await asyncio.sleep(0)
+            yield {"type": "text_delta", "content": text[start : start + 40]}
+        yield {"type": "usage", "input_tokens": 10, "output_tokens": 1}
+
+
+def detached_execution() -> Loop:
+    """Calls that run on while the next requests are made, one of which asks first and one of which fails."""
+    steps = [
+        [
+            {"_tool": "tell_later", "n": 1, "_outputPath": "†state.told"},
+            {"_tool": "fail_later", "n": 2, "_outputPath": "†state.never"},
+            {"_tool": "double", "n": 1, "_outputPath": "†state.two"},
+        ],
+        [{"_tool": "write", "n": "†state.two", "_outputPath": "†state.written"}, {"_tool": "tell_later", "n": 5}],
+    ]
+    return ExecutionLoop(Plans(*steps), [*TOOLS, tell_later, fail_later], plan="eager", name="execution")
+
+
+def planned_execution() -> Loop:
+    """A lazy plan, told to the next request; one of its calls is a delegate's, with a part of the context."""
+    ask = {
+        "_tool": "ask",
+        "properties": {"n": {"type": "integer"}},
+        "_delegate": "helper",
+        "_scopes": {"const": ["state"]},
+    }
+    writes = [{"_tool": "write", "n": "†state.step0", "_outputPath": "†state.written"}]
+    helper = ExecutionLoop(Plans(writes), TOOLS, plan="eager", name="helper")
+    steps = [
+        [
+            {"_tool": "think", "n": "†state.two", "_outputPath": "†state.step0"},
+            {"_tool": "double", "n": 1, "_outputPath": "†state.two"},
+        ],
+        [{"_tool": "ask", "n": "†state.step0", "_outputPath": "†state.helped"}, SOLUTION[3]],
+    ]
+    return ExecutionLoop(Plans(*steps), [*TOOLS, ask], plan="lazy", delegates={"helper": helper}, name="execution")
 
 
 def execution() -> Loop:
@@ -213,6 +283,8 @@ WORLDS: dict[str, Callable[[], Loop]] = {
         engine,
         execution,
         native_execution,
+        detached_execution,
+        planned_execution,
         loop_agent,
         loop_of_executions,
         engine_of_sessions,

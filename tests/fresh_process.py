@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # noqa: F401 - takes a fifth of a second, which the children are to find done
+
 from agentnb import Snapshot, restore
 from tests.designs import WORLDS
 

@@ -15,23 +15,26 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequenc
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # noqa: F401 - takes a fifth of a second, which the children are to find done
+
 from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Store, tool
 from agentnb.loops import want
 from agentnb.loops.base import Loop
 from agentnb.testing import call
-from tests.designs import Answers
+from tests.designs import Answers, Plans
 
 TURNS = 2
 PER_TURN = 3
 
 
-def _effects(path: Path) -> Callable[[str], Any]:
+def _effects(path: Path) -> Callable[..., Any]:
     """A tool that leaves what it was called with, and the name of the loop that called it, in a file."""
 
-    def of(loop: str) -> Any:
-        @tool
+    def of(loop: str, *, detached: bool = False) -> Any:
+        @tool(detached=detached)
         async def effect(id: str) -> str:
-            await asyncio.sleep(0)
+            for _ in range(20 if detached else 1):
+                await asyncio.sleep(0)
             with path.open("a") as file:
                 file.write(f"{loop}:{id}\n")
             await asyncio.sleep(0)
@@ -85,6 +88,19 @@ def make_loop(design: str, path: Path) -> Loop:
         context = [{"type": "data", "kind": "input", "data": {"last": "c0_2"}}]
         return ExecutionLoop(Solves(), [effect(name)], context=context, name=name)
 
+    def detached() -> ExecutionLoop:
+        """Calls that run on beside the next requests; the last is a delegate's."""
+        steps = [
+            [{"_tool": "effect", "id": f"c0_{n}", "_outputPath": f"†state.{n}"} for n in range(2)],
+            [{"_tool": "effect", "id": "c1_0"}, {"_tool": "hand_on", "id": "c1_1"}],
+        ]
+        helper = ExecutionLoop(
+            Plans([{"_tool": "effect", "id": "†input.id"}]), [effect("helper")], plan="eager", name="helper"
+        )
+        hand_on = {"_tool": "hand_on", "properties": {"id": {"type": "string"}}, "_delegate": "helper"}
+        tools = [effect("detached", detached=True), hand_on]
+        return ExecutionLoop(Plans(*steps), tools, plan="lazy", delegates={"helper": helper}, name="detached")
+
     both = [call("one", {"input": "go"}, id="c0_0"), call("two", {"input": "go"}, id="c0_1")]
     made: dict[str, Callable[[], Loop]] = {
         "session": lambda: session("session"),
@@ -92,6 +108,7 @@ def make_loop(design: str, path: Path) -> Loop:
         "engine": lambda: ConversationEngine(execute=session("worker")),
         "loop_agent": lambda: LoopAgent("outer", [session("first"), LoopAgent("inner", [agent("second")], 1)], 1),
         "execution": lambda: execution("execution"),
+        "detached": detached,
         "session_of_agents": lambda: SessionLoop(Answers(both), [agent("one"), agent("two")]),
         "generator": lambda: Loop.from_generator(
             _top_to_bottom, Answers(*_turns()), [effect("generator")], name="generator"
@@ -100,7 +117,7 @@ def make_loop(design: str, path: Path) -> Loop:
     return made[design]()
 
 
-DESIGNS = ("session", "agent", "engine", "execution", "loop_agent", "session_of_agents", "generator")
+DESIGNS = ("session", "agent", "engine", "execution", "detached", "loop_agent", "session_of_agents", "generator")
 
 
 async def drive(design: str, database: str, effects: str, fatal: str) -> None:

@@ -69,8 +69,14 @@ def check(run: Any) -> None:
 
 
 def outcome(run: Any) -> Any:
-    """What a run came to, whatever was in flight when it was interrupted."""
-    return run.stop_reason, run.output, [m.plain for m in run.messages if m.role in PROVIDER_ROLES]
+    """What a run came to, whatever was in flight when it was interrupted.
+
+    What the history says of a detached call depends on whether it had ended when the next request was made.
+    """
+    detached = {event.call_id for event in run.events if event.type == "call_start" and event.detached}
+    said = [m.plain for m in run.messages if m.role in PROVIDER_ROLES]
+    told = [{**m, "content": "", "is_error": None} if m.get("tool_call_id") in detached else m for m in said]
+    return run.stop_reason, run.output, told
 
 
 def ended(events: list[Event]) -> dict[tuple[str, str, int], int]:

@@ -206,13 +206,17 @@ class ApprovalDecision(Event):
 
 
 class CallStart(Event):
-    """The tool is about to run. Journaled before it does, so that a crash leaves a trace of it."""
+    """The tool is about to run. Journaled before it does, so that a crash leaves a trace of it.
+
+    `detached`: nothing but the end of the run waits for it.
+    """
 
     type: Literal["call_start"] = "call_start"
     call_id: str
     name: str
     arguments: dict[str, Any]
     attempt: int = 1
+    detached: bool = False
 
 
 class CallEnd(Event):

@@ -8,7 +8,8 @@ another moment folds a prefix (`fold`).
 
 The rule that keeps a history valid for every provider lives here: the results of a turn's calls enter `messages`
 together, one per call, in the order the model made the calls, as soon as the last of them is known and before anything
-else (`_say_results`). While a turn has calls without results nothing else can enter the history.
+else (`_say_results`). While a turn has calls without results nothing else can enter the history. A call that is
+detached is the exception: that it runs on is all the history says of it, and what comes of it is for the loop to say.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from agentnb.core import events as e
 from agentnb.core.errors import AgentnbError
 from agentnb.core.messages import Content, Message, ToolCall, to_messages
 from agentnb.core.state import CallState, State
+
+RUNS_ON = "It has started, and runs on by itself."
+"""What the model is told of a detached call in place of a result."""
 
 
 def render(result: Any) -> Content:
@@ -149,7 +153,7 @@ def _state_update(state: State, event: e.StateUpdate) -> None:
 def _model_start(state: State, event: e.ModelStart) -> None:
     if event.attempt == 1:  # a repetition goes on with the calls that the broken answer had made
         _close_turn(state, "The model cannot be asked")
-        state.calls = {}
+        state.calls = dict(state.open) if state.open else {}
     state.turn = event.turn
     state.attempt = event.attempt
     state.model = "asked"
@@ -176,7 +180,7 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
             _open(state, call, hidden=False)
     if event.usage:
         _add_usage(state, event)
-    if not state.open:
+    if len(state.open) == state.detached:
         _settle(state)
 
 
@@ -235,6 +239,11 @@ def _call_start(state: State, event: e.CallStart) -> None:
     call.attempt = event.attempt
     call.arguments = event.arguments
     state.calls_started += 1
+    if event.detached and not call.detached:
+        call.detached = True
+        state.detached += 1
+        if len(state.open) == state.detached:
+            _settle(state)
 
 
 def _count_call(state: State, event: e.CallStart) -> None:
@@ -247,8 +256,9 @@ def _call_end(state: State, event: e.CallEnd) -> None:
         raise AgentnbError(f"The call {event.call_id!r} has no result to wait for (seq {event.seq}).")
     call.status = "ended"
     call.end = event
-    state.open.pop(event.call_id, None)
-    if not state.open:
+    if state.open.pop(event.call_id, None) is not None and call.detached:
+        state.detached -= 1
+    if len(state.open) == state.detached:
         _settle(state)
 
 
@@ -279,7 +289,7 @@ def _close_turn(state: State, what: str) -> None:
 
 def _refuse_with_open_calls(state: State, what: str, *, visible: bool = False) -> None:
     """Raise where calls have no result; with `visible` only the model's count, of which the history tells."""
-    waiting = [call.id for call in state.open.values() if not (visible and call.hidden)]
+    waiting = [call.id for call in state.open.values() if not (call.detached or (visible and call.hidden))]
     if waiting:
         raise AgentnbError(f"{what} while calls have no result: {', '.join(waiting)}.")
 
@@ -288,11 +298,17 @@ def _say_results(state: State) -> None:
     """One message per call, in the order the model made the calls, behind the answer that made them."""
     state.unsaid = False
     if state.reply is None:  # it broke off, and nobody asked again: its calls are all there is of it
-        made = [call.proposed for call in state.calls.values() if not call.hidden]
+        made = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
         state.messages.append(Message.make(role="assistant", tool_calls=made))
     for call in state.calls.values():
-        if not call.hidden and call.end is not None:
+        if call.hidden or call.let_go:
+            continue
+        if call.end is not None:
             state.messages.append(result_message(call, call.end))
+        elif call.detached:
+            call.let_go = True
+            fields = {"role": "tool", "content": RUNS_ON, "tool_call_id": call.id, "name": call.name}
+            state.messages.append(Message.say(fields))
 
 
 def result_message(call: CallState, end: e.CallEnd) -> Message:
@@ -352,6 +368,8 @@ def _cancel(state: State, event: e.CancelRequested) -> None:
 
 def _run_end(state: State, event: e.RunEnd) -> None:
     if event.reason != "suspended":
+        if state.detached:
+            raise AgentnbError(f"A run cannot end while calls run on: {', '.join(state.open)}.")
         _close_turn(state, "A run cannot end")
     state.stop_reason = event.reason
     state.output = event.output

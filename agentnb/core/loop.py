@@ -93,8 +93,12 @@ class Design(ABC):
     another. A pure function of the state, for views alone: it is asked whenever somebody looks."""
 
     @abstractmethod
-    def advance(self, state: State) -> Event:
-        """The fact that comes next, now that nothing is in flight."""
+    def advance(self, state: State) -> Event | None:
+        """The fact that comes next, now that nothing is in flight but what is detached; None to wait for that."""
+
+    def detaches(self, call: CallState) -> bool:
+        """Whether the loop goes on while this call runs, and only its end waits for it."""
+        return False
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """The fact a run starts with."""
@@ -127,7 +131,7 @@ class Design(ABC):
         """
         return None
 
-    def input_for(self, call: CallState) -> Any:
+    def input_for(self, call: CallState, state: State) -> Any:
         """What the loop that performs this call is given."""
         return call.arguments.get("input")
 

@@ -16,7 +16,7 @@ class CallState:
     """One call of the current turn, from the moment it was proposed to its result.
 
     `name` and `arguments` are what runs, `proposed` is the call as it was made, `replaced` what the loop has put in its
-    place.
+    place. `detached`: it runs, and nothing but the end of the run waits for it; `let_go`: the history says so.
     """
 
     id: str
@@ -31,6 +31,8 @@ class CallState:
     decision: e.ApprovalDecision | None = None
     end: e.CallEnd | None = None
     replaced: ToolCall | None = None
+    detached: bool = False
+    let_go: bool = False
 
     def __init__(self, call: ToolCall, *, hidden: bool = False) -> None:
         self.id, self.name, self.arguments, self.proposed = call.id, call.name, call.arguments, call
@@ -43,7 +45,8 @@ class State:
     """Where one loop stands. Plain data; read it, and leave the changing to `evolve`.
 
     `model` is `asked` while an answer is wanted. `calls` are those of the current turn in the order they were made,
-    `open` those of them without a result. `queues` hold what the user has said and nobody has heard yet, `heard` where
+    `open` those of them without a result, and those of earlier turns that are `detached` and run on; of these there are
+    `detached` many. `queues` hold what the user has said and nobody has heard yet, `heard` where
     the messages since the last request to the model came from. `values` is the loop's own state. `own_calls` are the
     hidden calls it has made since it began, `entered` the phases it has gone to by `PhaseChange`, each in order: with
     `messages`, what a loop that is written top to bottom has done. `unsaid`: the turn has results that are not in
@@ -72,6 +75,7 @@ class State:
     failure: e.ErrorInfo | None = None
     calls: dict[str, CallState] = field(default_factory=dict)
     open: dict[str, CallState] = field(default_factory=dict)
+    detached: int = 0
     requests: int = 0
     calls_started: int = 0
     queues: dict[e.Queue, list[Message]] = field(default_factory=lambda: {"input": [], "steering": [], "follow_up": []})

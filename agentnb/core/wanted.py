@@ -37,6 +37,6 @@ def wanted(state: State) -> list[Effect]:
         wants.append(MODEL)
     for call in state.open.values():
         wants.append(Effect("question" if call.status == "asking" else "call", call.id))
-        if state.reply is not None and state.reply.sequential:
+        if state.reply is not None and state.reply.sequential and not call.detached:
             break
     return wants

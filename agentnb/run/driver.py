@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
-from agentnb.core.errors import RecordingMismatch, RunFailed
+from agentnb.core.errors import AgentnbError, RecordingMismatch, RunFailed
 from agentnb.core.events import Event, RunPaused, StopReason
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
@@ -160,7 +160,7 @@ class Driver:
                 if self._settle_pause():
                     return None
                 return "wait" if gate.running or gate.pausing is not None else "halt"
-        if len(self._works) > 1 or self._inflight or self._inflight.crash is not None:
+        if len(self._works) > 1 or self._inflight or self._inflight.crash is not None or state.detached:
             return self._move_several(pace)
         work = self._works[0]
         if not (wants := work.wants()):
@@ -189,19 +189,28 @@ class Driver:
         if self._journal.fresh:
             return None
         for work in reversed(works):  # innermost first: what it comes to, the others may have waited for
-            if not wants[work] and not self._inflight.any_of(work.frame.path):
-                self._go_on(work)
+            if not self._waits(work, wants[work]) and self._go_on(work):
                 return None
         return self._stand_still(everything)
 
-    def _go_on(self, work: Work) -> None:
-        """Nothing of this loop is wanted or in flight: let its design say what comes next."""
+    def _waits(self, work: Work, wants: Sequence[Effect]) -> bool:
+        """Whether something of this loop is wanted or in flight, and is no call that is detached."""
+        state, path = work.frame.state, work.frame.path
+        if not state.detached:
+            return bool(wants) or self._inflight.any_of(path)
+        about = [*wants, *(effect for effect in self._inflight if effect.path == path)]
+        calls = [state.open.get(effect.id) for effect in about]
+        return any(call is None or not call.detached for call in calls)
+
+    def _go_on(self, work: Work) -> bool:
+        """Let the design of a loop that waits for nothing say what comes next; False where it waits all the same."""
         if work.frame.state.over:
             self._leave(work)
         elif self._state.cancelled is not None:
             self.finish("cancelled", ABORTED)  # the tool that cancelled its own run is done
         else:
-            self._advance(work)
+            return self._advance(work)
+        return True
 
     def _stand_still(self, wants: Sequence[Effect]) -> Idle | None:
         """Nothing can be started before something happens."""
@@ -213,21 +222,26 @@ class Driver:
             self._gate.release_permit()  # only a person can move the run on
         return None
 
-    def _advance(self, work: Work) -> None:
+    def _advance(self, work: Work) -> bool:
         frame, state = work.frame, work.frame.state
         with self._journal.lock:  # another thread may end the run, or take back what it has queued
             if state.cancelled is not None or state.over:
-                return
+                return True
             fact = frame.design.advance(state)
+            if fact is None:
+                if not state.detached:
+                    raise AgentnbError(f"{frame.design.name} waits, and there is nothing to wait for.")
+                return False
             if fact.type == "model_start":
                 limits = self._gate.limits
                 if limits and (why := self._gate.limit_reached(self._state, starting="model")) is not None:
                     self.finish("limit", why)
-                    return
+                    return True
                 work.asked_by_us = True
             elif fact.type == "run_end" and getattr(fact, "reason", None) == "suspended":
                 frame = self._journal.root  # the run ends in this process, and the loops in it stay where they are
             self._journal.append(fact, frame)
+            return True
 
     # -- loops inside loops ----------------------------------------------------------------------------------------
 
@@ -245,7 +259,7 @@ class Driver:
         path = f"{above.frame.path}/{name}" if above.frame.path else name
         frame = Frame(loop, State(), path=path, above=above.frame, call=call.id)
         with self._journal.lock:
-            self._journal.append(frame.begin(above.frame.design.input_for(call)), frame)
+            self._journal.append(frame.begin(above.frame.design.input_for(call, above.frame.state)), frame)
             self._take_in(above, frame)
             hand_on(self._journal, frame)
 

@@ -119,12 +119,14 @@ def _ends_turn(event: Event, state: State) -> bool:
     """Whether a model's answer and all of its calls are done with this event, or an agent that asks no model is."""
     if event.type == "run_end":
         return not state.requests and not state.children
-    if event.type == "model_end":
-        return not state.open
-    if event.type != "call_end" or state.open or state.model == "asked":
+    if event.type not in ("model_end", "call_end", "call_start") or len(state.open) > state.detached:
         return False
+    if event.type == "model_end":
+        return True
     call = state.calls.get(getattr(event, "call_id", ""))
-    return call is not None and not call.hidden
+    if call is None or call.hidden or state.model == "asked":
+        return False
+    return event.type == "call_start" or not call.let_go
 
 
 def _check_limits(limits: Mapping[str, Any]) -> dict[str, float]:

@@ -229,7 +229,13 @@ class Work:
             end_at_limit(self._journal, why)
             return
         self._intents[call.id] = None
-        intent = CallStart.make(call_id=call.id, name=call.name, arguments=arguments, attempt=call.attempt + 1)
+        intent = CallStart.make(
+            call_id=call.id,
+            name=call.name,
+            arguments=arguments,
+            attempt=call.attempt + 1,
+            detached=self.frame.design.detaches(call),
+        )
         self._journal.append(intent, self.frame, call)
 
     def _recover(self, call: CallState) -> None:
@@ -255,7 +261,7 @@ class Work:
                 self._enter(self, call, loop)
                 continue
             effect = Effect("call", call_id, path)
-            if alone and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
+            if alone and not call.detached and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
                 return effect, self.calling.perform(call, inline=pace)
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None
@@ -292,7 +298,10 @@ class Work:
         while running := [
             task
             for effect, task in self._inflight.items()
-            if effect.path == path and (call := state.open.get(effect.id)) is not None and call.status == "running"
+            if effect.path == path
+            and (call := state.open.get(effect.id)) is not None
+            and call.status == "running"
+            and not call.detached
         ]:
             await asyncio.wait(running)
 

@@ -47,6 +47,7 @@ class FunctionTool:
         timeout: float | None = None,
         needs: Iterable[str] | str = (),
         sequential: bool = False,
+        detached: bool = False,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
@@ -58,6 +59,7 @@ class FunctionTool:
         self.timeout = timeout
         self.needs = (needs,) if isinstance(needs, str) else tuple(needs)
         self.sequential = sequential
+        self.detached = detached
         adapter, self._takes_progress = _arguments_of(function, self.name, parameter_words)
         self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
         self._is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
@@ -114,6 +116,7 @@ def tool(
     timeout: float | None = None,
     needs: Iterable[str] | str = (),
     sequential: bool = False,
+    detached: bool = False,
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 
 
@@ -122,7 +125,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     approve: ask a person before each call. idempotent: it may run again when nobody knows whether it ran. timeout: in
     seconds. needs: what it touches ("network", "write"), shown to the person and matched by policies. sequential: no
-    other call runs beside it. name, description: instead of the function's own.
+    other call runs beside it. detached: an ExecutionLoop goes on while it runs, and only the run's end waits for it.
+    name, description: instead of the function's own.
 
     Raises UsageError where the signature cannot be a schema.
     """

@@ -8,7 +8,7 @@ import pytest
 
 from agentnb.core import events as e
 from agentnb.core.errors import AgentnbError
-from agentnb.core.evolve import evolve, fold, render
+from agentnb.core.evolve import RUNS_ON, evolve, fold, render
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
@@ -258,3 +258,41 @@ def test_what_the_loop_puts_in_a_calls_place_is_looked_at_again() -> None:
     call = state.open["t1"]
     assert (call.status, call.name, call.arguments) == ("proposed", "other", {"n": 1})
     assert (call.proposed, call.replaced) == (calls("t1")[0], ToolCall(id="t1", name="other", arguments={"n": 1}))
+
+
+def detached(id: str) -> e.CallStart:
+    return e.CallStart(call_id=id, name="echo", arguments={"value": id}, detached=True)
+
+
+def test_a_turn_is_over_without_its_detached_calls_and_the_history_says_that_they_run_on() -> None:
+    state = fold([*ASKED, answer("t1", "t2"), detached("t1"), begun("t2"), end("t2")])
+    assert [m.content for m in state.messages[-2:]] == [RUNS_ON, "ok"]
+    assert roles(state)[-2:] == ["t1", "t2"]
+    assert (list(state.open), state.detached) == (["t1"], 1)
+    assert wanted(state) == [Effect("call", "t1")]
+
+
+def test_a_detached_call_is_open_over_turns_until_its_one_end_and_is_told_of_once() -> None:
+    events = [*ASKED, answer("t1"), detached("t1"), e.ModelStart(turn=2), answer("t2"), begun("t2")]
+    state = fold([*events, end("t1", "late"), end("t2"), e.ModelStart(turn=3)])
+    assert roles(state) == ["user", "assistant", "t1", "assistant", "t2"]
+    assert (state.open, state.detached, state.calls) == ({}, 0, {})
+    late = fold([*events, end("t1", "late")])
+    assert late.calls["t1"].end is not None
+    refuse([*events, end("t1"), end("t2"), e.ModelStart(turn=3)], end("t1"))
+
+
+def test_a_detached_call_that_ends_within_its_turn_has_its_result_in_the_history() -> None:
+    state = fold([*ASKED, answer("t1", "t2"), detached("t1"), end("t1", "soon"), begun("t2"), end("t2")])
+    assert [m.content for m in state.messages[-2:]] == ["soon", "ok"]
+
+
+def test_a_run_cannot_end_while_a_detached_call_runs() -> None:
+    events = [*ASKED, answer("t1"), detached("t1")]
+    refuse(events, e.RunEnd(reason="completed"))
+    assert fold([*events, end("t1"), e.RunEnd(reason="completed")]).over
+
+
+def test_a_detached_call_that_is_started_again_counts_once() -> None:
+    state = fold([*ASKED, answer("t1"), detached("t1"), detached("t1")])
+    assert state.detached == 1

@@ -380,6 +380,38 @@ async def test_a_latent_tool_gives_what_the_model_has_said() -> None:
     assert loop.state == {"n": 3}
 
 
+async def test_a_latent_result_goes_to_the_first_alternative() -> None:
+    decide = {"_tool": "decide", "properties": {}, "_output": {"type": "integer"}}
+    loop = World().loop(solution(c("decide", "†state.yes || †state.no", _output=3), output=1), tools=[decide])
+    await told(loop)
+    assert loop.state == {"yes": 3}
+
+
+@pytest.mark.parametrize(
+    ("said", "known", "result"),
+    [("look", ["look", "lookup"], "look"), (None, ["look", "lookup"], "lookup"), (None, ["look"], "given")],
+)
+async def test_the_activity_that_is_named_goes_before_one_of_the_tools_name_and_none_is_latent(
+    said: str | None, known: list[str], result: str
+) -> None:
+    schema = {"_tool": "lookup", "properties": {}, **({"_activity": said} if said else {})}
+    loop = World().loop(
+        solution(c("lookup", "†state.r", _output="given"), output=1),
+        tools=[schema],
+        activities={name: lambda call, tool, context, name=name: name for name in known},
+    )
+    await told(loop)
+    assert loop.state == {"r": result}
+
+
+@pytest.mark.parametrize("kind", ["state", "input", "plan", "meta", "preset"])
+async def test_a_message_of_the_context_may_say_its_kind_as_its_type(kind: str) -> None:
+    given = [{"type": kind, "data": {"a": 1}}]
+    loop = World().loop(solution(c("echo", "†data.x", v=f"†{kind}.a"), output=1), context=given)
+    await told(loop)
+    assert loop.context[-1]["data"] == {"x": {"v": 1}}
+
+
 async def test_an_activity_gets_the_call_the_tool_and_the_context() -> None:
     seen: list[Any] = []
 
@@ -761,8 +793,6 @@ async def test_confirm_holds_back_its_own_call_only_and_is_asked_again_where_the
         asked.append(call.v)
         if call.v == 1:
             await go_on.wait()
-        elif call.v == 2:
-            go_on.set()
         return True
 
     world = World()
@@ -770,11 +800,14 @@ async def test_confirm_holds_back_its_own_call_only_and_is_asked_again_where_the
     loop = world.loop(
         solution(c("echo", v="†state.a"), c("give", "†state.a", v=2), output=1), context=context, confirm=confirm
     )
-    events = await collect(loop.run())
-    started = {event.id: event.args for event in events if event.type == "call_started"}
-    assert asked[0] == 1
-    assert started["c1"] == {"v": asked[-1]}
-    assert started["c2"] == {"v": 2}
+    started: dict[str, Any] = {}
+    async for event in loop.run():
+        if event.type == "call_started":
+            started[event.id] = event.args
+        elif event.type == "call_completed" and event.id == "c2":
+            go_on.set()
+    assert asked == [1, 2, 2]
+    assert started == {"c1": {"v": 2}, "c2": {"v": 2}}
 
 
 # -- a person --------------------------------------------------------------------------------------------------------

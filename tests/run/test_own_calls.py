@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
 
-from agentnb import Loop, Snapshot, restore, tool
+from agentnb import Loop, RunFailed, Snapshot, restore, tool
 from agentnb.core.events import CallProposed, Event, PhaseChange, RunEnd
 from agentnb.core.loop import Design
 from agentnb.core.messages import ToolCall
@@ -27,7 +28,7 @@ class Caller(Loop):
         self.arguments = arguments or {}
         self.activities = {"look": lambda arguments, state: "looked"}
 
-    def advance(self, state: State) -> Event:
+    def advance(self, state: State) -> Event | None:
         made = len(state.own_calls)
         if made == len(self.calls):
             return RunEnd.make(reason="completed", output=[call.end.result for call in state.own_calls if call.end])
@@ -140,3 +141,36 @@ async def test_any_json_value_may_be_the_input(given: Any) -> None:
 async def test_what_looks_like_a_message_must_be_one() -> None:
     with pytest.raises(Exception, match="role"):
         await Caller().start({"content": "hi"})
+
+
+async def test_a_design_that_waits_for_nothing_fails_loudly() -> None:
+    class Waits(Caller):
+        def advance(self, state: State) -> Event | None:
+            return None
+
+    with pytest.raises(RunFailed, match="nothing to wait for"):
+        await Waits().start(None)
+
+
+async def test_any_design_may_detach_its_calls() -> None:
+    gate = asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        await gate.wait()
+        return "held"
+
+    class Detaches(Caller):
+        def detaches(self, call: CallState) -> bool:
+            return call.name == "hold"
+
+        def advance(self, state: State) -> Event | None:
+            if len(state.own_calls) < 2:
+                return super().advance(state)
+            gate.set()
+            return super().advance(state) if not state.detached else None
+
+    run = Detaches("hold", "look", tools=[hold]).start(None)
+    async with asyncio.timeout(5):
+        assert await run == ["held", "looked"]
+    assert [e.call_id for e in run.events if e.type == "call_end"] == ["call_1", "call_0"]

@@ -94,7 +94,7 @@ class ConversationEngine(EngineControls):
         """The loop that executes tasks, where a loop does."""
         return self._executor if call.name == EXECUTE else None
 
-    def input_for(self, call: CallState) -> Any:
+    def input_for(self, call: CallState, state: State) -> Any:
         """A task's description, and what the tasks it depends on came to."""
         description, given = call.arguments["description"], call.arguments.get("given", {})
         said = [f"[{name}] came to: {render(result)}" for name, result in given.items()]

@@ -18,13 +18,16 @@ from agentnb.core.state import CallState, State
 from agentnb.core.views import Prefix, joined
 from agentnb.loops.execution_loop.data import merged, written
 from agentnb.loops.execution_loop.messages import context, told, writes
-from agentnb.loops.execution_loop.references import MISSING, Path, at_path, copied, parse_expression
+from agentnb.loops.execution_loop.references import DAGGER, MISSING, Path, at_path, copied, parse_expression
 
 Identity = tuple[str, str | None]
 """A kind of data, and the instance of it: messages that share these are one object."""
 
 KINDS = frozenset({"state", "input", "data", "plan"})
 """The kinds of data there always are."""
+
+TEXTS = {"text": "user", "system": "system"}
+"""Scopes that are no kind of data, and whose messages they are."""
 
 
 class Context:
@@ -35,6 +38,8 @@ class Context:
         """Goes up whenever what is found at some path may have changed."""
         self.ended: list[CallState] = []
         """The calls of this tick that have ended, in that order."""
+        self.written: dict[str, list[Message]] = {}
+        """What each of them writes."""
         self.calls_made = 0
         """How many calls the answers so far have made."""
         self.native = False
@@ -48,10 +53,14 @@ class Context:
         self._told: list[Identity | dict[str, Any]] = []
         self._transcript: list[dict[str, Any]] = []
         self._log: list[dict[str, Any]] = []
+        self.planned = 0
+        """The request whose calls are the plan."""
         self.errors: list[Message] = []
         """The error messages of the last tick that has ended."""
         self.tick: Any = None
         """What somebody has worked out about a tick that has ended (`tick`)."""
+        self.cycle: list[str] | None = None
+        """The calls of this tick that wait for one another, where somebody has looked (`dataflow`)."""
         self._folded: dict[str, int] = {}
         self._logged: dict[str, int] = {}
         """How many of the messages of each call of this tick are folded, and how many stand in the log."""
@@ -75,7 +84,7 @@ class Context:
             self._take(messages[self._seen])
             self._seen += 1
         if state.turn != self._turn:
-            self._turn, self.ended = state.turn, []
+            self._turn, self.ended, self.written = state.turn, [], {}
             self._folded = {id: count for id, count in self._folded.items() if id in state.calls}
             self._logged = {id: count for id, count in self._logged.items() if id in state.calls}
         if len(self.ended) != len(state.calls) - len(state.open):
@@ -89,7 +98,8 @@ class Context:
         news = [call for call in list(state.calls.values()) if call.end is not None and call.id not in known]
         for call in sorted(news, key=lambda call: call.end.seq if call.end is not None else 0):
             self.ended.append(call)
-            for number, message in enumerate(writes(call), 1):
+            self.written[call.id] = messages = list(writes(call))
+            for number, message in enumerate(messages, 1):
                 if number > self._folded.get(call.id, 0):  # a run that was taken up again: it may be logged already
                     self._folded[call.id] = number
                     self._fold(message)
@@ -102,6 +112,7 @@ class Context:
             if message.get("kind") == "error":
                 self.errors.append(message)
             elif call_id is None:
+                self.planned = message.get("_request") or self.planned
                 self._fold(message)
             else:
                 number = self._logged[call_id] = self._logged.get(call_id, 0) + 1
@@ -159,8 +170,41 @@ class Context:
 
     def log(self, state: State) -> list[dict[str, Any]]:
         """The log as it will be: with what calls of this tick have written whose turn to be appended has not come."""
-        coming = [message for call in self.ended for message in writes(call)] if self.ended else []
-        return [*self._log, *map(context, coming[state.heard.count("loop") :])]
+        coming = [message for call in self.ended for message in self.written[call.id]]
+        return [*self._log, *map(context, coming[max(0, self.logged(state) - len(self.errors)) :])]
+
+    def logged(self, state: State) -> int:
+        """How much of what this tick has come to stands in the log: what its calls wrote, and the errors."""
+        return state.heard.count("loop") - (self.planned == state.turn)
+
+    def view(self, scopes: Sequence[str], instance: str | None) -> list[dict[str, Any]]:
+        """What `scopes` let somebody see (`scopes`): data as it stands, a message for each object, and text.
+
+        An instance sees its own data and everybody's, as if all of it were its own.
+        """
+        seen: list[dict[str, Any]] = []
+        for scope in scopes:
+            if scope in TEXTS:
+                texts = (item for item in self._told if isinstance(item, dict))
+                seen += [dict(text) for text in texts if text["role"] == TEXTS[scope]]
+            elif scope.startswith(DAGGER):
+                paths = parse_expression(scope).paths
+                seen += [message for path in paths if (message := self._message_at(path, instance)) is not None]
+            else:
+                for own in dict.fromkeys([(scope, None), (scope, instance)]):
+                    if own in self._data:
+                        words = {name: word for name, word in self._words[own].items() if name != "_instance"}
+                        seen.append({**words, "data": copied(self._data[own])})
+        return seen
+
+    def _message_at(self, path: Path, instance: str | None) -> dict[str, Any] | None:
+        data = self.look(path, instance)
+        if data is MISSING:
+            return None
+        data = copied(data)
+        for key in reversed(path.keys):
+            data = {key: data}
+        return {"type": "data", "kind": path.kind, "data": data}
 
     def messages(self, *, native: bool) -> Sequence[dict[str, Any]]:
         """What the model is told: one message for each object, the text between them, the last tick's errors.
@@ -174,7 +218,11 @@ class Context:
 
     def _render_errors(self, *, calls: bool) -> list[dict[str, Any]]:
         errors = [context(error) for error in self.errors]
-        return [_as_message(told(error)) for error in errors if calls or error["data"]["call"] is None]
+        return [
+            _as_message(told(error))
+            for error in errors
+            if calls or error["data"]["call"] is None or error.get("_call", {}).get("_detached")
+        ]
 
     def _render(self, item: Identity | dict[str, Any]) -> dict[str, Any]:
         if isinstance(item, dict):

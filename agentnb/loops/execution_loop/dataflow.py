@@ -18,6 +18,7 @@ from agentnb.core.tools import Tool
 from agentnb.core.wanted import Effect
 from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.data import METHODS
+from agentnb.loops.execution_loop.plan import Node, find_cycle
 from agentnb.loops.execution_loop.references import (
     DAGGER,
     MISSING,
@@ -28,6 +29,7 @@ from agentnb.loops.execution_loop.references import (
     parse_expression,
     resolve,
 )
+from agentnb.loops.execution_loop.scopes import check_scopes
 from agentnb.loops.execution_loop.values import parameters
 
 Standing = Literal["free", "blocked", "broken"]
@@ -66,23 +68,27 @@ def _check(made: ToolCall) -> None:
         raise InvalidArguments(f"`_outputMethod` must be one of {', '.join(METHODS)}, not {method!r}.")
     if not isinstance(made.arguments.get("_instance"), (str, type(None))):
         raise InvalidArguments("`_instance` must be text.")
+    check_scopes(made.arguments.get("_scopes"))
 
 
 class Dataflow:
     """The calls of a run's tick, and the context they read."""
 
-    def __init__(self, state: State, tools: Mapping[str, Tool] | None) -> None:
-        """Without `tools`, every name is taken for that of a tool."""
+    def __init__(self, state: State, tools: Mapping[str, Tool] | None, *, lazy: bool = False) -> None:
+        """Without `tools`, every name is taken for that of a tool. `lazy`: nothing starts before all is there."""
+        self._lazy = lazy
         self.context = Context.of(state)
         self._state = state
         self._tools = tools
         if self.context.turn_read != state.turn:
-            self.context.turn_read, self.context.read = state.turn, {}
+            self.context.turn_read, self.context.read, self.context.cycle = state.turn, {}, None
 
     def standing(self, call: CallState) -> Standing:
         """How a call stands that has not started."""
         if call.status == "running" or _is_edited(call) or _has_its_end(call):
             return "free"
+        if self._lazy and (self._state.model == "asked" or self.cycle()):
+            return "blocked" if self._state.model == "asked" else "broken"
         read = self._read(call)
         if read.version != self.context.version:
             read.version, read.standing = self.context.version, self._look(read)
@@ -92,11 +98,17 @@ class Dataflow:
         """The questions, the calls that run, and those that may run beside them, `most` in all."""
         calls = [call for call in self._state.open.values() if call.status != "asking"]
         questions = [Effect("question", call.id) for call in self._state.open.values() if call.status == "asking"]
-        admitted = [call for call in calls if call.status == "running"]
+        detached = [call for call in calls if call.detached]  # nothing waits for these, and they for nothing
+        admitted = [call for call in calls if call.status == "running" and not call.detached]
         for call in calls:
-            if call.status != "running" and self.standing(call) != "blocked" and self._admits(call, admitted, most):
+            if (
+                not call.detached
+                and call.status != "running"
+                and self.standing(call) != "blocked"
+                and self._admits(call, admitted, most)
+            ):
                 admitted.append(call)
-        return [*questions, *(Effect("call", call.id) for call in admitted)]
+        return [*questions, *(Effect("call", call.id) for call in (*detached, *admitted))]
 
     def _admits(self, call: CallState, beside: Sequence[CallState], most: int | None) -> bool:
         if most is not None and len(beside) >= most:
@@ -138,6 +150,10 @@ class Dataflow:
         read = self._read(call)
         if read.fault is not None:
             raise InvalidArguments(read.fault)
+        if self._lazy and (cycle := self.cycle()):
+            raise InvalidArguments(
+                f"The calls have a cycle, and none was run: {' and '.join(cycle)} wait for one another."
+            )
         if self._tools is not None and call.name not in self._tools:
             return call.arguments  # it is refused for that, and needs no data
         if not read.needs and len(read.parameters) == len(call.arguments) and not _has_dagger(read.parameters):
@@ -146,6 +162,16 @@ class Dataflow:
             raise InvalidArguments(why)
         arguments: dict[str, Any] = resolve(read.parameters, lambda path: self._at(read, path))
         return arguments
+
+    def cycle(self) -> Sequence[str]:
+        """The calls of the answer that wait for one another, as it was when somebody first looked."""
+        if self.context.cycle is None:
+            reads = [(call, self._read(call)) for call in self._state.calls.values() if not call.let_go]
+            self.context.cycle = find_cycle(
+                Node(call.id, read.instance, [path for need in self._missing(read) for path in need.paths], read.writes)
+                for call, read in reads
+            )
+        return self.context.cycle
 
     def needs(self, call: CallState) -> Sequence[Expression]:
         """What a call refers to."""
@@ -170,7 +196,17 @@ class Dataflow:
             return None
         unknown = {kind for need in missing for kind in self._unknown_kinds(need)}
         words = f"unresolved reference {', '.join(map(str, missing))}: nothing was written there"
+        if running := [f"{call.id} ({call.name})" for call in self._detached_writers(missing)]:
+            words = f"{words} yet, since {', '.join(running)} runs on by itself"
         return f"{words}; unknown kind {', '.join(sorted(unknown))}" if unknown else words
+
+    def _detached_writers(self, missing: Sequence[Expression]) -> list[CallState]:
+        paths = [path for need in missing for path in need.paths]
+        return [
+            call
+            for call in self._state.open.values()
+            if call.detached and any(path.meets(to) for path in paths for to in self._read(call).writes)
+        ]
 
 
 def _is_edited(call: CallState) -> bool:

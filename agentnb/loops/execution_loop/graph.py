@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.graph import CallGraph, CallStanding, GraphCall
 from agentnb.core.state import CallState, State
-from agentnb.loops.execution_loop.dataflow import Dataflow
 from agentnb.loops.execution_loop.messages import error_of
+from agentnb.loops.execution_loop.plan import upwards
 from agentnb.loops.execution_loop.references import Path, parse_expression
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def call_graph(loop: ExecutionLoop, state: State) -> CallGraph:
 class _Graph:
     def __init__(self, loop: ExecutionLoop, state: State) -> None:
         self._state = state
-        self._flow = Dataflow(state, loop.tools_by_name)
+        self._flow = loop.flow(state)
         wanted = loop.wanted(state) if loop.before_call is not None and not state.paused else ()
         self._asked_about = {effect.id for effect in wanted if effect.kind == "call"}
         self._calls = [call for call in state.calls.values() if not call.hidden]
@@ -45,7 +45,7 @@ class _Graph:
         for call in self._calls:
             for path in self._flow.writes(call):
                 self._at.setdefault(path, []).append(call)
-                for above in islice(_upwards(path), 1, None):
+                for above in upwards(path)[1:]:
                     self._inside.setdefault(above, []).append(call)
 
     def read(self) -> CallGraph:
@@ -84,7 +84,7 @@ class _Graph:
     def _writers(self, call: CallState, path: Path) -> list[str]:
         instance = _said(call, "_instance")
         places = chain.from_iterable(
-            [*(self._at.get(place, ()) for place in _upwards(path)), self._inside.get(path, ())]
+            [*(self._at.get(place, ()) for place in upwards(path)), self._inside.get(path, ())]
         )
         ids = (one.id for one in places if one is not call and _said(one, "_instance") in (None, instance))
         return list(islice(ids, READ)) or self._earlier_writer(path, instance)
@@ -102,18 +102,8 @@ def _earlier_writers(state: State, path: Path, instance: str | None) -> Iterator
         if message.role == "data" and message.get("_instance") in (None, instance):
             made, to = message.get("_call") or {}, message.get("_outputPath")
             is_earlier = made.get("_id") is not None and made["_id"] not in state.calls
-            if to and is_earlier and _meet(next(parse_expression(to).paths), path):
+            if to and is_earlier and path.meets(next(parse_expression(to).paths)):
                 yield GraphCall(made["_id"], str(made.get("_tool", "")), "completed", writes=to, earlier=True)
-
-
-def _upwards(path: Path) -> Iterator[Path]:
-    """The place itself, and every place it is in."""
-    return (Path(path.kind, path.keys[:length]) for length in range(len(path.keys), -1, -1))
-
-
-def _meet(one: Path, other: Path) -> bool:
-    length = min(len(one.keys), len(other.keys))
-    return one.kind == other.kind and one.keys[:length] == other.keys[:length]
 
 
 def _said(call: CallState, name: str) -> Any:

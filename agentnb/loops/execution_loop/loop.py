@@ -12,6 +12,9 @@ Written top to bottom it would read:
 As a decision it is `advance`. What may start is `wanted`: the calls whose references are found (`dataflow`)
 in the data that the log folds to (`context`). What a call runs with is looked at when it is checked and again
 when it is launched, so that a person decides about the data itself and not about its name.
+
+A call of a detached tool is not waited for: the request is over without it, and what comes of it is appended when it
+does. Only the end of the run waits; where the run is cancelled, fails or meets a limit, the call is cancelled with it.
 """
 
 from __future__ import annotations
@@ -22,25 +25,21 @@ from typing import Any, ClassVar
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd, StopReason
 from agentnb.core.graph import CallGraph
-from agentnb.core.loop import Frame
-from agentnb.core.reply import Reply
-from agentnb.core.state import CallState, State
-from agentnb.core.tools import Invocation, Tool
+from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import take
 from agentnb.loops.execution_loop import prompt
 from agentnb.loops.execution_loop.confirm import Confirm, confirmation
 from agentnb.loops.execution_loop.context import Context
-from agentnb.loops.execution_loop.dataflow import Dataflow
+from agentnb.loops.execution_loop.delegates import Delegates
 from agentnb.loops.execution_loop.graph import call_graph
-from agentnb.loops.execution_loop.messages import returned
-from agentnb.loops.execution_loop.reply import SolutionReply
-from agentnb.loops.execution_loop.standing import ExecutionStanding
+from agentnb.loops.execution_loop.plan import Mode, plan_message
+from agentnb.loops.execution_loop.requests import ExecutionRequests
 from agentnb.loops.execution_loop.tick import Tick, read_tick
-from agentnb.loops.execution_loop.tools import Activity, bound, with_schemas
+from agentnb.loops.execution_loop.tools import Activity, with_schemas
 
 
-class ExecutionLoop(ExecutionStanding):
+class ExecutionLoop(ExecutionRequests):
     """Ask for Solutions and run their calls as data allows, until one has an output.
 
     llm, tools: the model and what it can call; a tool may also be a JSON schema, latent or performed by one of the
@@ -49,7 +48,9 @@ class ExecutionLoop(ExecutionStanding):
     `Reject(reason)`, or a call (Call or dict) to run instead, which is checked again. max_requests: requests to the
     model at most. max_concurrency: calls that run at once at most. context: messages the model is told, data messages
     (`{"type": "data", "kind": ..., "data": ...}`) among them. system_prompt: told first. native: offer the tools to the
-    model by the provider's own means instead of asking for JSON text; a reply of text is the output then.
+    model by the provider's own means instead of asking for JSON text; a reply of text is the output then. plan: tell
+    each request what the last one called, as a Plan; `eager` or `lazy` (`plan`). delegates: loops and saved requests
+    that tools name in `_delegate` (`delegates`).
 
     Raises UsageError for what these cannot be.
     """
@@ -59,7 +60,7 @@ class ExecutionLoop(ExecutionStanding):
         "requesting": ["confirming", "calling", "updating", "done"],
         "confirming": ["calling", "requesting", "updating", "done"],
         "calling": ["confirming", "requesting", "updating", "done"],
-        "updating": ["requesting", "done"],
+        "updating": ["requesting", "confirming", "calling", "done"],  # what is detached may be taken up again
         "done": [],
     }
     opened_by: ClassVar[Mapping[str, str]] = {
@@ -84,32 +85,38 @@ class ExecutionLoop(ExecutionStanding):
         activities: Mapping[str, Activity] | None = None,
         system_prompt: str | None = None,
         native: bool = False,
+        plan: Mode | None = None,
+        delegates: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(llm, with_schemas(tools, activities or {}), context, name=name)
+        super().__init__(llm, with_schemas(tools, activities or {}), context, plan=plan, name=name)
         for limit, value in (("max_requests", max_requests), ("max_concurrency", max_concurrency)):
             if value is not None and (value < 0 or (value == 0 and limit == "max_concurrency")):
                 raise UsageError(f"{limit} must be None or a number that is not negative, not {value!r}.")
         self.max_requests, self.max_concurrency, self.native = max_requests, max_concurrency, native
         self._output_check = prompt.OutputCheck(output)
         self._words = system_prompt
+        self.delegates = Delegates(
+            delegates or {}, lambda **options: ExecutionLoop(**{"llm": llm, "max_requests": max_requests, **options})
+        )
         if confirm is not None:
             self.before_call = confirmation(confirm)
 
     # -- the decision ----------------------------------------------------------------------------------------------
 
-    def advance(self, state: State) -> Event:
+    def advance(self, state: State) -> Event | None:
         """What comes next (SEMANTICS 2c)."""
-        if state.open:  # nothing can start any more: what still waits would wait for ever (2g.1)
-            call = next(iter(state.open.values()))
-            why = self._flow(state).why_unresolved(call) or "unresolved reference"
+        if len(state.open) > state.detached:  # nothing can start any more: what still waits would for ever (2g.1)
+            call = next(call for call in state.open.values() if not call.detached)
+            why = self.flow(state).why_unresolved(call) or "unresolved reference"
             return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="invalid")
         if state.queues["input"]:
             return take(state, "input")
         if state.reply is None:
             return self._request(state)
-        tick = read_tick(Context.of(state), state, self._output_check)
-        if (logged := state.heard.count("loop")) < len(tick.log):
+        context = Context.of(state)
+        tick = read_tick(context, state, self._output_check)
+        if (logged := context.logged(state)) < len(tick.log):
             return MessageAdded.make(message=tick.log[logged])
         if state.queues["steering"] and self._may_ask(state):
             return take(state, "steering")
@@ -118,12 +125,23 @@ class ExecutionLoop(ExecutionStanding):
             return self._request(state)
         if state.queues["follow_up"] and self._may_ask(state):
             return take(state, "follow_up")
-        return RunEnd.make(reason=why_end, output=tick.output)
+        return self._end(state, why_end, tick.output)
 
-    def _request(self, state: State) -> Event:
+    def _request(self, state: State) -> Event | None:
         if not self._may_ask(state):
-            return RunEnd.make(reason="max_requests")
+            return self._end(state, "max_requests")
+        if self.plan is not None and self._is_new_plan(state):
+            return MessageAdded.make(message=plan_message(self.plan, state))
         return ModelStart.make(turn=state.turn + 1)
+
+    def _is_new_plan(self, state: State) -> bool:
+        """Whether the calls of the last request are to become the plan (2g.16)."""
+        has_calls = state.reply is not None and bool(state.reply.message.tool_calls)
+        return has_calls and Context.of(state).planned != state.turn and not self.flow(state).cycle()
+
+    def _end(self, state: State, reason: StopReason, output: Any = None) -> Event | None:
+        """The end, once everything has ended that is detached (2g.8)."""
+        return RunEnd.make(reason=reason, output=output) if not state.detached else None
 
     def _may_ask(self, state: State) -> bool:
         return self.max_requests is None or state.turn < self.max_requests
@@ -134,63 +152,24 @@ class ExecutionLoop(ExecutionStanding):
             return "completed"
         if not self._may_ask(state):
             return "max_requests"
-        return None if state.calls or tick.has_errors else "stalled"  # the next request would see the same context
+        has_news = tick.read or tick.has_errors or tick.reply.message.tool_calls
+        return None if has_news else "stalled"  # the next request would see the same context
 
     def wanted(self, state: State) -> Sequence[Effect]:
         """The model, what runs, and of the calls that wait those whose references are found."""
         wants = wanted(state)
         if not wants or not state.open:
             return wants
-        effects = self._flow(state).effects(self.max_concurrency)
+        effects = self.flow(state).effects(self.max_concurrency)
         return [MODEL, *effects] if MODEL in wants else effects
-
-    def _flow(self, state: State) -> Dataflow:
-        return Dataflow(state, self.tools_by_name)
 
     def call_graph(self, state: State) -> CallGraph:
         """The calls of the tick, and which of them read what others write."""
         return call_graph(self, state)
 
-    # -- requests and calls ----------------------------------------------------------------------------------------
-
-    def taken_up(self, frame: Frame) -> None:
-        """Take the tools, and tell the model of them."""
-        self._frame, self.tools_by_name = frame, frame.tools
-        tools = list(frame.tools.values())
-        how = prompt.REFERENCES if self.native else prompt.instructions(tools, self._output_check.schema)
-        self.system_prompt = f"{self._words}\n\n{how}" if self._words else how
-
-    def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
-        """The tools, or the schema of a Solution that names them."""
-        if self.native:
-            return {"tools": prompt.native_specifications(tools)} if tools else {}
-        return {"schema": prompt.solution_schema(tools, self._output_check.schema)}
-
-    def messages_for(self, state: State) -> Sequence[Mapping[str, Any]]:
-        """The context, and not the answers (SEMANTICS 2b)."""
-        folded = Context.of(state)
-        return folded.messages(native=self.native or folded.native)
-
-    def new_reply(self, state: State) -> Reply:
-        """A Solution; a repeated request takes up the calls it has made before."""
-        folded = Context.of(state)
-        earlier = [call.proposed for call in state.calls.values()]
-        made, native = folded.calls_made + len(earlier), self.native or folded.native
-        return SolutionReply(state.turn, made, earlier, native=native)
-
-    def arguments(self, call: CallState, state: State) -> dict[str, Any]:
-        """The call's parameters with data in place of its references."""
-        return self._flow(state).arguments(call)
-
-    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
-        """Activities get the whole call and the context; latent tools the result that the model has given."""
-        return bound(tool, call, arguments, lambda: Context.of(state).log(state))
-
-    def outcome(self, value: Any) -> dict[str, Any]:
-        """A tool may return a message: a data message, or text for the model."""
-        return returned(value)
-
     def config(self) -> dict[str, Any]:
         """The limits and the output's schema."""
         limits = {name: getattr(self, name) for name in ("max_requests", "max_concurrency", "native")}
+        given = {"plan": self.plan, "delegates": self.delegates.names}
+        limits |= {name: value for name, value in given.items() if value}
         return {**super().config(), **limits, "system_prompt": self._words, "output": self._output_check.schema}

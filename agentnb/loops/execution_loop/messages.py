@@ -17,7 +17,7 @@ from agentnb.core.state import CallState
 from agentnb.loops.execution_loop.references import Expression, parse_expression
 from agentnb.loops.execution_loop.values import Call, said_beside
 
-_KINDS = frozenset({"input", "state", "plan"})
+_KINDS = frozenset({"input", "state", "plan", "meta", "preset"})
 """Types of message that are data of the kind of that name."""
 
 
@@ -125,7 +125,7 @@ def error_of(call: CallState) -> Message | None:
         return None
     error = rejection(call) if end.outcome == "rejected" else end.result
     made = call.replaced or call.proposed
-    return error_message(Call.made_of(made.name, made.arguments), error, call.id)
+    return error_message(Call.made_of(made.name, made.arguments), error, call.id, detached=call.let_go)
 
 
 def rejection(call: CallState) -> str:
@@ -134,10 +134,10 @@ def rejection(call: CallState) -> str:
     return f"rejected by user: {reason}" if reason else "rejected by user"
 
 
-def error_message(call: Call | None, error: Any, call_id: str | None = None) -> Message:
+def error_message(call: Call | None, error: Any, call_id: str | None = None, *, detached: bool = False) -> Message:
     """An error message; without a call it is about the answer as a whole."""
     fields: dict[str, Any] = {"role": "data", "content": "", "type": "data", "kind": "error"}
     fields["data"] = {"call": call, "error": error}
     if call_id is not None:
-        fields["_call"] = {"_id": call_id}
+        fields["_call"] = {"_id": call_id, "_detached": True} if detached else {"_id": call_id}
     return Message.model_validate(fields)

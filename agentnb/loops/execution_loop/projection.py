@@ -17,11 +17,11 @@ from agentnb.core.events import ApprovalDecision, CallEnd, CallStart, Delta, Err
 from agentnb.core.evolve import evolve
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
-from agentnb.loops.execution_loop.dataflow import Dataflow
 from agentnb.loops.execution_loop.messages import rejection
 from agentnb.loops.execution_loop.values import Call, ErrorMessage
 
 if TYPE_CHECKING:
+    from agentnb.loops.execution_loop.dataflow import Dataflow
     from agentnb.loops.execution_loop.standing import ExecutionStanding
 
 Type = Literal[
@@ -110,8 +110,8 @@ class Projection:
 
     def _start_request(self, event: Any) -> Iterator[ExecutionEvent]:
         if event.attempt == 1:
-            yield from self._end_request(None)
-            self._received, self._unblocked, self._errors = set(), set(), []
+            yield from self._end_request(None)  # what is still open is detached, and goes on
+            self._received, self._unblocked, self._errors = set(self._state.open), set(self._state.open), []
             self._in_request = True
             yield _event("request_started", n=event.turn)
 
@@ -127,7 +127,7 @@ class Projection:
         flow: Dataflow | None = None
         for call in self._state.open.values():
             if call.id not in self._unblocked and call.status in ("proposed", "ready"):
-                flow = flow or Dataflow(self._state, self._loop.tools_by_name)
+                flow = flow or self._loop.flow(self._state)
                 if flow.standing(call) == "free" and self._fits(flow, call):
                     self._unblocked.add(call.id)
                     yield _event("call_unblocked", id=call.id)

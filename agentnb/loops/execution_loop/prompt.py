@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from agentnb.core.tools import Tool
 from agentnb.loops.execution_loop.data import METHODS
 from agentnb.loops.execution_loop.references import DAGGER
-from agentnb.loops.execution_loop.tools import SchemaTool, schema_faults
+from agentnb.loops.execution_loop.tools import SchemaTool, is_detached, schema_faults
 
 _REFERENCE = {"type": "string", "pattern": f"^{DAGGER}"}
 _BESIDE: dict[str, Any] = {
@@ -33,12 +33,21 @@ Answer with one JSON object and nothing else: {{"calls": [...], "output": ...}}.
 {REFERENCES}"""
 
 
+PLANS = {
+    "eager": "The message of kind plan has the calls of your last request: follow them, add to them, or drop them.",
+    "lazy": "No call starts before your answer is complete, and none where calls wait for one another in a circle.",
+}
+"""What the model is told where plans are enabled; a lazy plan is told both."""
+
+DETACHED = "It runs on by itself: its result, if it is written anywhere, is there in a later request."
+
+
 def instructions(tools: Sequence[Any], output: Mapping[str, Any] | None) -> str:
     """How to answer in JSON, for models whose provider enforces no schema."""
     words = [JSON]
     if tools:
         words.append("Tools:")
-        words += [f"- {tool.name}: {tool.description} Parameters: {_json(_tool_schema(tool))}" for tool in tools]
+        words += [f"- {tool.name}: {_description(tool)} Parameters: {_json(_tool_schema(tool))}" for tool in tools]
     if output is not None:
         words.append(f"The output follows this JSON schema: {_json(output)}")
     return "\n".join(words)
@@ -46,6 +55,10 @@ def instructions(tools: Sequence[Any], output: Mapping[str, Any] | None) -> str:
 
 def _json(value: Any) -> str:
     return to_json(value).decode()
+
+
+def _description(tool: Any) -> str:
+    return f"{tool.description} {DETACHED}".strip() if is_detached(tool) else str(tool.description)
 
 
 def solution_schema(tools: Sequence[Tool], output: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -96,16 +109,19 @@ def _tool_schema(tool: Tool) -> dict[str, Any]:
     schema = dict(tool.parameters)
     given = schema.get("properties", {})
     schema["properties"] = {name: {"anyOf": [part, _REFERENCE]} for name, part in given.items()} | _BESIDE
-    if isinstance(tool, SchemaTool) and tool.is_latent:
-        schema["properties"]["_output"] = tool.output or {}
-        schema["required"] = [*schema.get("required", ()), "_output"]
+    if isinstance(tool, SchemaTool):
+        schema["properties"] |= tool.beside
+        if tool.is_latent:
+            schema["properties"]["_output"] = tool.output or {}
+            if not tool.delegate:
+                schema["required"] = [*schema.get("required", ()), "_output"]
     return schema
 
 
 def native_specifications(tools: Sequence[Tool]) -> list[dict[str, Any]]:
     """The tools as a provider is told of them."""
     return [
-        {"name": tool.name, "description": tool.description, "parameters": {"type": "object", **_tool_schema(tool)}}
+        {"name": tool.name, "description": _description(tool), "parameters": {"type": "object", **_tool_schema(tool)}}
         for tool in tools
     ]
 

@@ -33,6 +33,11 @@ class Path(NamedTuple):
     def __str__(self) -> str:
         return ".".join((f"{DAGGER}{self.kind}", *self.keys))
 
+    def meets(self, other: Path) -> bool:
+        """Whether one is the other, or a place inside it."""
+        length = min(len(self.keys), len(other.keys))
+        return self.kind == other.kind and self.keys[:length] == other.keys[:length]
+
 
 class Expression(NamedTuple):
     """Alternatives, each of them paths that are all needed."""

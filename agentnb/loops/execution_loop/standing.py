@@ -14,7 +14,9 @@ from agentnb.core.state import State
 from agentnb.core.tools import Tool
 from agentnb.loops.base import Loop
 from agentnb.loops.execution_loop.context import Context
+from agentnb.loops.execution_loop.dataflow import Dataflow
 from agentnb.loops.execution_loop.messages import context, to_context, to_input
+from agentnb.loops.execution_loop.plan import MODES, Mode, check_plans
 from agentnb.loops.execution_loop.stream import ExecutionStream
 from agentnb.loops.execution_loop.values import ErrorMessage
 
@@ -23,10 +25,19 @@ class ExecutionStanding(Loop):
     """What ExecutionLoop is besides its decision."""
 
     def __init__(
-        self, llm: Any, tools: Sequence[Any] | Mapping[str, Any], given: Sequence[Any], *, name: str | None
+        self,
+        llm: Any,
+        tools: Sequence[Any] | Mapping[str, Any],
+        given: Sequence[Any],
+        *,
+        plan: Mode | None,
+        name: str | None,
     ) -> None:
         """`given`: the context of every run."""
         super().__init__(llm, tools, name=name)
+        if plan is not None and plan not in MODES:
+            raise UsageError(f"plan must be None or one of {', '.join(MODES)}, not {plan!r}.")
+        self.plan = plan
         self.tools_by_name: dict[str, Tool] | None = None
         """The tools of a run, by name; None before there was one."""
         self._given: list[Message] = [to_context(message) for message in given]
@@ -38,7 +49,13 @@ class ExecutionStanding(Loop):
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """The run's first fact: the context it has, and its input as messages."""
         given = None if input is None else [message.plain for message in to_input(input)]
-        return super().begin(given, [*self._given, *history])
+        start = super().begin(given, [*self._given, *history])
+        check_plans([*start.history, *map(to_context, given or ())])
+        return start
+
+    def flow(self, state: State) -> Dataflow:
+        """How the calls stand of a run that stands there."""
+        return Dataflow(state, self.tools_by_name, lazy=self.plan == "lazy")
 
     def run(self, input: Any = None, **options: Any) -> ExecutionStream:
         """Run the loop; the stream of its ten kinds of events. Raises UsageError while one is open.

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from pydantic_core import from_json
 
 from agentnb.core.events import ModelEnd
 from agentnb.core.messages import Message, text_of
-from agentnb.core.state import State
+from agentnb.core.state import CallState, State
 from agentnb.loops.execution_loop.context import Context
-from agentnb.loops.execution_loop.messages import error_message, error_of, writes
+from agentnb.loops.execution_loop.messages import error_message, error_of
 from agentnb.loops.execution_loop.prompt import OutputCheck
 from agentnb.loops.execution_loop.reply import SolutionReply
 
 
-class Tick(NamedTuple):
-    """One request and its calls, all of which have ended."""
+@dataclass
+class Tick:
+    """One request and its calls, all of which have ended or are detached."""
 
     reply: ModelEnd
     log: list[Message]
-    """What was written, in the order in which calls have ended, and then every error, once."""
+    """What was written, in the order in which calls have ended, and then every error, once; and then the same of each
+    detached call that has ended since."""
     has_errors: bool
     has_output: bool
     output: Any
+    read: int
+    """How many of the calls that have ended are in the log."""
 
 
 def read_tick(context: Context, state: State, check: OutputCheck) -> Tick:
     """The tick that has ended; worked out once, and kept beside the context."""
     reply = state.reply
     assert reply is not None
-    if not isinstance(context.tick, Tick) or context.tick.reply is not reply:
-        context.tick = _read(context, reply, check)
-    return context.tick
+    tick = context.tick
+    if not isinstance(tick, Tick) or tick.reply is not reply:
+        tick = context.tick = _read(context, reply, check)
+    for call in context.ended[tick.read :]:
+        tick.read += 1
+        error = error_of(call)
+        tick.log += [*context.written[call.id], *([error] if error is not None else [])]
+        tick.has_errors = tick.has_errors or error is not None
+    return tick
 
 
 def _read(context: Context, reply: ModelEnd, check: OutputCheck) -> Tick:
@@ -43,11 +55,20 @@ def _read(context: Context, reply: ModelEnd, check: OutputCheck) -> Tick:
         output, fault = (
             _checked(answer.get("output"), check) if not answer.get("native") else _said(answer.get("output"), check)
         )
-    errors = [error for call in context.ended if (error := error_of(call)) is not None]
+    ended = _in_time(context.ended, reply)
+    errors = [error for call in ended if (error := error_of(call)) is not None]
     if fault is not None:
         errors.append(error_message(None, fault))
-    written = [message for call in context.ended for message in writes(call)]
-    return Tick(reply, [*written, *errors], bool(errors), has_output and fault is None, output)
+    written = [message for call in ended for message in context.written[call.id]]
+    return Tick(reply, [*written, *errors], bool(errors), has_output and fault is None, output, len(ended))
+
+
+def _in_time(ended: Sequence[CallState], reply: ModelEnd) -> Sequence[CallState]:
+    """Those that had ended when nothing was left to wait for: the same, whoever looks, and however late."""
+    last = len(ended)
+    while last and (call := ended[last - 1]).detached and call.end is not None and call.end.seq > reply.seq:
+        last -= 1
+    return ended[:last]
 
 
 def _read_again(message: Message) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 A tool may be given as the design writes it: a JSON schema whose names with an underscore are not parameters. Where no
 activity of its name (or of the name in `_activity`) is known, it is latent: the model has given the result in
 `_output`, and a call without it is a mistake. An activity is called with the call (data in place of its references),
-the tool and the context; it may be async.
+the tool and the context; it may be async. `_scopes` says what of the context that is (`scopes`), `_delegate` who
+performs the call instead (`delegates`); what of these and of the fields of a call is no constant, but a schema, is
+shown to the model, for it to choose.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.state import CallState
-from agentnb.core.tools import Invocation, Progress, Tool
-from agentnb.loops.execution_loop.values import Call, parameters, said_beside
+from agentnb.core.tools import Invocation, Progress
+from agentnb.loops.execution_loop.scopes import Choice, check_scopes
+from agentnb.loops.execution_loop.values import Call, parameters
+
+_CHOSEN = ("_reasoningForCall", "_instance", "_scopes", "_delegate", "_outputPath", "_outputMethod")
 
 Activity = Callable[[Call, "SchemaTool", list[dict[str, Any]]], Any]
 
@@ -26,7 +30,7 @@ class SchemaTool:
     sequential = False
 
     def __init__(self, schema: Mapping[str, Any], activities: Mapping[str, Activity]) -> None:
-        """`schema` may also say `approve`, `idempotent`, `timeout` and `needs`, as `@tool` does. Raises UsageError."""
+        """`schema` may also say `approve, idempotent, timeout, needs, detached`, as `@tool` does. Raises UsageError."""
         properties = schema.get("properties", {})
         self.schema = dict(schema)
         self.name = _constant(schema.get("_tool", schema.get("name", properties.get("_tool"))))
@@ -41,19 +45,42 @@ class SchemaTool:
         self.idempotent = bool(schema.get("idempotent", False))
         self.timeout: float | None = schema.get("timeout")
         self.needs: tuple[str, ...] = tuple(schema.get("needs", ()))
+        self.detached = bool(schema.get("detached", False))
+        self.delegate = Choice(schema.get("_delegate", properties.get("_delegate")))
+        self.scopes = Choice(schema.get("_scopes", properties.get("_scopes")))
+        check_scopes(self.scopes.constant)
+        chosen = {name: Choice(schema.get(name, properties.get(name))).schema for name in _CHOSEN}
+        if self.delegate and not self.scopes:
+            chosen["_scopes"] = {"type": "array", "items": {"type": "string"}}
+        self.beside = {name: said for name, said in chosen.items() if said is not None}
+        """What a call says beside its parameters that the model is to choose."""
 
     @property
     def is_latent(self) -> bool:
-        """Whether the model itself gives the result."""
-        return self.activity is None
+        """Whether the model itself gives the result, unless it delegates the call."""
+        return self.activity is None and self.delegate.constant is None
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """The call with these arguments, made by nobody in particular. Raises InvalidArguments."""
         return self.prepare(Call.made_of(self.name, arguments), list)
 
-    def prepare(self, call: Call, context: Callable[[], list[dict[str, Any]]]) -> Invocation:
+    def scopes_of(self, call: Call) -> list[str] | None:
+        """What the call may see: what the schema says, or else the call itself; None where neither does."""
+        if self.scopes.constant is not None:
+            return list(self.scopes.constant)
+        said = call.get("_scopes")
+        if said is not None and self.scopes.schema is not None:
+            _validate(f"the `_scopes` of {self.name}", self.scopes.schema, said)
+        return said
+
+    def prepare(
+        self, call: Call, context: Callable[[], list[dict[str, Any]]], *, delegated: bool = False
+    ) -> Invocation:
         """The call, ready to run. Raises InvalidArguments that names what is at fault."""
         _validate(self.name, self.parameters, call.arguments)
+        self.scopes_of(call)
+        if delegated:
+            return _never
         if self.activity is not None:
             activity = self.activity
 
@@ -73,11 +100,13 @@ class SchemaTool:
         return give
 
 
-def bound(tool: Tool, call: CallState, arguments: dict[str, Any], context: Callable[[], Any]) -> Invocation:
-    """A call of any tool, ready to run. Raises InvalidArguments."""
-    if not isinstance(tool, SchemaTool):
-        return tool.bind(arguments)
-    return tool.prepare(Call.made_of(tool.name, {**arguments, **said_beside(call)}, call.id), context)
+def is_detached(tool: Any) -> bool:
+    """Whether the loop goes on while a call of this tool runs (SEMANTICS 2g.8)."""
+    return bool(getattr(tool, "detached", False))
+
+
+def _never(progress: object) -> Any:
+    raise AssertionError("a delegate is run by the driver")  # pragma: no cover
 
 
 def _constant(value: Any) -> Any:

@@ -37,7 +37,7 @@ class Call(dict[str, Any]):
     @classmethod
     def of(cls, call: CallState) -> Call:
         """The call as it is about to run: its parameters in place of its references."""
-        return cls.made_of(call.name, {**call.arguments, **said_beside(call)}, call.id)
+        return as_it_runs(call, call.arguments)
 
     @classmethod
     def made_of(cls, name: str, arguments: Mapping[str, Any], id: str = "") -> Call:
@@ -64,6 +64,11 @@ class Call(dict[str, Any]):
 def parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What of a call's fields its tool is given."""
     return {name: value for name, value in fields.items() if not name.startswith("_")}
+
+
+def as_it_runs(call: CallState, arguments: Mapping[str, Any]) -> Call:
+    """The call with these parameters, and what is said beside them."""
+    return Call.made_of(call.name, {**arguments, **said_beside(call)}, call.id)
 
 
 def said_beside(call: CallState) -> dict[str, Any]:
