@@ -66,6 +66,8 @@ def check(run: Any) -> None:
     ends = [(event.path, event.seq) for event in run.events if event.type == "run_end"]
     starts = [(event.path, event.seq) for event in run.events if event.type == "run_start"]
     assert sorted(path for path, _ in ends) == sorted(path for path, _ in starts)
+    results = [(event.path, event.call_id) for event in run.events if isinstance(event, CallEnd)]
+    assert len(results) == len(set(results))
 
 
 def outcome(run: Any) -> Any:

@@ -74,7 +74,7 @@ def _evolve_nested(state: State, event: e.Event) -> None:
         around.append(_child(around[-1], outer, event))
     parent = around[-1]
     if isinstance(event, e.RunStart):
-        parent.children[name] = State()
+        parent.children[name] = _begin_at(state, event.path)
         if (call := parent.open.get(event.call)) is not None and call.hidden:
             for one in around:  # what the loop does is counted, and not that it is run
                 one.calls_started -= 1
@@ -82,6 +82,17 @@ def _evolve_nested(state: State, event: e.Event) -> None:
     if event.type in _ADDS_UP:
         for one in around:
             _ADDS_UP[event.type](one, event)
+
+
+def _begin_at(state: State, path: str) -> State:
+    """The state of a loop that begins at this path of the run, maybe not for the first time."""
+    begun = State()
+    if (place := state.places.get(path)) is None:
+        state.places[path] = begun.place
+    else:
+        place.runs += 1
+        begun.place = place
+    return begun
 
 
 def _child(state: State, name: str, event: e.Event) -> State:
@@ -204,6 +215,7 @@ def _call_proposed(state: State, event: e.CallProposed) -> None:
 
 def _open(state: State, call: ToolCall, *, hidden: bool) -> None:
     state.calls[call.id] = state.open[call.id] = opened = CallState(call, hidden=hidden)
+    state.place.ids.add(call.id)
     if hidden:
         state.own_calls.append(opened)
     else:

@@ -145,7 +145,7 @@ class Design(ABC):
 
     def new_reply(self, state: State) -> Reply:
         """What puts the model's answer together."""
-        return Reply(state.turn)
+        return Reply(state.turn, state.place.ids)
 
     def arguments(self, call: CallState, state: State) -> dict[str, Any]:
         """What the call runs with as things stand, looked at right before it is checked and before it is launched.

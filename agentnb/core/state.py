@@ -39,6 +39,14 @@ class CallState:
 
 
 @dataclass(slots=True)
+class Place:
+    """What the runs of a loop at one path have in common: how many have begun there, and the ids of all their calls."""
+
+    runs: int = 1
+    ids: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class State:
     """Where one loop stands. Plain data; read it, and leave the changing to `evolve`.
 
@@ -52,6 +60,9 @@ class State:
     `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
     one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
     `calls_started` and `usage` (tokens, cost) add up, nested loops included, and so does `failure`.
+
+    `place` is shared with the earlier runs of the loop at its path, so that no two calls there have the same id;
+    `places`, in the outermost loop's state, are those of all paths.
 
     `memo` is no part of it: a place for what the design has worked out from this state and could work out again.
     """
@@ -88,6 +99,8 @@ class State:
     unsaid: bool = False
     call: str = ""
     children: dict[str, State] = field(default_factory=dict)
+    place: Place = field(default_factory=Place)
+    places: dict[str, Place] = field(default_factory=dict)
     memo: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -95,11 +108,18 @@ class State:
         """True once the run has ended."""
         return self.stop_reason is not None
 
+    def own_id(self, id: str) -> str:
+        """`id`, which is unique among the loop's own calls of one run, as one that is unique among those of all runs.
+
+        The second run of a loop at its path makes `id#2`, the third `id#3`.
+        """
+        return id if self.place.runs == 1 else f"{id}#{self.place.runs}"
+
     def dump(self) -> dict[str, Any]:
         """The state as plain JSON data."""
         plain: dict[str, Any] = {}
         for name in self.__dataclass_fields__:
-            if name not in ("calls", "open", "own_calls", "children", "memo"):
+            if name not in ("calls", "open", "own_calls", "children", "place", "places", "memo"):
                 plain[name] = _plain(getattr(self, name))
         plain["children"] = {name: child.dump() for name, child in self.children.items()}
         plain["calls"] = [_plain_call(call) for call in self.calls.values()]

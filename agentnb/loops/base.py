@@ -61,8 +61,8 @@ class Loop(Design):
             return MessageAdded(message=Message(role="user", content=words), phase=phase)
 
     `Critic(llm).start("cats")` runs it. Values of its own it keeps by `StateUpdate`, in `state.values`; functions of
-    its own are `activities`, called by a hidden `CallProposed`. The same loop can be written top to bottom, as a
-    generator: `Loop.from_generator`.
+    its own are `activities`, called by a hidden `CallProposed`, whose id `state.own_id` makes unique. The same loop can
+    be written top to bottom, as a generator: `Loop.from_generator`.
     """
 
     def __init__(

@@ -176,7 +176,7 @@ class ExecutionLoop(ExecutionStanding):
         folded = Context.of(state)
         earlier = [call.proposed for call in state.calls.values()]
         made, native = folded.calls_made + len(earlier), self.native or folded.native
-        return SolutionReply(state.turn, made, earlier, native=native)
+        return SolutionReply(state.turn, made, earlier, native=native, run=state.place.runs)
 
     def arguments(self, call: CallState, state: State) -> dict[str, Any]:
         """The call's parameters with data in place of its references."""
