@@ -204,13 +204,17 @@ class ApprovalDecision(Event):
 
 
 class CallStart(Event):
-    """The tool is about to run. Journaled before it does, so that a crash leaves a trace of it."""
+    """The tool is about to run. Journaled before it does, so that a crash leaves a trace of it.
+
+    `own`: no tool of the loop's runs, but something that the loop does itself: retrieval, or a sub-agent.
+    """
 
     type: Literal["call_start"] = "call_start"
     call_id: str
     name: str
     arguments: dict[str, Any]
     attempt: int = 1
+    own: bool = False
 
 
 class CallEnd(Event):

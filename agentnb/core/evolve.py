@@ -75,9 +75,6 @@ def _evolve_nested(state: State, event: e.Event) -> None:
     parent = around[-1]
     if isinstance(event, e.RunStart):
         parent.children[name] = _begin_at(state, event.path)
-        if (call := parent.open.get(event.call)) is not None and call.hidden:
-            for one in around:  # what the loop does is counted, and not that it is run
-                one.calls_started -= 1
     evolve(_child(parent, name, event), event, nested=True)
     if event.type in _ADDS_UP:
         for one in around:
@@ -246,11 +243,11 @@ def _call_start(state: State, event: e.CallStart) -> None:
     call.status = "running"
     call.attempt = event.attempt
     call.arguments = event.arguments
-    state.calls_started += 1
+    state.calls_started += not event.own
 
 
 def _count_call(state: State, event: e.CallStart) -> None:
-    state.calls_started += 1
+    state.calls_started += not event.own
 
 
 def _call_end(state: State, event: e.CallEnd) -> None:

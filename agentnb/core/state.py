@@ -59,7 +59,8 @@ class State:
 
     `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
     one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
-    `calls_started` and `usage` (tokens, cost) add up, nested loops included, and so does `failure`.
+    `calls_started` (of tools, not of what a loop does itself) and `usage` (tokens, cost) add up, nested loops included,
+    and so does `failure`.
 
     `place` is shared with the earlier runs of the loop at its path, so that no two calls there have the same id;
     `places`, in the outermost loop's state, are those of all paths.

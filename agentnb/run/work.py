@@ -211,11 +211,13 @@ class Work:
         self._journal.append(request, self.frame, call)
 
     def _intend(self, call: CallState, arguments: dict[str, Any]) -> None:
-        if self._gate.limits and (why := self._gate.limit_reached(self._journal.state, starting="call")) is not None:
+        own, limits = self.frame.is_own(call), self._gate.limits
+        starting: Literal["call", "own"] = "own" if own else "call"
+        if limits and (why := self._gate.limit_reached(self._journal.state, starting=starting)) is not None:
             end_at_limit(self._journal, why)
             return
         self._intents[call.id] = None
-        intent = CallStart.make(call_id=call.id, name=call.name, arguments=arguments, attempt=call.attempt + 1)
+        intent = CallStart.make(call_id=call.id, name=call.name, arguments=arguments, attempt=call.attempt + 1, own=own)
         self._journal.append(intent, self.frame, call)
 
     def _recover(self, call: CallState) -> None:

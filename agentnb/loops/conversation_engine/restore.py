@@ -50,7 +50,7 @@ def _begun(tasks: Sequence[SubTask]) -> list[Event]:
     if task is None or task.status == "pending":
         return []
     call = propose_task(State(), task.plan(), {done.id: done.result for done in tasks if done.status == "completed"})
-    return [call, CallStart.make(call_id=call.call.id, name=EXECUTE, arguments=call.call.arguments)]
+    return [call, CallStart.make(call_id=call.call.id, name=EXECUTE, arguments=call.call.arguments, own=True)]
 
 
 def _values(snapshot: EngineSnapshot, phase: EngineState) -> Iterable[dict[str, Any]]:
