@@ -68,11 +68,12 @@ def check(run: Any) -> None:
     assert sorted(path for path, _ in ends) == sorted(path for path, _ in starts)
     results = [(event.path, event.call_id) for event in run.events if isinstance(event, CallEnd)]
     assert len(results) == len(set(results))
+    assert provider_faults([message for message in run.messages if message.role in PROVIDER_ROLES]) == []
 
 
 def outcome(run: Any) -> Any:
     """What a run came to, whatever was in flight when it was interrupted."""
-    return run.stop_reason, run.output, [m.plain for m in run.messages if m.role in PROVIDER_ROLES]
+    return run.stop_reason, run.output, [m.plain for m in run.state.messages if m.role in PROVIDER_ROLES]
 
 
 def ended(events: list[Event]) -> dict[tuple[str, str, int], int]:

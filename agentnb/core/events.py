@@ -81,7 +81,7 @@ class RunStart(Event):
     """A loop begins: its kind, its name, what decides how it behaves, its input, and what it goes on from.
 
     `history` are the messages of earlier runs, `queued` what the user had queued before the run began. `call`: a nested
-    loop's, the call of the loop above that it performs.
+    loop's, the call of the loop above that it performs. `listens`: whether the loop has a conversation of its own.
     """
 
     type: Literal["run_start"] = "run_start"
@@ -93,6 +93,7 @@ class RunStart(Event):
     history: list[Message] = Field(default_factory=list)
     queued: dict[Queue, list[Message]] = Field(default_factory=dict)
     call: str = ""
+    listens: bool = True
 
 
 class PhaseChange(Event):

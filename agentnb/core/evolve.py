@@ -22,7 +22,7 @@ from pydantic_core import to_json
 from agentnb.core import events as e
 from agentnb.core.errors import AgentnbError
 from agentnb.core.messages import Content, Message, ToolCall, to_messages
-from agentnb.core.state import CallState, State
+from agentnb.core.state import CallState, Inside, State
 
 
 def render(result: Any) -> Content:
@@ -75,7 +75,10 @@ def _evolve_nested(state: State, event: e.Event) -> None:
     parent = around[-1]
     if isinstance(event, e.RunStart):
         parent.children[name] = _begin_at(state, event.path)
-    evolve(_child(parent, name, event), event, nested=True)
+    child = _child(parent, name, event)
+    evolve(child, event, nested=True)
+    if event.type == "run_start" and not parent.listens:
+        parent.inside.append(Inside(len(parent.messages), child.messages, child.inside))
     if event.type in _ADDS_UP:
         for one in around:
             _ADDS_UP[event.type](one, event)
@@ -113,6 +116,7 @@ def _run_start(state: State, event: e.RunStart) -> None:
     state.name = event.name
     state.input = event.input
     state.call = event.call
+    state.listens = event.listens
     state.started = event.time
     state.messages = list(event.history)
     state.queues.update({queue: list(messages) for queue, messages in event.queued.items()})

@@ -70,7 +70,8 @@ class Design(ABC):
     """Whether calls of an answer run before it has ended: the model is asked beside everything else then."""
 
     listens: ClassVar[bool] = True
-    """Whether the loop hears what the user says while it runs; where it does not, a loop inside it may."""
+    """Whether the loop has a conversation of its own, and hears what the user says in it; where it has none, the loops
+    inside it have theirs."""
 
     prepare: Callable[[Sequence[Message]], Any] | None = None
     """Makes what the model is sent from the history, where the plain history will not do. May be async."""
@@ -102,6 +103,7 @@ class Design(ABC):
             config=config,
             input=to_plain(input),
             history=list(history),
+            listens=self.listens,
         )
 
     def wanted(self, state: State) -> Sequence[Effect]:
