@@ -65,6 +65,14 @@ class Driver:
         """What went wrong with the loop, the driver or the store, where something did."""
         return self._inflight.crash
 
+    @property
+    def cause(self) -> BaseException | None:
+        """The exception behind the error that the run has ended with, where that is at hand."""
+        failure = self._works[0].calling.failure
+        if self.crash is not None or failure is None or failure[0] is not self._state.error:
+            return self.crash
+        return failure[1]
+
     def _note_crash(self, error: BaseException) -> None:
         self._inflight.crash = error
 

@@ -293,6 +293,8 @@ class Work:
             return
         failed = state.stop_reason == "error"
         said = state.error.message if state.error is not None else None
+        if failed:
+            above.calling.failure = self.calling.failure
         end = CallEnd.make(
             call_id=call.id,
             name=call.name,
