@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition
-from agentnb.core.events import CallEnd, Delta, Event, ModelEnd, RunEnd, RunStart
+from agentnb.core.events import CallEnd, Delta, Event, ModelEnd, Queue, RunEnd, RunStart
 from agentnb.core.graph import CallGraph
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.reply import Reply
@@ -35,6 +35,23 @@ class Frame(Protocol):
 
     state: State
     tools: dict[str, Tool]
+
+
+class Hearing(Protocol):
+    """A run of a loop, as whoever says something to that loop itself needs it. Safe from every thread."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing that is said is heard any more."""
+
+    def queue_if_open(self, queue: Queue, message: Any) -> bool:
+        """Put a message into one of the loop's queues; False where the run is over."""
+
+    def withdraw(self, queue: Queue) -> list[Message] | None:
+        """Take everything back out of a queue; None where the run is over."""
+
+    def unheard(self) -> dict[Queue, list[Message]]:
+        """What is queued; of a run that is over, what was said to the loop itself and nobody has heard."""
 
 
 class Result(NamedTuple):
@@ -135,6 +152,10 @@ class Design(ABC):
 
     def taken_up(self, frame: Frame) -> None:
         """A run of this loop is made or restored; it will be told of where it stands and of its tools here."""
+        return
+
+    def hears(self, run: Hearing) -> None:
+        """A run of this loop has begun, alone or inside another: what is said to the loop itself is for that run."""
         return
 
     def messages_for(self, state: State) -> Sequence[Mapping[str, Any]] | None:
