@@ -66,6 +66,9 @@ def check(run: Any) -> None:
     ends = [(event.path, event.seq) for event in run.events if event.type == "run_end"]
     starts = [(event.path, event.seq) for event in run.events if event.type == "run_start"]
     assert sorted(path for path, _ in ends) == sorted(path for path, _ in starts)
+    results = [(event.path, event.call_id) for event in run.events if isinstance(event, CallEnd)]
+    assert len(results) == len(set(results))
+    assert provider_faults([message for message in run.messages if message.role in PROVIDER_ROLES]) == []
 
 
 def outcome(run: Any) -> Any:
@@ -74,7 +77,7 @@ def outcome(run: Any) -> Any:
     What the history says of a detached call depends on whether it had ended when the next request was made.
     """
     detached = {event.call_id for event in run.events if event.type == "call_start" and event.detached}
-    said = [m.plain for m in run.messages if m.role in PROVIDER_ROLES]
+    said = [m.plain for m in run.state.messages if m.role in PROVIDER_ROLES]
     told = [{**m, "content": "", "is_error": None} if m.get("tool_call_id") in detached else m for m in said]
     return run.stop_reason, run.output, told
 

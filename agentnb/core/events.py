@@ -11,33 +11,69 @@ comes next, unstamped.
 
 Deltas are not facts. Streaming text, partial tool calls, a tool's progress and a retry go to whoever is watching as a
 `Delta`, without a `seq`; the journal keeps the finished message.
+
+The facts about calls are defined in `agentnb.core.call_events`, and are here like the others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from agentnb.core.call_events import (
+    ApprovalDecision,
+    ApprovalRequest,
+    CallEnd,
+    CallProposed,
+    CallStart,
+    Decision,
+    Outcome,
+)
+from agentnb.core.event import Delta, ErrorInfo, Event
 from agentnb.core.messages import Message, ToolCall
-from agentnb.core.record import Record
+
+__all__ = [
+    "EVENT_TYPES",
+    "AnyEvent",
+    "ApprovalDecision",
+    "ApprovalRequest",
+    "CallEnd",
+    "CallProposed",
+    "CallStart",
+    "CancelRequested",
+    "Decision",
+    "Delta",
+    "ErrorInfo",
+    "Event",
+    "MessageAdded",
+    "ModelEnd",
+    "ModelFailed",
+    "ModelStart",
+    "Origin",
+    "Outcome",
+    "PhaseChange",
+    "Queue",
+    "Queued",
+    "RunEnd",
+    "RunPaused",
+    "RunResumed",
+    "RunStart",
+    "StateUpdate",
+    "StopReason",
+    "ToolCall",
+    "Withdrawn",
+    "decode_body",
+    "decode_event",
+    "encode_body",
+    "encode_event",
+    "plain_event",
+]
 
 Queue = Literal["input", "steering", "follow_up"]
 Origin = Literal["input", "steering", "follow_up", "loop"]
-Decision = Literal["approve", "reject", "edit", "replace", "answer"]
-Outcome = Literal[
-    "returned",  # the tool gave a result
-    "raised",  # the tool failed
-    "timed_out",  # the tool took longer than it may
-    "invalid",  # the call did not fit: no such tool, or arguments it does not take
-    "blocked",  # a hook of the loop said no
-    "rejected",  # a person or a policy said no
-    "answered",  # a person gave the result instead
-    "skipped",  # the loop passed over it
-    "aborted",  # the run was cancelled, or ended, before it had a result
-]
 StopReason = Literal[
     "completed",
     "escalated",
@@ -53,36 +89,12 @@ StopReason = Literal[
 ]
 
 
-class ErrorInfo(Record):
-    """An error as data: the exception's type, its message, and the traceback where it is ours to show."""
-
-    type: str
-    message: str
-    traceback: str | None = None
-
-
-class Event(Record):
-    """What every fact has; `seq` is -1 and `time` 0 until the driver has stamped it."""
-
-    seq: int = -1
-    time: float = 0.0
-    run_id: str = ""
-    path: str = ""
-    phase: str | None = None
-    type: str
-
-    @property
-    def terminal(self) -> bool:
-        """True on the one event that ends the run."""
-        return False
-
-
 class RunStart(Event):
     """A loop begins: its kind, its name, what decides how it behaves, its input, and what it goes on from.
 
     `history` are the messages of earlier runs, `queued` what the user had queued before the run began. `call`: a nested
     loop's, the call of the loop above that it performs. `forked_from`: a fork's, the run and the event it departs from
-    (`"4f2c…@17"`).
+    (`"4f2c…@17"`). `listens`: whether the loop has a conversation of its own.
     """
 
     type: Literal["run_start"] = "run_start"
@@ -95,6 +107,7 @@ class RunStart(Event):
     queued: dict[Queue, list[Message]] = Field(default_factory=dict)
     call: str = ""
     forked_from: str = ""
+    listens: bool = True
 
 
 class PhaseChange(Event):
@@ -169,70 +182,6 @@ class ModelFailed(Event):
     partial: str = ""
 
 
-class CallProposed(Event):
-    """A call is open: proposed by the model before its answer was complete, or by the loop itself (`hidden`)."""
-
-    type: Literal["call_proposed"] = "call_proposed"
-    call: ToolCall
-    hidden: bool = False
-
-
-class ApprovalRequest(Event):
-    """A person is asked about a call, with exactly these arguments; silence until `deadline` (epoch seconds) is no."""
-
-    type: Literal["approval_request"] = "approval_request"
-    call_id: str
-    name: str
-    arguments: dict[str, Any]
-    reason: str = ""
-    deadline: float | None = None
-    unknown: bool = False
-
-
-class ApprovalDecision(Event):
-    """What was decided about a call, and by whom (`human`, `policy`, `deadline`, `loop`).
-
-    `arguments` are those it runs with instead, and for an approval those that were looked at, where they could change.
-    """
-
-    type: Literal["approval_decision"] = "approval_decision"
-    call_id: str
-    decision: Decision
-    by: str = "human"
-    name: str | None = None
-    arguments: dict[str, Any] | None = None
-    reason: str = ""
-    result: Any = None
-
-
-class CallStart(Event):
-    """The tool is about to run. Journaled before it does, so that a crash leaves a trace of it.
-
-    `detached`: nothing but the end of the run waits for it.
-    """
-
-    type: Literal["call_start"] = "call_start"
-    call_id: str
-    name: str
-    arguments: dict[str, Any]
-    attempt: int = 1
-    detached: bool = False
-
-
-class CallEnd(Event):
-    """A call has its one result: a JSON value, and how it came about."""
-
-    type: Literal["call_end"] = "call_end"
-    call_id: str
-    name: str = ""
-    result: Any = None
-    is_error: bool = False
-    outcome: Outcome = "returned"
-    details: Any = None
-    terminate: bool = False
-    error: ErrorInfo | None = None
-
-
 class RunPaused(Event):
     """Nothing is in flight any more, and nothing new starts until it is resumed."""
 
@@ -299,29 +248,6 @@ def _any_event() -> TypeAdapter[Event]:
 EVENT_TYPES: tuple[str, ...] = tuple(
     cls.model_fields["type"].default for cls in Event.__subclasses__() if "type" in cls.model_fields
 )
-
-
-@dataclass(slots=True)  # not frozen, which would double what it costs: there is one of these for every token
-class Delta:
-    """Something on its way: shown to whoever is watching, then gone.
-
-    `text_delta` and `reasoning_delta` have `content`; `tool_call_delta` has `index, id, name, arguments` (a fragment of
-    JSON text); `call_delta`, a tool's progress, has `call_id` and `data`; `retry_delta` has the attempt in `data`.
-    """
-
-    seq: ClassVar[None] = None
-    terminal: ClassVar[bool] = False
-
-    type: str
-    content: str = ""
-    run_id: str = ""
-    path: str = ""
-    index: int = 0
-    id: str | None = None
-    name: str | None = None
-    arguments: str = ""
-    call_id: str | None = None
-    data: Any = None
 
 
 def plain_event(event: Event | Delta) -> dict[str, Any]:

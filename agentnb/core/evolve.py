@@ -23,7 +23,7 @@ from pydantic_core import to_json
 from agentnb.core import events as e
 from agentnb.core.errors import AgentnbError
 from agentnb.core.messages import Content, Message, ToolCall, to_messages
-from agentnb.core.state import CallState, State
+from agentnb.core.state import CallState, Inside, State
 
 RUNS_ON = "It has started, and runs on by itself."
 """What the model is told of a detached call in place of a result."""
@@ -78,14 +78,25 @@ def _evolve_nested(state: State, event: e.Event) -> None:
         around.append(_child(around[-1], outer, event))
     parent = around[-1]
     if isinstance(event, e.RunStart):
-        parent.children[name] = State()
-        if (call := parent.open.get(event.call)) is not None and call.hidden:
-            for one in around:  # what the loop does is counted, and not that it is run
-                one.calls_started -= 1
-    evolve(_child(parent, name, event), event, nested=True)
+        parent.children[name] = _begin_at(state, event.path)
+    child = _child(parent, name, event)
+    evolve(child, event, nested=True)
+    if event.type == "run_start" and not parent.listens:
+        parent.inside.append(Inside(len(parent.messages), child.messages, child.inside))
     if event.type in _ADDS_UP:
         for one in around:
             _ADDS_UP[event.type](one, event)
+
+
+def _begin_at(state: State, path: str) -> State:
+    """The state of a loop that begins at this path of the run, maybe not for the first time."""
+    begun = State()
+    if (place := state.places.get(path)) is None:
+        state.places[path] = begun.place
+    else:
+        place.runs += 1
+        begun.place = place
+    return begun
 
 
 def _child(state: State, name: str, event: e.Event) -> State:
@@ -109,6 +120,7 @@ def _run_start(state: State, event: e.RunStart) -> None:
     state.name = event.name
     state.input = event.input
     state.call = event.call
+    state.listens = event.listens
     state.started = event.time
     state.messages = list(event.history)
     state.queues.update({queue: list(messages) for queue, messages in event.queued.items()})
@@ -208,6 +220,7 @@ def _call_proposed(state: State, event: e.CallProposed) -> None:
 
 def _open(state: State, call: ToolCall, *, hidden: bool) -> None:
     state.calls[call.id] = state.open[call.id] = opened = CallState(call, hidden=hidden)
+    state.place.ids.add(call.id)
     if hidden:
         state.own_calls.append(opened)
     else:
@@ -238,7 +251,7 @@ def _call_start(state: State, event: e.CallStart) -> None:
     call.status = "running"
     call.attempt = event.attempt
     call.arguments = event.arguments
-    state.calls_started += 1
+    state.calls_started += not event.own
     if event.detached and not call.detached:
         call.detached = True
         state.detached += 1
@@ -247,7 +260,7 @@ def _call_start(state: State, event: e.CallStart) -> None:
 
 
 def _count_call(state: State, event: e.CallStart) -> None:
-    state.calls_started += 1
+    state.calls_started += not event.own
 
 
 def _call_end(state: State, event: e.CallEnd) -> None:

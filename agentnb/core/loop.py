@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition
-from agentnb.core.events import CallEnd, Delta, Event, ModelEnd, RunEnd, RunStart
+from agentnb.core.events import CallEnd, Delta, Event, ModelEnd, Queue, RunEnd, RunStart
 from agentnb.core.graph import CallGraph
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.reply import Reply
@@ -35,6 +35,23 @@ class Frame(Protocol):
 
     state: State
     tools: dict[str, Tool]
+
+
+class Hearing(Protocol):
+    """A run of a loop, as whoever says something to that loop itself needs it. Safe from every thread."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing that is said is heard any more."""
+
+    def queue_if_open(self, queue: Queue, message: Any) -> bool:
+        """Put a message into one of the loop's queues; False where the run is over."""
+
+    def withdraw(self, queue: Queue) -> list[Message] | None:
+        """Take everything back out of a queue; None where the run is over."""
+
+    def unheard(self) -> dict[Queue, list[Message]]:
+        """What is queued; of a run that is over, what was said to the loop itself and nobody has heard."""
 
 
 class Result(NamedTuple):
@@ -70,7 +87,8 @@ class Design(ABC):
     """Whether calls of an answer run before it has ended: the model is asked beside everything else then."""
 
     listens: ClassVar[bool] = True
-    """Whether the loop hears what the user says while it runs; where it does not, a loop inside it may."""
+    """Whether the loop has a conversation of its own, and hears what the user says in it; where it has none, the loops
+    inside it have theirs."""
 
     pauses_inside: ClassVar[bool] = True
     """Whether a pause that somebody asks for may come while another loop performs a call of this one: that loop then
@@ -110,6 +128,7 @@ class Design(ABC):
             config=config,
             input=to_plain(input),
             history=list(history),
+            listens=self.listens,
         )
 
     def wanted(self, state: State) -> Sequence[Effect]:
@@ -143,6 +162,10 @@ class Design(ABC):
         """A run of this loop is made or restored; it will be told of where it stands and of its tools here."""
         return
 
+    def hears(self, run: Hearing) -> None:
+        """A run of this loop has begun, alone or inside another: what is said to the loop itself is for that run."""
+        return
+
     def messages_for(self, state: State) -> Sequence[Mapping[str, Any]] | None:
         """What the model is sent, where the loop puts it together itself; None for the history."""
         return None
@@ -153,7 +176,7 @@ class Design(ABC):
 
     def new_reply(self, state: State) -> Reply:
         """What puts the model's answer together."""
-        return Reply(state.turn)
+        return Reply(state.turn, state.place.ids)
 
     def arguments(self, call: CallState, state: State) -> dict[str, Any]:
         """What the call runs with as things stand, looked at right before it is checked and before it is launched.

@@ -7,7 +7,7 @@ by one, or all together, with arguments as an object or as JSON text. Text and c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from agentnb.core.errors import ModelProtocolError
@@ -22,13 +22,15 @@ TIMING_RESOLUTION = 25
 class Reply:
     """The answer so far. `feed` chunks, then take the finished event with `end`."""
 
-    def __init__(self, turn: int) -> None:
+    def __init__(self, turn: int, made: Set[str] = frozenset()) -> None:
+        """`made`: the ids of the calls that were made before, which those of this answer may not have."""
         self._turn = turn
         self._text: list[str] = []
         self._reasoning: list[dict[str, Any]] = []
         self._fragments: dict[int, dict[str, str]] = {}
         self._behind: dict[int, list[Mapping[str, Any]]] = {}  # whole calls, by the one in pieces that they came after
         self._calls: list[ToolCall] = []
+        self._before = made
         self._taken: set[str] = set()
         self._usage: dict[str, float] = {}
         self._timing: list[list[int]] = []
@@ -123,17 +125,22 @@ class Reply:
         id, name = call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}", function.get("name") or ""
         if not (id.isascii() and name.isascii()):
             id, name = mended(id), mended(name)
-        if id in self._taken:
+        if id in self._taken or id in self._before:
             id = self._another(id)
         self._taken.add(id)
         self._calls.append(ToolCall.make(id=id, name=name, arguments=arguments, malformed=malformed))
 
     def _another(self, id: str) -> str:
-        """Two calls of one message with the same id would get two results of the same id, which providers refuse."""
-        copy = 2
-        while f"{id}_{copy}" in self._taken:
-            copy += 1
-        return f"{id}_{copy}"
+        """The id with the call's number behind it: how many were made before, and this one.
+
+        Two calls of one message with the same id would get two results of the same id, which providers refuse. And a
+        loop that runs again, or a model that counts its calls from 1 in every answer, would leave a recording in which
+        nobody can tell whose a result is.
+        """
+        number = len(self._before) + len(self._taken) + 1
+        while (another := f"{id}_{number}") in self._taken or another in self._before:
+            number += 1
+        return another
 
     def _use(self, chunk: Mapping[str, Any]) -> None:
         for name, amount in chunk.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from agentnb.core import events as e
 from agentnb.core.messages import Message, ToolCall, to_plain
@@ -40,6 +40,22 @@ class CallState:
             self.malformed, self.hidden = call.malformed, hidden
 
 
+class Inside(NamedTuple):
+    """What was said in a loop that was run inside another: behind how many of the other one's messages it began."""
+
+    position: int
+    messages: list[Message]
+    inside: list[Inside]
+
+
+@dataclass(slots=True)
+class Place:
+    """What the runs of a loop at one path have in common: how many have begun there, and the ids of all their calls."""
+
+    runs: int = 1
+    ids: set[str] = field(default_factory=set)
+
+
 @dataclass(slots=True)
 class State:
     """Where one loop stands. Plain data; read it, and leave the changing to `evolve`.
@@ -54,7 +70,14 @@ class State:
 
     `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
     one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
-    `calls_started` and `usage` (tokens, cost) add up, nested loops included, and so does `failure`.
+    `calls_started` (of tools, not of what a loop does itself) and `usage` (tokens, cost) add up, nested loops included,
+    and so does `failure`.
+
+    `listens` says whether the loop has a conversation of its own. Where it has none, `inside` has what was said in each
+    loop that it has run, and `conversation` has it all.
+
+    `place` is shared with the earlier runs of the loop at its path, so that no two calls there have the same id;
+    `places`, in the outermost loop's state, are those of all paths.
 
     `memo` is no part of it: a place for what the design has worked out from this state and could work out again.
     """
@@ -92,6 +115,10 @@ class State:
     unsaid: bool = False
     call: str = ""
     children: dict[str, State] = field(default_factory=dict)
+    listens: bool = True
+    inside: list[Inside] = field(default_factory=list)
+    place: Place = field(default_factory=Place)
+    places: dict[str, Place] = field(default_factory=dict)
     memo: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -99,16 +126,41 @@ class State:
         """True once the run has ended."""
         return self.stop_reason is not None
 
+    @property
+    def conversation(self) -> list[Message]:
+        """What was said: the messages, and where the loop has no conversation of its own those of the loops it ran.
+
+        What was said in one of these stays together, and stands where that began, however many ran at the same time.
+        """
+        return _in_order(self.messages, self.inside)
+
+    def own_id(self, id: str) -> str:
+        """`id`, which is unique among the loop's own calls of one run, as one that is unique among those of all runs.
+
+        The second run of a loop at its path makes `id#2`, the third `id#3`.
+        """
+        return id if self.place.runs == 1 else f"{id}#{self.place.runs}"
+
     def dump(self) -> dict[str, Any]:
         """The state as plain JSON data."""
         plain: dict[str, Any] = {}
         for name in self.__dataclass_fields__:
-            if name not in ("calls", "open", "own_calls", "children", "memo"):
+            if name not in ("calls", "open", "own_calls", "children", "inside", "place", "places", "memo"):
                 plain[name] = _plain(getattr(self, name))
         plain["children"] = {name: child.dump() for name, child in self.children.items()}
         plain["calls"] = [_plain_call(call) for call in self.calls.values()]
         plain["own_calls"] = [_plain_call(call) for call in self.own_calls]
         return plain
+
+
+def _in_order(messages: list[Message], inside: list[Inside]) -> list[Message]:
+    said: list[Message] = []
+    begun = 0
+    for position, messages_inside, deeper in inside:
+        said += messages[begun:position]
+        said += _in_order(messages_inside, deeper)
+        begun = position
+    return said + messages[begun:]
 
 
 def _plain_call(call: CallState) -> dict[str, Any]:

@@ -61,8 +61,8 @@ class Loop(Design):
             return MessageAdded(message=Message(role="user", content=words), phase=phase)
 
     `Critic(llm).start("cats")` runs it. Values of its own it keeps by `StateUpdate`, in `state.values`; functions of
-    its own are `activities`, called by a hidden `CallProposed`. The same loop can be written top to bottom, as a
-    generator: `Loop.from_generator`.
+    its own are `activities`, called by a hidden `CallProposed`, whose id `state.own_id` makes unique. The same loop can
+    be written top to bottom, as a generator: `Loop.from_generator`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Loop(Design):
         name, store: keep the run's journal in the store, under that name. approve: who decides about calls before a
         person is asked; True, False, a callable of the call, or rules (`agentnb.run.policy`). breakpoints: pause at
         these; callables of `(event, state)`, or an event type, a tool's name, or a phase. limits: end at these; `turns,
-        calls, seconds, tokens, cost`.
+        calls, seconds, tokens, cost`, of all the loops inside too. A call is one of a tool.
         """
         return self._start(input=input, name=name, store=store, approve=approve, breakpoints=breakpoints, limits=limits)
 

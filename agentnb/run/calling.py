@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Literal
 
 from agentnb.core.errors import InvalidArguments, ToolError
-from agentnb.core.events import ApprovalDecision, CallEnd, Delta, Event
+from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.loop import Result
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
@@ -58,6 +58,8 @@ class Calling:
         self._gate = gate
         self._inflight = inflight
         self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
+        self.failure: tuple[ErrorInfo | None, BaseException] | None = None
+        """How the last of the loop's own calls to fail did, and the exception: for whoever raises RunFailed from it."""
         self.shown: Callable[[], None] = lambda: None
         """Called after progress was told: a consumer that pulls the run waits for it to move."""
 
@@ -238,7 +240,10 @@ class Calling:
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:
         said = text_of_error(error)
         words = said if isinstance(error, ToolError) else f"{type(error).__name__}: {said}"
-        return _end(call, words, "raised", error)
+        end = _end(call, words, "raised", error)
+        if self._frame.is_own(call):
+            self.failure = end.error, error
+        return end
 
 
 class _TimedOut(Exception):

@@ -30,7 +30,7 @@ from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
 from agentnb.run.interrupt import Inline, Interrupted
 from agentnb.run.journal import Journal
-from agentnb.run.listening import hand_back, hand_on
+from agentnb.run.listening import Hearing, hand_back, hand_on
 from agentnb.run.news import News
 from agentnb.run.policy import Policy
 from agentnb.run.portable import error_info
@@ -65,6 +65,14 @@ class Driver:
     def crash(self) -> BaseException | None:
         """What went wrong with the loop, the driver or the store, where something did."""
         return self._inflight.crash
+
+    @property
+    def cause(self) -> BaseException | None:
+        """The exception behind the error that the run has ended with, where that is at hand."""
+        failure = self._works[0].calling.failure
+        if self.crash is not None or failure is None or failure[0] is not self._state.error:
+            return self.crash
+        return failure[1]
 
     def _note_crash(self, error: BaseException) -> None:
         self._inflight.crash = error
@@ -261,6 +269,7 @@ class Driver:
         with self._journal.lock:
             self._journal.append(frame.begin(above.frame.design.input_for(call, above.frame.state)), frame)
             self._take_in(above, frame)
+            loop.hears(Hearing(self._journal, frame))
             hand_on(self._journal, frame)
 
     def _take_in(self, above: Work, frame: Frame) -> None:
@@ -286,6 +295,7 @@ class Driver:
                 inside = Frame(loop, state, path=path, above=frame, call=call.id)
                 self._journal.frames.append(inside)
                 self._take_in(work, inside)
+                loop.hears(Hearing(self._journal, inside))
 
     def _leave(self, work: Work) -> None:
         """A loop inside another is over."""

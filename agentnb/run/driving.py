@@ -177,7 +177,7 @@ class Driving:
             raise LimitReached(state.error.message if state.error is not None else str(state.stop_reason))
         if state.stop_reason == "error":
             said = f"{state.error.type}: {state.error.message}" if state.error is not None else "The loop failed."
-            raise RunFailed(said) from self.driver.crash
+            raise RunFailed(said) from self.driver.cause
         if (crash := self.driver.crash) is not None:  # it came to an end, and that could not be recorded
             raise RunFailed(f"{type(crash).__name__}: {crash}") from crash
         return state.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentnb.core.events import Event
 from agentnb.core.loop import Design
+from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
 from agentnb.tools import as_tools
@@ -13,9 +14,10 @@ class Frame:
     """One loop that is being run.
 
     `path` says where it is (`""` the outermost, `"review/critic"`), `above` is the loop whose call `call` it performs,
-    `state` where it stands, in the state of the whole run. `finishes_calls`: a pause waits for the end of what its
-    calls run, because it, or a loop above, does not pause inside (`Design.pauses_inside`); `finishes_first`: it waits
-    for the end of the loop itself.
+    `state` where it stands, in the state of the whole run. `said` are the messages that were said to this loop itself,
+    and not to whoever in the run listens. `finishes_calls`: a pause waits for the end of what its calls run, because
+    it, or a loop above, does not pause inside (`Design.pauses_inside`); `finishes_first`: it waits for the end of the
+    loop itself.
     """
 
     __slots__ = (
@@ -27,6 +29,7 @@ class Frame:
         "moves",
         "opened_by",
         "path",
+        "said",
         "state",
         "tools",
     )
@@ -45,6 +48,7 @@ class Frame:
         self.finishes_calls: bool = self.finishes_first or not design.pauses_inside
         self.call = call
         self.state = state
+        self.said: list[Message] = []
         self.tools: dict[str, Tool] = as_tools(design.tools)
         design.taken_up(self)
 
@@ -67,4 +71,6 @@ class Frame:
 
     def begin(self, input: object) -> Event:
         """The fact this loop starts with, as the performer of a call of the loop above."""
-        return self.design.begin(input).model_copy(update={"call": self.call})
+        first = self.design.begin(input)
+        self.said += [message for messages in first.queued.values() for message in messages]
+        return first.model_copy(update={"call": self.call})

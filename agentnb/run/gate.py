@@ -99,8 +99,11 @@ class Gate:
             return event.phase is not None and event.type != "run_start"
         return event.seq in self._turn_ends
 
-    def limit_reached(self, state: State, *, starting: Literal["model", "call"]) -> str | None:
-        """Why nothing more may start in a run that stands at `state`, where a limit says so."""
+    def limit_reached(self, state: State, *, starting: Literal["model", "call", "own"]) -> str | None:
+        """Why nothing more may start in a run that stands at `state`, where a limit says so.
+
+        Calls are those of tools, in all loops of the run together; what a loop does itself (`own`) is none.
+        """
         tokens = state.usage.get("input_tokens", 0) + state.usage.get("output_tokens", 0)
         used: dict[str, float] = {
             "turns": state.requests if starting == "model" else -1,

@@ -2,16 +2,66 @@
 
 It is the outermost loop that listens (`Design.listens`). Where that is not the run's own loop, it may not run yet, or
 no more: until the next one begins, the run keeps what was said, and nothing is lost.
+
+What is said to a loop itself, wherever in the run it is, that loop hears and no other (`Hearing`): what it has not
+heard when it is over is for its own next run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from agentnb.core.events import Queue, Queued, Withdrawn
-from agentnb.core.messages import Message
+from agentnb.core.messages import Message, to_message
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
+from agentnb.run.portable import portable_input
 
 QUEUES: tuple[Queue, ...] = ("steering", "follow_up")
+
+
+class Hearing:
+    """What is said to the loop in `frame`, or, without one, to whoever in the run listens. Safe from every thread.
+
+    `begin` makes the run's first fact one, where it is not yet.
+    """
+
+    def __init__(self, journal: Journal, frame: Frame | None = None, begin: Callable[[], None] = lambda: None) -> None:
+        self._journal = journal
+        self._frame = frame
+        self._begin = begin
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing that is said is heard any more."""
+        return self._journal.state.over or (self._frame is not None and self._frame.state.over)
+
+    def queue_if_open(self, queue: Queue, message: Any) -> bool:
+        """Put a message into one of the queues; False where the run is over."""
+        said = to_message(portable_input(message))
+        with self._journal.lock:
+            if self.over:
+                return False
+            self._begin()
+            if self._frame is not None:
+                self._frame.said.append(said)
+            self._journal.append(Queued.make(queue=queue, message=said), self._frame or listener(self._journal))
+            return True
+
+    def withdraw(self, queue: Queue) -> list[Message] | None:
+        """Take everything back out of a queue; None where the run is over."""
+        with self._journal.lock:
+            if self.over:
+                return None
+            return _take(self._journal, self._frame, queue) if self._frame else withdraw(self._journal, queue)
+
+    def unheard(self) -> dict[Queue, list[Message]]:
+        """What is queued; of a loop inside that is over, what was said to it and nobody has heard."""
+        frame = self._frame or self._journal.root
+        if self._frame is None or not self.over:
+            return {queue: list(frame.state.queues[queue]) for queue in QUEUES}
+        return {queue: [m for m in frame.state.queues[queue] if _was_said_to(frame, m)] for queue in QUEUES}
 
 
 def listener(journal: Journal) -> Frame:
@@ -36,11 +86,16 @@ def hand_on(journal: Journal, frame: Frame) -> None:
 
 
 def hand_back(journal: Journal, frame: Frame) -> None:
-    """A loop is over: what it has not heard is for the next that listens."""
+    """A loop is over: what it has not heard is for the next that listens, but for what was said to this one itself."""
     if frame.design.listens and not journal.root.design.listens:
         for queue in QUEUES:
             for message in frame.state.queues[queue]:
-                journal.append(Queued.make(queue=queue, message=message))
+                if not _was_said_to(frame, message):
+                    journal.append(Queued.make(queue=queue, message=message))
+
+
+def _was_said_to(frame: Frame, message: Message) -> bool:
+    return any(said is message for said in frame.said)
 
 
 def _take(journal: Journal, frame: Frame, queue: Queue) -> list[Message]:

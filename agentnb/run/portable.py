@@ -14,6 +14,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from agentnb.core.errors import NotSerializable
 from agentnb.core.events import ErrorInfo, Event
+from agentnb.core.messages import Message
 from agentnb.core.unicode import mended
 
 DEPTH = 50
@@ -59,6 +60,13 @@ def _text(value: Any) -> str:
         return mended(str(value))
     except Exception as error:
         return f"<{type(value).__name__}, whose text is a {type(error).__name__}>"
+
+
+def portable_input(input: Any) -> Any:
+    """A run's input as it will stand in the journal."""
+    if isinstance(input, (list, tuple)):
+        return [portable_input(item) for item in input]
+    return portable(input.plain if isinstance(input, Message) else input)
 
 
 def text_of_error(error: BaseException) -> str:

@@ -47,8 +47,8 @@ class Recording(ABC):
 
     @property
     def messages(self) -> list[Message]:
-        """The conversation so far."""
-        return list(self.state.messages)
+        """The conversation so far; of a loop that only runs others, theirs, one after the other."""
+        return self.state.conversation
 
     @property
     def output(self) -> Any:

@@ -14,9 +14,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Delta, Event, Queue, Queued, RunResumed
+from agentnb.core.events import Delta, Event, Queue, RunResumed
 from agentnb.core.loop import Design
-from agentnb.core.messages import Message, to_message
+from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
@@ -26,9 +26,9 @@ from agentnb.run.driver import Driver
 from agentnb.run.driving import Driving
 from agentnb.run.gate import Gate, Unit
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
-from agentnb.run.listening import listener, withdraw
+from agentnb.run.listening import Hearing
 from agentnb.run.policy import make_policy
-from agentnb.run.portable import portable
+from agentnb.run.portable import portable_input
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
 from agentnb.run.stepping import step
@@ -65,6 +65,9 @@ class Run(Decisions, Recording):
             begin = loop.begin(portable_input(input), history)
         self._companion = loop.companion(self.id, recording)
         self._driver = Driver(self._journal, self._gate, policy, begin)
+        self._hearing = Hearing(self._journal, begin=self._driver.begin)
+        if not recording:
+            loop.hears(self._hearing)
         super().__init__(self._journal, self._driver.lost)
         self._driving = Driving(loop, self._journal, self._gate, self._driver)
         _remember(self)
@@ -190,18 +193,11 @@ class Run(Decisions, Recording):
 
     def queue_if_open(self, queue: Queue, text: str | Message | Mapping[str, Any]) -> bool:
         """Put a message into one of the run's queues; False where the run is over."""
-        message = to_message(portable_input(text))
-        with self._journal.lock:
-            if self.state.over:
-                return False
-            self._driver.begin()
-            self._journal.append(Queued.make(queue=queue, message=message), listener(self._journal))
-            return True
+        return self._hearing.queue_if_open(queue, text)
 
     def withdraw(self, queue: Queue) -> list[Message] | None:
         """Take everything back out of a queue; None where the run is over."""
-        with self._journal.lock:
-            return withdraw(self._journal, queue) if not self.state.over else None
+        return self._hearing.withdraw(queue)
 
     @property
     def pending(self) -> list[Pending]:
@@ -231,10 +227,3 @@ def _remember(run: Run) -> None:
 def latest_run() -> Run | None:
     """The run that was started or restored last in this process, as long as somebody holds on to it."""
     return _latest() if _latest is not None else None
-
-
-def portable_input(input: Any) -> Any:
-    """A run's input as it will stand in the journal."""
-    if isinstance(input, (list, tuple)):
-        return [portable_input(item) for item in input]
-    return portable(input.plain if isinstance(input, Message) else input)

@@ -225,7 +225,9 @@ class Work:
         self._journal.append(request, self.frame, call)
 
     def _intend(self, call: CallState, arguments: dict[str, Any]) -> None:
-        if self._gate.limits and (why := self._gate.limit_reached(self._journal.state, starting="call")) is not None:
+        own, limits = self.frame.is_own(call), self._gate.limits
+        starting: Literal["call", "own"] = "own" if own else "call"
+        if limits and (why := self._gate.limit_reached(self._journal.state, starting=starting)) is not None:
             end_at_limit(self._journal, why)
             return
         self._intents[call.id] = None
@@ -234,6 +236,7 @@ class Work:
             name=call.name,
             arguments=arguments,
             attempt=call.attempt + 1,
+            own=own,
             detached=self.frame.design.detaches(call),
         )
         self._journal.append(intent, self.frame, call)
@@ -315,6 +318,8 @@ class Work:
             return
         failed = state.stop_reason == "error"
         said = state.error.message if state.error is not None else None
+        if failed:
+            above.calling.failure = self.calling.failure
         end = CallEnd.make(
             call_id=call.id,
             name=call.name,

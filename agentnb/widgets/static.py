@@ -61,7 +61,7 @@ def static_html(run: Any, drawing: str | None = None) -> str:
         *_questions(run),
         *_graphs(loops, detail),
         '<div class="agentnb-columns"><div class="agentnb-main">',
-        *_conversation(run.messages, "", calls, detail),
+        *_conversation(run.state.messages, "", calls, detail),
         *_nested_conversations(run, loops, calls, detail),
         *_events(events, detail),
         "</div>",

@@ -29,7 +29,7 @@ def retrieve_first(state: State) -> Event | None:
     position = _last_of_the_user(state)
     if position is None:
         return None
-    call_id = f"retrieve_{state.turn + 1}_{position}"
+    call_id = state.own_id(f"retrieve_{state.turn + 1}_{position}")
     asked = state.calls.get(call_id)
     if asked is None:
         query = {"query": text_of(state.messages[position].content)}

@@ -125,9 +125,9 @@ class ConversationEngine(EngineControls):
     def _fetch_context(self, state: State) -> Event:
         if "context" in state.values:  # it came with a snapshot
             return _enter(state, EngineState.DECOMPOSING)
-        call = state.calls.get(GET_CONTEXT)
+        call = state.calls.get(state.own_id(GET_CONTEXT))
         if call is None or call.end is None:
-            return propose(GET_CONTEXT, GET_CONTEXT, {})
+            return propose(state, GET_CONTEXT, GET_CONTEXT, {})
         if call.end.is_error:
             return _fail(call.end)
         return Update.make(values={"context": call.end.result}, phase=EngineState.DECOMPOSING.value)
@@ -135,9 +135,9 @@ class ConversationEngine(EngineControls):
     def _decompose(self, state: State) -> Event:
         if "tasks" in state.values:
             return _enter(state, EngineState.SCHEDULING)
-        call = state.calls.get(DECOMPOSE)
+        call = state.calls.get(state.own_id(DECOMPOSE))
         if call is None or call.end is None:
-            return self._ask_model(state) or propose(DECOMPOSE, DECOMPOSE, {})
+            return self._ask_model(state) or propose(state, DECOMPOSE, DECOMPOSE, {})
         if call.end.is_error:
             return _fail(call.end)
         return Update.make(values={"tasks": call.end.result["tasks"]}, phase=EngineState.SCHEDULING.value)
@@ -173,7 +173,7 @@ class ConversationEngine(EngineControls):
             if values[outcome_key(dependency)]["status"] == "failed":
                 outcome = {"status": "failed", "error": f"{dependency!r}, which it depends on, failed."}
                 return record(state, task["id"], outcome, skipped=task["id"])
-        return propose_task(task, {name: values[outcome_key(name)]["result"] for name in task["dependencies"]})
+        return propose_task(state, task, {name: values[outcome_key(name)]["result"] for name in task["dependencies"]})
 
     def _fail_with_task(self, state: State) -> RunEnd:
         """End with what the task that failed said; its call is at hand unless it failed before a snapshot."""

@@ -21,15 +21,15 @@ DECOMPOSE = "decompose_goal"
 EXECUTE = "execute"
 
 
-def propose(id: str, name: str, arguments: Mapping[str, Any]) -> CallProposed:
-    """Ask for a call of the engine's own."""
-    return CallProposed.make(call=ToolCall(id=id, name=name, arguments=dict(arguments)), hidden=True)
+def propose(state: State, id: str, name: str, arguments: Mapping[str, Any]) -> CallProposed:
+    """Ask for a call of the engine's own; `id` is unique in this run of it."""
+    return CallProposed.make(call=ToolCall(id=state.own_id(id), name=name, arguments=dict(arguments)), hidden=True)
 
 
-def propose_task(planned: Mapping[str, Any], results: Mapping[str, Any]) -> CallProposed:
+def propose_task(state: State, planned: Mapping[str, Any], results: Mapping[str, Any]) -> CallProposed:
     """Ask for the call that does a task, with what those it depends on came to."""
     given = {name: results[name] for name in planned["dependencies"]}
-    return propose(f"{EXECUTE} {planned['id']}", EXECUTE, {**planned, "given": given} if given else planned)
+    return propose(state, f"{EXECUTE} {planned['id']}", EXECUTE, {**planned, "given": given} if given else planned)
 
 
 class Progress(NamedTuple):
@@ -50,7 +50,7 @@ def known(state: State, value: str, call_id: str) -> Any:
     """What the run has found out: a value of its state, or still the result of the call that found it; or None."""
     if value in state.values:
         return state.values[value]
-    call = state.calls.get(call_id)
+    call = state.calls.get(state.own_id(call_id))
     if call is None or call.end is None or call.end.is_error:
         return None
     return call.end.result[value] if call_id == DECOMPOSE else call.end.result

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agentnb.core.events import CallStart, ErrorInfo, Event, PhaseChange, RunEnd, RunPaused, RunStart, StateUpdate
+from agentnb.core.state import State
 from agentnb.loops.conversation_engine.progress import EXECUTE, outcome_key, propose_task
 from agentnb.loops.conversation_engine.snapshot import EngineSnapshot, SaidError
 from agentnb.loops.conversation_engine.states import WORKING, EngineState
@@ -48,8 +49,8 @@ def _begun(tasks: Sequence[SubTask]) -> list[Event]:
     task = next((task for task in tasks if task.status in ("pending", "running")), None)
     if task is None or task.status == "pending":
         return []
-    call = propose_task(task.plan(), {done.id: done.result for done in tasks if done.status == "completed"})
-    return [call, CallStart.make(call_id=call.call.id, name=EXECUTE, arguments=call.call.arguments)]
+    call = propose_task(State(), task.plan(), {done.id: done.result for done in tasks if done.status == "completed"})
+    return [call, CallStart.make(call_id=call.call.id, name=EXECUTE, arguments=call.call.arguments, own=True)]
 
 
 def _values(snapshot: EngineSnapshot, phase: EngineState) -> Iterable[dict[str, Any]]:

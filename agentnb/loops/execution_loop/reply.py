@@ -111,12 +111,16 @@ class SolutionText:
 class SolutionReply(Reply):
     """An answer that makes its calls as it comes."""
 
-    def __init__(self, turn: int, made: int, earlier: Sequence[ToolCall], *, native: bool) -> None:
-        """`made`: calls of the run so far. `earlier`: those that this request's broken answers have made."""
+    def __init__(self, turn: int, made: int, earlier: Sequence[ToolCall], *, native: bool, run: int = 1) -> None:
+        """`made`: calls of the run so far. `earlier`: those that this request's broken answers have made.
+
+        `run`: which run of the loop it is, counted where that runs again and again inside another.
+        """
         super().__init__(turn)
         self._calls = list(earlier)
         self._made = made
         self._earlier = list(earlier)
+        self._of_run = f"_{run}" if run > 1 else ""
         self._native = native
         self._has_native_calls = False
         self._solution = SolutionText()
@@ -193,6 +197,6 @@ class SolutionReply(Reply):
                 del self._earlier[position]
                 return
         self._made += 1
-        call = ToolCall.make(id=f"c{self._made}", name=name, arguments=arguments, malformed=malformed)
+        call = ToolCall.make(id=f"c{self._made}{self._of_run}", name=name, arguments=arguments, malformed=malformed)
         self._calls.append(call)
         self.proposed.append(call)

@@ -52,7 +52,7 @@ class ExecutionRequests(ExecutionStanding):
         folded = Context.of(state)
         earlier = [call.proposed for call in state.calls.values() if not call.let_go]
         made, native = folded.calls_made + len(earlier), self.native or folded.native
-        return SolutionReply(state.turn, made, earlier, native=native)
+        return SolutionReply(state.turn, made, earlier, native=native, run=state.place.runs)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ class Place:
         if len(there) == len(wants):
             return None
         want = wants[len(there)]
-        id = f"{want.name}_{len(state.own_calls) + 1}"
+        id = state.own_id(f"{want.name}_{len(state.own_calls) + 1}")
         return CallProposed.make(call=ToolCall.make(id=id, name=want.name, arguments=want.arguments), hidden=True)
 
     def _take_calls(self, want: Call | list[Call], state: State) -> tuple[Any, ToolError | None] | None:

@@ -90,7 +90,8 @@ class BaseAgent(AgentInTree):
             return RunEnd.make(reason="completed")
         call = next((call for call in state.calls.values() if call.name == RUN), None)
         if call is None or call.end is None:
-            return CallProposed.make(call=ToolCall.make(id=f"{RUN}_{state.position}", name=RUN), hidden=True)
+            id = state.own_id(f"{RUN}_{state.position}")
+            return CallProposed.make(call=ToolCall.make(id=id, name=RUN), hidden=True)
         if call.end.is_error:
             return failed(call)
         came_to: Mapping[str, Any] = call.end.result

@@ -54,9 +54,10 @@ class CompositeAgent(BaseAgent):
         """The call of a callback, or the end that it has brought; None where the agent goes on."""
         if getattr(self, name) is None:
             return None
-        call = state.calls.get(name)
+        call = next((call for call in state.calls.values() if call.name == name), None)
         if call is None:
-            return CallProposed.make(call=ToolCall.make(id=name, name=name), hidden=True)
+            id = state.own_id(f"{name}_{state.position}")  # a second one where it was suspended in the first
+            return CallProposed.make(call=ToolCall.make(id=id, name=name), hidden=True)
         assert call.end is not None
         if call.end.is_error:
             return failed(call)

@@ -176,4 +176,4 @@ class LoopAgent(CompositeAgent):
 
 
 def _call_id(state: State) -> str:
-    return f"{state.values['current_sub_agent']}_{state.values['runs']}"
+    return state.own_id(f"{state.values['current_sub_agent']}_{state.values['runs']}")

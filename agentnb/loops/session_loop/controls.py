@@ -8,6 +8,7 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, RunStart
 from agentnb.core.evolve import result_message
+from agentnb.core.loop import Hearing
 from agentnb.core.messages import Message, to_message, to_messages
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
@@ -42,9 +43,11 @@ class SessionControls(Loop):
     def _start(self, **options: Any) -> Any:
         if "history" not in options:
             options["history"] = _read(self._messages)
-        run = super()._start(**options)
+        return super()._start(**options)
+
+    def hears(self, run: Hearing) -> None:
+        """What is queued is for this run, alone or inside another loop's."""
         self.queue.attach(run)
-        return run
 
     def run(self, message: Any, **options: Any) -> EventStream:
         """Say something to the session; the stream of its ten kinds of events. Raises UsageError while one is open.

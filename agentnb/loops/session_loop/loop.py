@@ -109,9 +109,10 @@ class SessionLoop(SessionControls):
             return take(state, "input")
         after_turn = state.reply is not None and not state.heard
         if after_turn and "should_stop_after_turn" in self.activities:
-            asked = state.calls.get(f"should_stop_after_turn_{state.turn}")
+            id = state.own_id(f"should_stop_after_turn_{state.turn}")
+            asked = state.calls.get(id)
             if asked is None:
-                call = ToolCall(id=f"should_stop_after_turn_{state.turn}", name="should_stop_after_turn")
+                call = ToolCall(id=id, name="should_stop_after_turn")
                 return CallProposed.make(call=call, hidden=True)
             if asked.end is not None and (asked.end.is_error or asked.end.result):
                 return self._end(state, "error" if asked.end.is_error else "completed")

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentnb.core.events import Queue
+from agentnb.core.loop import Hearing
 from agentnb.core.messages import Message, to_message
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
 
 
 class MessageQueue:
     """What the user says while a session runs: steering, and follow-ups. Safe to fill from any thread, at any time.
 
-    While a run is open the queue is the run's (each message is a fact as soon as it is added); what nobody has heard
-    when it ends stays here for the next one.
+    While a run is open, alone or inside another loop's, the queue is the run's (each message is a fact as soon as it is
+    added); what nobody has heard when it ends stays here for the next one. Of several that are open at the same time,
+    it is the one that has begun last.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()  # not held where a run is told something: it has a lock of its own
         self._kept: dict[Queue, list[Message]] = {"steering": [], "follow_up": []}
-        self._run: Run | None = None
+        self._runs: list[Hearing] = []
 
     def add_steering(self, message: Any) -> None:
         """Redirect the run."""
@@ -43,43 +42,64 @@ class MessageQueue:
     def waiting(self) -> dict[Queue, list[Message]]:
         """What nobody has heard yet."""
         with self._lock:
-            if self._run is not None:
-                queues = self._run.state.queues
-                self._kept = {queue: list(queues[queue]) for queue in self._kept}
-                if self._run.state.over:  # what is left stays here for the next run
-                    self._run = None
-            return {queue: list(messages) for queue, messages in self._kept.items()}
+            run = self._open_run()
+            queued = run.unheard() if run is not None else {}
+            return {queue: [*queued.get(queue, ()), *kept] for queue, kept in self._kept.items()}
 
     def hand_over(self) -> dict[Queue, list[Message]]:
         """What a run that begins now starts with: nothing where another one is open and has it already."""
         with self._lock:
-            waiting = self.waiting()
-            if self._run is not None:
-                return {}
-            self._kept = {"steering": [], "follow_up": []}
-            return waiting
+            return self._take_kept() if self._open_run() is None else {}
 
     def detach(self) -> None:
         """Keep here what nobody has heard: the run that has it will not go on."""
         with self._lock:
-            self.waiting()
-            self._run = None
+            self._keep(self._runs)
 
-    def attach(self, run: Run) -> None:
+    def attach(self, run: Hearing) -> None:
         """Be the queue of this run until it ends."""
         with self._lock:
-            self._run = run
+            is_the_only_one = self._open_run() is None
+            self._runs.append(run)
+            since_it_began, has = self._take_kept() if is_the_only_one else {}, run.unheard()
+        for queue, messages in since_it_began.items():
+            for message in messages:
+                if not any(
+                    message is other for other in has[queue]
+                ):  # a run that was restored has it from its recording
+                    self._add(queue, message)
+
+    def _open_run(self) -> Hearing | None:
+        """The run that hears; what those that have ended have not heard is kept."""
+        self._keep([run for run in self._runs if run.over])
+        return self._runs[-1] if self._runs else None
+
+    def _keep(self, runs: list[Hearing]) -> None:
+        for run in list(runs):
+            self._runs.remove(run)
+            for queue, messages in run.unheard().items():
+                self._kept[queue] = [*messages, *self._kept[queue]]
+
+    def _take_kept(self) -> dict[Queue, list[Message]]:
+        taken, self._kept = self._kept, {"steering": [], "follow_up": []}
+        return taken
 
     def _add(self, queue: Queue, message: Any) -> None:
-        with self._lock:
-            if self._run is None or not self._run.queue_if_open(queue, message):
-                self.waiting()
-                self._kept[queue].append(to_message(message))
+        while True:
+            with self._lock:
+                run = self._open_run()
+                if run is None:
+                    self._kept[queue].append(to_message(message))
+                    return
+            if run.queue_if_open(queue, message):
+                return
 
     def _dequeue(self, queue: Queue) -> list[Message]:
-        with self._lock:
-            if self._run is not None and (taken := self._run.withdraw(queue)) is not None:
-                return taken
-            taken = self.waiting()[queue]
-            self._kept[queue] = []
-            return taken
+        while True:
+            with self._lock:
+                run = self._open_run()
+                if run is None:
+                    taken, self._kept[queue] = self._kept[queue], []
+                    return taken
+            if (queued := run.withdraw(queue)) is not None:
+                return queued

@@ -1,0 +1,127 @@
+"""What `limits={"calls": n}` counts: calls of tools, in all the loops of a run together, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from agentnb import Agent, ConversationEngine, LimitReached, Loop, LoopAgent, SessionLoop, tool
+from agentnb.core.events import CallStart
+from agentnb.loops import want
+from agentnb.testing import ScriptedLLM, call
+from tests.loops.loop_agents import K
+from tests.worlds import assert_folds, assert_one_terminal_event_last
+
+ran: list[int] = []
+
+
+@tool
+async def work(n: int = 0) -> str:
+    """Work."""
+    ran.append(n)
+    return f"worked {n}"
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    ran.clear()
+
+
+class Plans:
+    def decompose_goal(self, goal: str) -> list[dict[str, Any]]:
+        return [{"id": name, "description": name} for name in "abc"]
+
+
+def worker(again: int = 1, calls: int = 1, name: str = "worker") -> SessionLoop:
+    turn = [call("work", {"n": n}, id=f"c{n}") for n in range(calls)]
+    return SessionLoop(ScriptedLLM([*([turn] if turn else []), "done"] * again), [work], name=name)
+
+
+def agent_that_looks_things_up() -> Loop:
+    turns = [[call("work", id="c1")], [call("work", id="c2")], "fin"]
+    return Agent(ScriptedLLM(turns), [work], retriever=lambda query: ["a text"])
+
+
+def session_with_a_hook() -> Loop:
+    turns = [[call("work", id="c1")], [call("work", id="c2")], "fin"]
+    return SessionLoop(ScriptedLLM(turns), [work], should_stop_after_turn=lambda messages: len(messages) > 4)
+
+
+def engine() -> Loop:
+    return ConversationEngine(lambda goal: {}, Plans(), worker(3))
+
+
+def loop_agent() -> Loop:
+    return LoopAgent("outer", [K("A"), LoopAgent("inner", [worker(2), K("B")], 1)], 2)
+
+
+def generator() -> Loop:
+    def steps(given: Any) -> Generator[Any, Any, Any]:
+        yield want.call(len, "x")
+        yield want.call("work")
+        yield want.call(worker(), "go")
+        yield [want.call(work, 1), want.call(len, "y")]
+
+    return Loop.from_generator(steps, tools=[work])
+
+
+def session_of_a_session() -> Loop:
+    turns = [[call("worker", {"input": "go"}, id="h")], "fin"]
+    return SessionLoop(ScriptedLLM(turns), [worker(calls=2)])
+
+
+MADE = [
+    (agent_that_looks_things_up, 2),
+    (session_with_a_hook, 2),
+    (engine, 3),
+    (loop_agent, 2),
+    (generator, 3),
+    (session_of_a_session, 3),  # handing the task on is a call of the model's too
+]
+every_loop = pytest.mark.parametrize(("made", "calls"), MADE)
+
+
+@every_loop
+async def test_a_run_that_makes_as_many_calls_of_tools_as_it_may_comes_to_its_end(made: Any, calls: int) -> None:
+    run = made().start("go", limits={"calls": calls + 1})
+    await run
+    assert run.state.calls_started == calls
+    assert_folds(run)
+
+
+@every_loop
+async def test_one_call_fewer_ends_it_before_the_last(made: Any, calls: int) -> None:
+    run = made().start("go", limits={"calls": calls - 1})
+    with pytest.raises(LimitReached, match="calls"):
+        await run
+    assert run.state.calls_started == calls - 1
+    assert len(ran) <= calls - 1
+    assert_one_terminal_event_last(run.events)
+    assert_folds(run)
+
+
+async def test_what_a_loop_does_itself_is_not_held_back_by_a_limit_on_calls() -> None:
+    run = LoopAgent("outer", [K("A"), worker(calls=0)], 1).start("go", limits={"calls": 0})
+    assert await run == "done"
+
+
+async def test_what_a_loop_does_itself_is_held_back_by_the_other_limits() -> None:
+    run = LoopAgent("outer", [worker(calls=0), K("A")], 1).start("go", limits={"turns": 1, "seconds": 0})
+    with pytest.raises(LimitReached, match="seconds"):
+        await run
+    assert run.state.children == {}
+
+
+async def test_the_start_of_a_call_says_whether_the_loop_performs_it_itself() -> None:
+    run = generator().start("go")
+    await run
+    assert [(e.path, e.name, e.own) for e in run.events if isinstance(e, CallStart)] == [
+        ("", "len", True),
+        ("", "work", False),
+        ("", "worker", True),
+        ("worker", "work", False),
+        ("", "work", False),
+        ("", "len", True),
+    ]

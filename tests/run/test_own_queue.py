@@ -1,0 +1,179 @@
+"""What is said to a session itself is heard while it runs inside another loop, as when it runs alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentnb import ConversationEngine, Loop, LoopAgent, SessionLoop, Snapshot, restore, tool
+from agentnb.loops.session_loop import MessageQueue
+from agentnb.testing import ScriptedLLM, call
+from tests.loops.loop_agents import K
+from tests.worlds import assert_folds
+
+
+class World:
+    """A session with a tool, during whose first call something is said."""
+
+    def __init__(self, *turns: Any, **options: Any) -> None:
+        self.during: Callable[[], Any] = lambda: None
+        self.ran: list[str] = []
+
+        @tool(idempotent=True)
+        async def work(n: str = "a") -> str:
+            """Work."""
+            self.ran.append(n)
+            during, self.during = self.during, lambda: None
+            await asyncio.to_thread(during)
+            return "worked"
+
+        self.queue = MessageQueue()
+        self.llm = ScriptedLLM(turns or [[call("work", id="c1")], "heard", "and that"])
+        self.session = SessionLoop(self.llm, [work], queue=self.queue, name="session", **options)
+
+    def heard(self) -> list[str]:
+        """What the user has said, as the model was told it last."""
+        return [m["content"] for m in self.llm.requests[-1].messages if m["role"] == "user"]
+
+
+def as_a_tool(session: Loop) -> Loop:
+    return SessionLoop(ScriptedLLM([[call("session", {"input": "go"}, id="h")], "fin"]), [session], name="boss")
+
+
+def in_a_loop_agent(session: Loop) -> Loop:
+    return LoopAgent("outer", [LoopAgent("inner", [session], 1), K("A")], 1)
+
+
+def in_an_engine(session: Loop) -> Loop:
+    return ConversationEngine(execute=session)
+
+
+def alone(session: Loop) -> Loop:
+    return session
+
+
+@pytest.mark.parametrize("around", [alone, as_a_tool, in_a_loop_agent, in_an_engine])
+async def test_it_is_heard_in_the_run_it_was_said_in(around: Callable[[Loop], Loop]) -> None:
+    world = World()
+    run = around(world.session).start("go")
+
+    def say() -> None:
+        world.session.steer("mind this")
+        world.queue.add_followup("and then that")
+
+    world.during = say
+    await run
+    assert world.heard()[-2:] == ["mind this", "and then that"]
+    assert world.queue.dequeue_steering() == world.queue.dequeue_followup() == []
+    assert_folds(run)
+
+
+@pytest.mark.parametrize("around", [alone, as_a_tool])
+async def test_steering_passes_over_the_calls_that_have_not_started(around: Callable[[Loop], Loop]) -> None:
+    turn = [call("work", {"n": "a"}, id="a"), call("work", {"n": "b"}, id="b")]
+    world = World(turn, "heard", steering_mode="skip_pending", tool_execution="sequential")
+    world.during = lambda: world.session.steer("stop")
+    await around(world.session).start("go")
+    assert world.ran == ["a"]
+    assert world.heard()[-1] == "stop"
+
+
+async def test_what_it_has_not_heard_is_for_its_own_next_run_and_for_no_other_loop() -> None:
+    world = World([call("work", id="c1")], "two", "three", max_turns=1)
+    other = ScriptedLLM(["said"] * 2)
+    world.during = lambda: world.session.steer("late")
+    run = LoopAgent("outer", [world.session, SessionLoop(other, name="other")], 2).start("go")
+    await run
+    assert all("late" not in str(request.messages) for request in other.requests)
+    assert world.heard()[-1] == "late"
+    assert len(world.llm.requests) == 2
+
+
+async def test_what_it_has_not_heard_stays_in_its_queue_when_the_run_is_over() -> None:
+    world = World([call("work", id="c1")], max_turns=1)
+    world.during = lambda: world.session.follow_up("later")
+    await as_a_tool(world.session).start("go")
+    assert [m.content for m in world.queue.dequeue_followup()] == ["later"]
+
+
+async def test_what_is_said_to_the_run_is_not_for_the_session() -> None:
+    world = World([call("work", id="c1")], max_turns=1)
+    other = ScriptedLLM(["said"])
+    run = LoopAgent("outer", [world.session, SessionLoop(other, name="other")], 1).start("go")
+    world.during = lambda: run.steer("for whoever hears")
+    await run
+    assert "for whoever hears" in str(other.requests[0].messages)
+    assert world.queue.dequeue_steering() == []
+
+
+async def test_it_can_be_taken_back() -> None:
+    world = World()
+    taken: list[Any] = []
+
+    def change_one_s_mind() -> None:
+        world.session.steer("never mind")
+        assert world.queue.waiting()["steering"]
+        taken.extend(world.queue.dequeue_steering())
+
+    world.during = change_one_s_mind
+    await as_a_tool(world.session).start("go")
+    assert [m.content for m in taken] == ["never mind"]
+    assert "never mind" not in str(world.llm.requests[-1].messages)
+
+
+async def test_a_run_that_was_restored_inside_hears_it() -> None:
+    world = World()
+    run = as_a_tool(world.session).start("go")
+    while not any(e.type == "call_proposed" or (e.type == "model_end" and e.path) for e in run.events):
+        await run.step()
+    snapshot = Snapshot.from_json(run.snapshot().to_json())
+    elsewhere = World("heard", "and that")
+    elsewhere.during = lambda: elsewhere.session.steer("mind this")
+    again = restore(snapshot, SessionLoop(ScriptedLLM(["fin"]), [elsewhere.session], name="boss"))
+    assert await again == "fin"
+    assert elsewhere.heard()[-1] == "mind this"
+    run.cancel()
+
+
+async def test_what_a_restored_run_has_from_its_recording_is_heard_once() -> None:
+    world = World([call("work", id="c1")], "one", "two", "three")
+    boss = as_a_tool(world.session)
+    run = boss.start("go")
+
+    def say_and_end() -> None:
+        world.session.steer("once")
+        run.cancel()
+
+    world.during = say_and_end
+    with pytest.raises(Exception, match="cancelled"):
+        await run
+    again = restore(run.snapshot(), boss)
+    await again
+    assert world.heard().count("once") == 1
+    assert world.queue.dequeue_steering() == []
+
+
+async def test_many_threads_may_say_things_while_runs_begin_and_end() -> None:
+    world = World(*["said"] * 400)
+    stop, said = threading.Event(), 0
+
+    def talk() -> None:
+        nonlocal said
+        while not stop.is_set() and said < 200:
+            said += 1
+            world.session.follow_up(f"n{said}.")
+            stop.wait(0.0005)
+
+    thread = threading.Thread(target=talk, daemon=True)
+    thread.start()
+    run = LoopAgent("outer", [world.session, K("A")], 30).start("go")
+    await asyncio.wait_for(run, 20)
+    stop.set()
+    await asyncio.to_thread(thread.join, 5)
+    heard = [m.content for m in run.messages if m.role == "user" and m.content.startswith("n")]
+    left = [m.content for m in world.queue.dequeue_followup()]
+    assert heard + left == [f"n{n}." for n in range(1, said + 1)]
