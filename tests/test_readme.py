@@ -38,6 +38,20 @@ def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
     assert output.text == "Done.\n"
 
 
+@pytest.mark.kernel
+def test_what_happened_and_what_if_run_behind_the_example(tmp_path: Path) -> None:
+    cells = [nbformat.v4.new_code_cell(block) for block in blocks("python")[:2]]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(
+        notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    (output,) = notebook.cells[1].outputs
+    phase, asked, came_to = output.text.splitlines()
+    assert phase == "thinking"
+    assert "name='delete'" in asked
+    assert came_to == "As you wish."
+
+
 def test_the_example_has_ten_lines_of_code() -> None:
     example = blocks("python")[0]
     assert len([line for line in example.splitlines() if line.strip()]) == 10
