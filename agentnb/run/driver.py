@@ -34,6 +34,7 @@ from agentnb.run.listening import hand_back, hand_on
 from agentnb.run.news import News
 from agentnb.run.policy import Policy
 from agentnb.run.portable import error_info
+from agentnb.run.unattended import Unattended
 from agentnb.run.work import Pace, ToPerform, Work
 
 Idle = Literal["wait", "halt"]
@@ -56,6 +57,7 @@ class Driver:
         self._performed: Effect | None = None
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
+        self.unattended = Unattended(journal, self.news.nudge)
         self._works = [self._make_work(journal.root)]
         """Beside `journal.frames`: the work of each loop that is being run."""
         self._take_up_nested(self._works[0])
@@ -282,10 +284,11 @@ class Driver:
 
     async def _wait(self) -> None:
         """Until there is news, or a deadline has passed."""
-        deadline = next_deadline(self._journal)
-        await self.news.wait(deadline)
-        if deadline is not None:
+        deadlines = [due for due in (next_deadline(self._journal), self.unattended.due()) if due is not None]
+        await self.news.wait(min(deadlines, default=None))
+        if deadlines:
             expire(self._journal)
+            self.unattended.decide(self._inflight)
 
     def _settle_pause(self) -> bool:
         """Make a pause a fact once nothing is in flight; gives whether it did."""

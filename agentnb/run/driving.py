@@ -67,6 +67,8 @@ class Driving:
                 return False
             self.owner = owner
             self.gate.running = owner != "step"
+            unattended = self.driver.unattended
+            unattended.driven_for_a_caller, unattended.in_background = owner in ("pull", "await"), owner == "play"
             return True
 
     def release(self) -> None:
@@ -138,7 +140,8 @@ class Driving:
         if self.owner is None:
             self.play_on_host()
         try:
-            await hosting.environment.wait_async(released)
+            with self.driver.unattended.waited_for():
+                await hosting.environment.wait_async(released)
         except asyncio.CancelledError:
             if hosting.environment.hosted:  # Stop in the cell that waits
                 self.cancel("interrupted")
@@ -154,7 +157,9 @@ class Driving:
             if self.driver.news.is_here():
                 raise UsageError("result() would block the event loop that drives this run; await the run instead.")
             try:
-                hosting.environment.wait(released, max(0.0, until - time.monotonic()) if until is not None else None)
+                with self.driver.unattended.waited_for():
+                    left = max(0.0, until - time.monotonic()) if until is not None else None
+                    hosting.environment.wait(released, left)
             except TimeoutError:
                 raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.") from None
             except KeyboardInterrupt:
