@@ -25,6 +25,7 @@ from agentnb.core.errors import (
 from agentnb.loops.base import Loop, use_driver
 from agentnb.notebook.kernel import in_kernel
 from agentnb.run import Run, Snapshot, restore
+from agentnb.run.headless import headless
 from agentnb.run.host import use_presenter
 from agentnb.tools import tool
 
@@ -56,6 +57,7 @@ __all__ = [
     "Store",
     "ToolError",
     "UsageError",
+    "headless",
     "load_ipython_extension",
     "restore",
     "tool",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentnb.notebook.kernel import in_kernel
+from agentnb.notebook.kernel import current_shell, in_kernel
 from agentnb.notebook.nested import allow_nested_asyncio
 
 __all__ = ["allow_nested_asyncio", "describe_gate", "in_kernel", "install", "load_magics", "unload_magics"]
@@ -23,11 +23,12 @@ def install() -> None:
         return
     from agentnb.notebook.environment import KernelEnvironment
     from agentnb.notebook.gate import comm_gate
+    from agentnb.notebook.presence import Presence
     from agentnb.run.host import use_environment
     from agentnb.widgets import comms
 
     gate = comm_gate()
-    use_environment(KernelEnvironment(gate))
+    use_environment(KernelEnvironment(gate, Presence(current_shell())))
     comms.listen(gate.register, gate.unregister)
     _installed = True
 

@@ -20,6 +20,7 @@ from typing import Any
 import anywidget
 import traitlets
 
+from agentnb.run.headless import page_has_spoken
 from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
 from agentnb.widgets.diagram import Table, diagram, table_of
@@ -133,6 +134,7 @@ class Panel(anywidget.AnyWidget):
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
         handler = self._handlers.get(str(content.get("type"))) if isinstance(content, dict) else None
         if handler is not None:
+            page_has_spoken()
             handler(content)
             self._feed.wake()  # a pause that nothing was in flight for is no event, but the buttons change
 
