@@ -81,7 +81,8 @@ def headless(policy: Any = "reject", *, after: float | None = None, attended: bo
     AGENTNB_ATTENDED=no or yes. Gives what is in force now, to be read. Raises UsageError for what is no policy.
     """
     global _declared
-    if after is not None and (not isinstance(after, (int, float)) or isinstance(after, bool) or after < 0):
+    given: Any = after
+    if given is not None and (not isinstance(given, (int, float)) or isinstance(given, bool) or given < 0):
         raise UsageError(f"headless(after=...) takes a number of seconds, not {after!r}.")
     if after is None:
         after = PATIENCE if policy is None else DECLARED_PATIENCE
