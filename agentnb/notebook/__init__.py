@@ -23,6 +23,7 @@ def install() -> None:
         return
     from agentnb.notebook.environment import KernelEnvironment
     from agentnb.notebook.gate import comm_gate
+    from agentnb.notebook.mistakes import show_mistakes_in_one_screen
     from agentnb.notebook.presence import Presence
     from agentnb.run.host import use_environment
     from agentnb.widgets import comms
@@ -30,6 +31,7 @@ def install() -> None:
     gate = comm_gate()
     use_environment(KernelEnvironment(gate, Presence(current_shell())))
     comms.listen(gate.register, gate.unregister)
+    show_mistakes_in_one_screen()
     _installed = True
 
 

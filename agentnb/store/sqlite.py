@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentnb.core.errors import RecordingCorrupt, StorageError, StoreConflict, VersionMismatch
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
 from agentnb.core.events import Event, RunEnd, decode_body, decode_event, encode_body
 from agentnb.run.snapshot import Snapshot
 
@@ -100,7 +100,7 @@ class Store:
         ]
 
     def load(self, name_or_id: str) -> Snapshot:
-        """A snapshot by its name, or a run by its name or id, as it stands. Raises StorageError where there is none."""
+        """A snapshot by its name, or a run by its name or id, as it stands. Raises RecordingMissing."""
         named = self._query(
             "SELECT run, position FROM snapshots WHERE name = ? ORDER BY number DESC LIMIT 1", name_or_id
         )
@@ -112,7 +112,7 @@ class Store:
             )
             if not found:
                 known = ", ".join(info.name or info.id for info in self.runs()[:10]) or "nothing"
-                raise StorageError(f"{self.path} has no run or snapshot {name_or_id!r}; it has {known}.")
+                raise RecordingMissing(f"{self.path} has no run or snapshot {name_or_id!r}; it has {known}.")
             number, position = found[0][0], _SPAN
         return Snapshot.of(self._events(number, position), name=name_or_id)
 
