@@ -2,7 +2,7 @@
 
 from agentnb.run.approvals import Pending
 from agentnb.run.restore import restore
-from agentnb.run.run import Run, latest_run
+from agentnb.run.run import Run, latest_run, runs_here
 from agentnb.run.snapshot import Snapshot
 
-__all__ = ["Pending", "Run", "Snapshot", "latest_run", "restore"]
+__all__ = ["Pending", "Run", "Snapshot", "latest_run", "restore", "runs_here"]

@@ -243,16 +243,23 @@ class Run(Decisions):
 
 
 _latest: weakref.ref[Run] | None = None
+_runs: weakref.WeakValueDictionary[str, Run] = weakref.WeakValueDictionary()
 
 
 def _remember(run: Run) -> None:
     global _latest
     _latest = weakref.ref(run)
+    _runs[run.id] = run
 
 
 def latest_run() -> Run | None:
     """The run that was started or restored last in this process, as long as somebody holds on to it."""
     return _latest() if _latest is not None else None
+
+
+def runs_here() -> list[Run]:
+    """The runs that were started or restored in this process and that somebody holds on to, newest first."""
+    return [run for _, run in reversed(list(_runs.items()))]
 
 
 def portable_input(input: Any) -> Any:

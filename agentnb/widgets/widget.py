@@ -64,8 +64,10 @@ class Panel(anywidget.AnyWidget):
     total = traitlets.Int().tag(sync=True)
     tail = traitlets.Unicode("[]").tag(sync=True)
 
-    def __init__(self, run: Any, *, parts: tuple[str, ...] = PARTS) -> None:
+    def __init__(self, run: Any, *, parts: tuple[str, ...] | None = None) -> None:
         self.run = run
+        if parts is None:
+            parts = tuple(getattr(run, "parts", PARTS))  # a run that can only be looked at has no buttons
         self._loops = Loops(run.loop, graphs="graph" in parts)
         self._waiting = Waiting()
         self._drawing = threading.Lock()
