@@ -16,7 +16,7 @@ from agentnb.core.errors import RecordingMissing, UsageError
 from agentnb.loops.base import Loop
 from agentnb.notebook.recorded import RecordedRun
 from agentnb.notebook.stores import find, stores
-from agentnb.notebook.table import RunTable, runs, where
+from agentnb.notebook.table import RunTable, runs, runs_in, where
 from agentnb.run import Run, restore, runs_here
 from agentnb.widgets.text import one_line, visible
 
@@ -30,7 +30,7 @@ SHOWN = 8
 class Attached(Sequence["Run | RecordedRun"]):
     """Runs that were found; in a notebook a panel for each, below a line that says where it stands."""
 
-    def __init__(self, found: Sequence[Run | RecordedRun], table: RunTable) -> None:
+    def __init__(self, found: Sequence[Run | RecordedRun], table: RunTable | None = None) -> None:
         self._found = list(found)
         self.table = table
 
@@ -52,7 +52,7 @@ class Attached(Sequence["Run | RecordedRun"]):
         return "\n".join(map(headline, self._found))
 
     def _ipython_display_(self) -> None:
-        from IPython.display import HTML, display
+        from IPython.display import display
 
         for run in self._found[:SHOWN]:
             if isinstance(run, RecordedRun):
@@ -60,7 +60,7 @@ class Attached(Sequence["Run | RecordedRun"]):
             display(run)  # type: ignore[no-untyped-call]  # IPython's is untyped
         if not self._found:
             _say("No run is under way. All of them:")
-            display(HTML(self.table._repr_html_()))  # type: ignore[no-untyped-call]  # the same
+            display(self.table)  # type: ignore[no-untyped-call]  # the same
         elif len(self._found) > SHOWN:
             _say(f"and {len(self._found) - SHOWN:,} more: agentnb.attach(name) shows one")
 
@@ -142,19 +142,10 @@ def attach(
 
 
 def _all_under_way(store: Store | str | Path | None) -> Attached:
-    table = runs(store)
-    among = {str(found.path): found for found in stores(store)}
-    here = {run.id: run for run in runs_here()}
-    found: list[Run | RecordedRun] = []
-    for row in table:
-        if row.id in here:
-            if not here[row.id].state.over:
-                found.append(here[row.id])
-        else:
-            at, info = find(row.id, [among[row.store]])
-            if info.stop_reason is None and info.events:
-                found.append(RecordedRun(at, info))
-    return Attached(found, table)
+    here, kept = runs_in(stores(store), only=store is not None)
+    found: list[Run | RecordedRun] = [run for run in here if not run.state.over]
+    found += [RecordedRun(at, info) for at, info in kept if info.stop_reason is None and info.events]
+    return Attached(found, runs(store) if not found else None)
 
 
 def _find(name: str, store: Store | str | Path | None) -> Any:

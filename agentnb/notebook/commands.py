@@ -61,15 +61,18 @@ def snapshot(name: str, run: Run | None = None) -> Snapshot:
     return taken
 
 
-def restore(name: str, loop: Loop | None = None, *, loops: Mapping[str, Loop] | None = None) -> Run:
+def restore(snapshot: str, loop: Loop | None = None, *, loops: Mapping[str, Loop] | None = None) -> Run:
     """A run that goes on from a snapshot: a file NAME.agentnb.json here, a name in a store, or one a panel has taken.
 
     Where a store has the run, it goes on there. Without `loop` the one of `loops` that fits is taken, if only one does.
     """
-    found = find_snapshot(name)
+    found = find_snapshot(snapshot)
     loop = loop if loop is not None else _the_one_that_fits(found, loops or {})
     kept_in = next((store for store in stores() if store.position(found.run_id)), None)
-    return restore_run(found, loop, store=kept_in)
+    name = None
+    if kept_in is not None and kept_in.position(found.run_id) <= found.position:  # it goes on, and keeps its name
+        name = next(info.name for info in kept_in.runs() if info.id == found.run_id)
+    return restore_run(found, loop, store=kept_in, name=name)
 
 
 def find_snapshot(name: str) -> Snapshot:

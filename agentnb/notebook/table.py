@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
@@ -117,19 +117,27 @@ def runs(store: Store | str | Path | None = None) -> RunTable:
     `*.db`. Raises RecordingMissing or UsageError where the given one is none.
     """
     found = stores(store)
-    kept = [(at, info) for at in found for info in at.runs()]
-    here = {run.id: run for run in runs_here() if store is None or any(info.id == run.id for _, info in kept)}
-    entries: list[tuple[float, Any]] = [(run.state.started or time.time(), run) for run in here.values()]
-    entries += [(info.created, (at, info)) for at, info in kept if info.id not in here]
+    here, kept = runs_in(found, only=store is not None)
+    places = {info.id: str(at.path) for at in found for info in at.runs()} if here else {}
+    entries: list[tuple[float, Any]] = [(run.state.started or time.time(), run) for run in here]
+    entries += [(info.created, (at, info)) for at, info in kept]
     entries.sort(key=lambda entry: entry[0], reverse=True)
-    rows = [_row(entry, kept) for _, entry in entries[:SHOWN]]
+    rows = [_row(entry, places) for _, entry in entries[:SHOWN]]
     return RunTable(rows, max(0, len(entries) - SHOWN), [str(at.path) for at in found])
 
 
-def _row(entry: Any, kept: Sequence[tuple[Store, RunInfo]]) -> Row:
+def runs_in(found: Sequence[Store], *, only: bool) -> tuple[list[Run], list[tuple[Store, RunInfo]]]:
+    """The runs of this kernel (`only`: those that these stores have), and what the stores have of all others."""
+    kept = [(at, info) for at in found for info in at.runs()]
+    ids = {info.id for _, info in kept}
+    here = [run for run in runs_here() if not only or run.id in ids]
+    lives = {run.id for run in here}
+    return here, [(at, info) for at, info in kept if info.id not in lives]
+
+
+def _row(entry: Any, places: Mapping[str, str]) -> Row:
     if isinstance(entry, Run):
-        place = next((str(store.path) for store, info in kept if info.id == entry.id), "in this kernel")
-        return _row_of(entry, entry.state.started or 0.0, place)
+        return _row_of(entry, entry.state.started or 0.0, places.get(entry.id, "in this kernel"))
     store, info = entry
     key = (info.id, info.events)
     row = _rows.get(key)

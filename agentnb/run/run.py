@@ -7,6 +7,7 @@ loop, and what they did is a fact when they return.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -243,13 +244,14 @@ class Run(Decisions):
 
 
 _latest: weakref.ref[Run] | None = None
-_runs: weakref.WeakValueDictionary[str, Run] = weakref.WeakValueDictionary()
+_runs: weakref.WeakValueDictionary[int, Run] = weakref.WeakValueDictionary()
+_count = itertools.count()
 
 
 def _remember(run: Run) -> None:
     global _latest
     _latest = weakref.ref(run)
-    _runs[run.id] = run
+    _runs[next(_count)] = run
 
 
 def latest_run() -> Run | None:

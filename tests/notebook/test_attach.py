@@ -103,7 +103,9 @@ def test_a_run_that_another_process_drives_is_followed_and_read_only(tmp_path: P
             "['graph', 'events', 'diagram'] ['write']"
         )
         first.run("run.approve('w')\nawait run")
-        followed = "from time import sleep\nwhile not seen.state.over: sleep(0.05)\nprint(seen.output, len(seen.events))"
+        followed = (
+            "from time import sleep\nwhile not seen.state.over: sleep(0.05)\nprint(seen.output, len(seen.events))"
+        )
         assert second.run(followed).split() == ["done", first.run("print(len(run.events))").strip()]
         assert "completed" in second.run("print(agentnb.runs())")
 
@@ -116,7 +118,9 @@ def test_a_loop_of_ones_own_comes_back_with_the_phases_it_has_taken(kernel: Live
         "            return PhaseChange(source='first', phase='second')\n        return RunEnd(reason='completed')\n"
         "await Own().start('go', name='own', store=agentnb.Store('own.db'))"
     )
-    kernel.run("import gc; gc.collect(); from agentnb.notebook.recorded import RecordedRun\nagentnb.run.run._runs.clear()")
+    kernel.run(
+        "import gc; gc.collect(); from agentnb.notebook.recorded import RecordedRun\nagentnb.run.run._runs.clear()"
+    )
     said = kernel.run("seen = agentnb.attach('own')\nprint(seen, seen.loop.phases)")
     assert said.strip().endswith("{'first': ['second'], 'second': ['done'], 'done': []}")
 
@@ -149,5 +153,3 @@ def test_a_mistake_says_what_is_possible(kept: LiveKernel, cell: str, name: str,
     ename, said = error(kept, cell)
     assert ename == name
     assert words in said
-
-
