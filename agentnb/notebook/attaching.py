@@ -56,7 +56,7 @@ class Attached(Sequence["Run | RecordedRun"]):
 
         for run in self._found[:SHOWN]:
             if isinstance(run, RecordedRun):
-                _say(headline(run))
+                _say(*_headline(run))
             display(run)  # type: ignore[no-untyped-call]  # IPython's is untyped
         if not self._found:
             _say("No run is under way. All of them:")
@@ -65,22 +65,31 @@ class Attached(Sequence["Run | RecordedRun"]):
             _say(f"and {len(self._found) - SHOWN:,} more: agentnb.attach(name) shows one")
 
 
-def _say(text: str) -> None:
+def _say(text: str, code: str = "") -> None:
+    """A line of text, and what to type."""
     from IPython.display import display
 
-    shown = {"text/plain": visible(text), "text/html": f"<p>{escape(visible(text))}</p>"}
+    typed = f" <code>{escape(visible(code))}</code>" if code else ""
+    shown = {
+        "text/plain": visible(f"{text} {code}".strip()),
+        "text/html": f'<p style="margin: 4px 0">{escape(visible(text))}{typed}</p>',
+    }
     display(shown, raw=True)  # type: ignore[no-untyped-call]  # IPython's is untyped
 
 
 def headline(run: Run | RecordedRun) -> str:
     """Where a run stands and how it goes on, in one line."""
+    return " ".join(filter(None, _headline(run)))
+
+
+def _headline(run: Run | RecordedRun) -> tuple[str, str]:
+    """The same as words, and what to type."""
     name = run.name or run.id
     said = f"{one_line(name, 80)} ({run.loop.kind()}): {where(run)}"
-    if isinstance(run, RecordedRun):
-        said += f"; {len(run.events)} events in {run.store.path}, read only"
-        if not run.state.over:
-            said += f". agentnb.attach({name!r}, loop) goes on from there"
-    return said
+    if not isinstance(run, RecordedRun):
+        return said, ""
+    said += f"; {len(run.events)} events in {run.store.path}, read only"
+    return (f"{said}.", "") if run.state.over else (f"{said}. To go on from there:", f"agentnb.attach({name!r}, loop)")
 
 
 @overload

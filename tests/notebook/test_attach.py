@@ -56,7 +56,7 @@ def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_g
     bundles = shown(restarted, "agentnb.attach()")
     headline, panel = bundles
     assert headline["text/plain"].startswith("unfinished (SessionLoop): waiting for you: write; ")
-    assert "read only. agentnb.attach('unfinished', loop) goes on from there" in headline["text/plain"]
+    assert "read only. To go on from there: agentnb.attach('unfinished', loop)" in headline["text/plain"]
     assert "application/vnd.jupyter.widget-view+json" in panel
     assert "write" in panel["text/html"]
     assert panel["text/plain"].startswith("unfinished (SessionLoop): waiting for you, phase acting")
@@ -84,44 +84,44 @@ def test_the_table_says_of_each_run_where_it_stands_and_what_it_took(restarted: 
     assert restarted.run("table = agentnb.runs('runs.db')\nprint(table[0].cost, len(table))").strip() == "0.25 2"
 
 
-def test_in_the_same_kernel_the_run_itself_comes_back(kernel: LiveKernel, tmp_path: Path) -> None:
-    kernel.run(f"%cd -q {tmp_path}\n{WORLD}\nrun = loop().start('go', name='here')\nawait run.step('turn')")
-    bundles = shown(kernel, "agentnb.attach()")
+def test_in_the_same_kernel_the_run_itself_comes_back(newest: LiveKernel, tmp_path: Path) -> None:
+    newest.run(f"%cd -q {tmp_path}\n{WORLD}\nrun = loop().start('go', name='here')\nawait run.step('turn')")
+    bundles = shown(newest, "agentnb.attach()")
     assert any("here (SessionLoop): waiting for you" in bundle["text/plain"] for bundle in bundles)
     same = "print(agentnb.attach('here') is run, agentnb.attach('here', loop()) is run, run in agentnb.attach())"
-    assert kernel.run(same).strip() == "True True True"
-    kernel.run("run.cancel()")
+    assert newest.run(same).strip() == "True True True"
+    newest.run("run.cancel()")
 
 
-def test_a_run_that_another_process_drives_is_followed_and_read_only(tmp_path: Path) -> None:
-    with LiveKernel("ipykernel7") as first, LiveKernel("ipykernel7") as second:
-        for kernel in (first, second):
+def test_a_run_that_another_process_drives_is_followed_and_read_only(newest: LiveKernel, tmp_path: Path) -> None:
+    with LiveKernel("ipykernel7") as first:
+        for kernel in (first, newest):
             kernel.run(f"%cd -q {tmp_path}\n{WORLD}")
         first.run(BEFORE)
-        second.run("seen = agentnb.attach('unfinished')\npanel = seen.panel()")
-        assert second.run("print(panel.parts, [w.name for w in seen.pending])").strip() == (
+        newest.run("seen = agentnb.attach('unfinished')\npanel = seen.panel()")
+        assert newest.run("print(panel.parts, [w.name for w in seen.pending])").strip() == (
             "['graph', 'events', 'diagram'] ['write']"
         )
         first.run("run.approve('w')\nawait run")
         followed = (
             "from time import sleep\nwhile not seen.state.over: sleep(0.05)\nprint(seen.output, len(seen.events))"
         )
-        assert second.run(followed).split() == ["done", first.run("print(len(run.events))").strip()]
-        assert "completed" in second.run("print(agentnb.runs())")
+        assert newest.run(followed).split() == ["done", first.run("print(len(run.events))").strip()]
+        assert "completed" in newest.run("print(agentnb.runs())")
 
 
-def test_a_loop_of_ones_own_comes_back_with_the_phases_it_has_taken(kernel: LiveKernel, tmp_path: Path) -> None:
-    kernel.run(
+def test_a_loop_of_ones_own_comes_back_with_the_phases_it_has_taken(newest: LiveKernel, tmp_path: Path) -> None:
+    newest.run(
         f"%cd -q {tmp_path}\n{WORLD}\nfrom agentnb.core.events import PhaseChange, RunEnd\n"
         "class Own(agentnb.Loop):\n    phases = {'first': ['second'], 'second': ['done'], 'done': []}\n"
         "    def advance(self, state):\n        if state.phase == 'first':\n"
         "            return PhaseChange(source='first', phase='second')\n        return RunEnd(reason='completed')\n"
         "await Own().start('go', name='own', store=agentnb.Store('own.db'))"
     )
-    kernel.run(
+    newest.run(
         "import gc; gc.collect(); from agentnb.notebook.recorded import RecordedRun\nagentnb.run.run._runs.clear()"
     )
-    said = kernel.run("seen = agentnb.attach('own')\nprint(seen, seen.loop.phases)")
+    said = newest.run("seen = agentnb.attach('own')\nprint(seen, seen.loop.phases)")
     assert said.strip().endswith("{'first': ['second'], 'second': ['done'], 'done': []}")
 
 
@@ -138,14 +138,14 @@ MISTAKES = [
 
 
 @pytest.fixture(scope="module")
-def kept(kernel: LiveKernel, tmp_path_factory: pytest.TempPathFactory) -> LiveKernel:
+def kept(newest: LiveKernel, tmp_path_factory: pytest.TempPathFactory) -> LiveKernel:
     folder = tmp_path_factory.mktemp("kept")
     (folder / "text.db").write_text("no store")
-    kernel.run(
+    newest.run(
         f"%cd -q {folder}\n{WORLD}\n%load_ext agentnb\nawait loop('x').start('go', name='kept',"
         " store=agentnb.Store('kept.db'))\nagentnb.run.run._runs.clear()"
     )
-    return kernel
+    return newest
 
 
 @pytest.mark.parametrize(("cell", "name", "words"), MISTAKES, ids=[cell for cell, _, _ in MISTAKES])

@@ -15,15 +15,15 @@ MAGICS = ("step", "pause", "resume", "snapshot", "restore", "runs")
 
 
 @pytest.fixture(scope="module")
-def cells(kernel: LiveKernel, tmp_path_factory: pytest.TempPathFactory) -> LiveKernel:
+def cells(newest: LiveKernel, tmp_path_factory: pytest.TempPathFactory) -> LiveKernel:
     """Give a kernel with the magics, a store, a snapshot, and a run that waits."""
-    kernel.run(f"%cd -q {tmp_path_factory.mktemp('magics')}\n{SETUP}\n%load_ext agentnb")
-    kernel.run(
+    newest.run(f"%cd -q {tmp_path_factory.mktemp('magics')}\n{SETUP}\n%load_ext agentnb")
+    newest.run(
         "store = agentnb.Store('runs.db')\nloop = agentnb.SessionLoop(ScriptedLLM(['one', 'two']), [write])\n"
         "kept = loop.start('go', name='kept-one', store=store)\nawait kept.step()\nkept.snapshot('half way')\n"
         "run = start('waiting')\nawait run.step('turn')\nrun.snapshot().save('before.agentnb.json')"
     )
-    return kernel
+    return newest
 
 
 def completed(kernel: LiveKernel, line: str) -> list[str]:

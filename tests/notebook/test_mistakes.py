@@ -67,10 +67,10 @@ def error(kernel: LiveKernel, cell: str) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def cells(kernel: LiveKernel) -> LiveKernel:
-    kernel.run(f"import os; os.environ.pop('OPENAI_API_KEY', None)\n{SETUP}")
-    kernel.run(MORE)
-    return kernel
+def cells(newest: LiveKernel) -> LiveKernel:
+    newest.run(f"import os; os.environ.pop('OPENAI_API_KEY', None)\n{SETUP}")
+    newest.run(MORE)
+    return newest
 
 
 @pytest.mark.parametrize(("cell", "name", "words"), MISTAKES, ids=[cell for cell, _, _ in MISTAKES])
