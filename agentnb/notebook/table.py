@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
@@ -88,7 +88,7 @@ class RunTable(Sequence[Row]):
         if not self._rows:
             return f"<p>{escape(repr(self))}</p>"
         head = "".join(f"<th {_style(name)}>{name}</th>" for name in COLUMNS)
-        rows = "".join(f"<tr>{''.join(_html_cells(row))}</tr>" for row in self._rows)
+        rows = "".join(map(_html_row, self._rows))
         return (
             f'<table aria-label="Runs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
             f"<p><small>{escape(visible(self.note))}</small></p>"
@@ -97,17 +97,19 @@ class RunTable(Sequence[Row]):
 
 def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
     cells = zip(COLUMNS, line, widths, strict=True)
-    return "  ".join(text.rjust(width) if name in _NUMBERS else text.ljust(width) for name, text, width in cells)
+    parts = (text.rjust(width) if name in _NUMBERS else text.ljust(width) for name, text, width in cells)
+    return "  ".join(parts).rstrip()
 
 
 def _style(column: str) -> str:
     return f'style="text-align: {"right" if column in _NUMBERS else "left"}"'
 
 
-def _html_cells(row: Row) -> Iterator[str]:
+def _html_row(row: Row) -> str:
     title = escape(f"id {row.id}, {visible(row.store)}", quote=True)
-    for name, text in zip(COLUMNS, row.cells(), strict=True):
-        yield f'<td {_style(name)} title="{title}">{escape(text)}</td>'
+    cells = zip(COLUMNS, row.cells(), strict=True)
+    told = "".join(f"<td {_style(name)}>{escape(text)}</td>" for name, text in cells)
+    return f'<tr title="{title}">{told}</tr>'
 
 
 def runs(store: Store | str | Path | None = None) -> RunTable:

@@ -29,9 +29,10 @@ await run.step("turn")
 """
 
 
-@pytest.fixture
-def restarted(tmp_path: Path) -> Iterator[LiveKernel]:
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveKernel]:
     """Give a kernel that was restarted while a run waited for a person; its store lies in its folder."""
+    tmp_path = tmp_path_factory.mktemp("restarted")
     with LiveKernel("ipykernel7") as kernel:
         kernel.run(f"%cd -q {tmp_path}\n{WORLD}\n{BEFORE}")
         kernel.manager.restart_kernel(now=True)
@@ -52,6 +53,18 @@ def texts(bundles: list[dict[str, Any]]) -> str:
     return "\n".join(bundle["text/plain"] for bundle in bundles)
 
 
+def test_the_table_says_of_each_run_where_it_stands_and_what_it_took(restarted: LiveKernel) -> None:
+    (bundle,) = shown(restarted, "%load_ext agentnb\n%runs")
+    lines = bundle["text/plain"].splitlines()
+    assert lines[0].split() == ["name", "design", "stands", "turns", "calls", "cost", "when"]
+    assert lines[1].split()[:8] == ["unfinished", "SessionLoop", "waiting", "for", "you:", "write", "1", "0"]
+    assert lines[1].split()[8] == "0.2500"
+    assert lines[2].split()[:5] == ["ended", "SessionLoop", "completed", "1", "0"]
+    assert "from this kernel and runs.db" in lines[3]
+    assert bundle["text/html"].count("</tr>") == 3
+    assert restarted.run("table = agentnb.runs('runs.db')\nprint(table[0].cost, len(table))").strip() == "0.25 2"
+
+
 def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_goes_on(restarted: LiveKernel) -> None:
     bundles = shown(restarted, "agentnb.attach()")
     headline, panel = bundles
@@ -70,18 +83,6 @@ def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_g
         "[('unfinished', 'completed'), ('ended', 'completed')]"
     )
     assert "No run is under way" in texts(shown(restarted, "agentnb.attach()"))
-
-
-def test_the_table_says_of_each_run_where_it_stands_and_what_it_took(restarted: LiveKernel) -> None:
-    (bundle,) = shown(restarted, "%load_ext agentnb\n%runs")
-    lines = bundle["text/plain"].splitlines()
-    assert lines[0].split() == ["name", "design", "stands", "turns", "calls", "cost", "when"]
-    assert lines[1].split()[:8] == ["unfinished", "SessionLoop", "waiting", "for", "you:", "write", "1", "0"]
-    assert lines[1].split()[8] == "0.2500"
-    assert lines[2].split()[:5] == ["ended", "SessionLoop", "completed", "1", "0"]
-    assert "from this kernel and runs.db" in lines[3]
-    assert bundle["text/html"].count("<tr>") == 3
-    assert restarted.run("table = agentnb.runs('runs.db')\nprint(table[0].cost, len(table))").strip() == "0.25 2"
 
 
 def test_in_the_same_kernel_the_run_itself_comes_back(newest: LiveKernel, tmp_path: Path) -> None:

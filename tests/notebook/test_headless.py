@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,27 +85,20 @@ def test_a_later_cell_may_be_the_person(executed: Any) -> None:
     assert printed(executed.cells[-1]) == "done wrote a.txt\n"
 
 
-@pytest.mark.parametrize(("policy", "outcome"), [("", "Rejected: Nobody is there"), ("approve", "wrote a.txt")])
-def test_under_papermill_the_environment_declares_the_policy(tmp_path: Path, policy: str, outcome: str) -> None:
-    cells = [SETUP, "patience = 5", SHOWN, "agentnb.headless(None, after=patience) if patience < 1 else None"]
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(source) for source in (*cells, "print(await run, outcome(run))")]
-    )
+def test_under_papermill_they_are_denied_too_and_the_environment_declares_a_policy(tmp_path: Path) -> None:
+    denied = "agentnb.headless(None, after=patience)\nprint(await run, outcome(run))"
+    declare = "import os\nos.environ['AGENTNB_HEADLESS'] = 'approve'\nagentnb.run.headless._declared = None"
+    approved = "run = start('declared')\nprint(await run, outcome(run))"
+    sources = [SETUP, "patience = 60", SHOWN, denied, declare, approved]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     notebook.cells[1].metadata["tags"] = ["parameters"]
     notebook.metadata["kernelspec"] = {"name": "python3", "language": "python", "display_name": "Python 3"}
     nbformat.write(notebook, tmp_path / "in.ipynb")
-    patience = ["-p", "patience", "5" if policy else "0.1"]
-    command = [sys.executable, "-m", "papermill", "in.ipynb", "out.ipynb", "-k", "python3", "--no-progress-bar"]
-    subprocess.run(
-        [*command, *patience],
-        cwd=tmp_path,
-        env={**os.environ, "AGENTNB_HEADLESS": policy},
-        timeout=60,
-        check=True,
-        capture_output=True,
-    )
+    command = [sys.executable, "-m", "papermill", "in.ipynb", "out.ipynb", "--no-progress-bar", "-p", "patience", "0.1"]
+    subprocess.run(command, cwd=tmp_path, timeout=90, check=True, capture_output=True)
     done = nbformat.read(tmp_path / "out.ipynb", 4)
-    assert f"done {outcome}" in printed(done.cells[-1])
+    assert printed(cell_of(done, denied)).startswith("done Rejected: Nobody is there to decide")
+    assert printed(cell_of(done, approved)) == "done wrote a.txt\n"
     assert "completed" in cell_of(done, SHOWN).outputs[0].data["text/plain"]
 
 
