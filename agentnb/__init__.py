@@ -25,6 +25,7 @@ from agentnb.core.errors import (
 from agentnb.loops.base import Loop, use_driver
 from agentnb.notebook.kernel import in_kernel
 from agentnb.run import Run, Snapshot, replay, restore
+from agentnb.run.headless import headless
 from agentnb.run.host import use_presenter
 from agentnb.tools import tool
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from agentnb.loops.execution_loop import ExecutionLoop
     from agentnb.loops.loop_agent import LoopAgent
     from agentnb.loops.session_loop import SessionLoop
+    from agentnb.notebook.attaching import attach
+    from agentnb.notebook.table import runs
     from agentnb.store import Store
 
 __version__ = "0.1.0"
@@ -56,9 +59,12 @@ __all__ = [
     "Store",
     "ToolError",
     "UsageError",
+    "attach",
+    "headless",
     "load_ipython_extension",
     "replay",
     "restore",
+    "runs",
     "tool",
 ]
 
@@ -69,8 +75,10 @@ _WHEN_ASKED_FOR = {
     "LoopAgent": "agentnb.loops.loop_agent",
     "SessionLoop": "agentnb.loops.session_loop",
     "Store": "agentnb.store",
+    "attach": "agentnb.notebook.attaching",
+    "runs": "agentnb.notebook.table",
 }
-"""Where the designs and the store are: imported when they are asked for, because nobody uses all of them at once."""
+"""What is imported when it is asked for, because nobody uses all of it at once."""
 
 
 def __getattr__(name: str) -> Any:

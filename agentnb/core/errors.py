@@ -19,6 +19,7 @@
     ├── ToolError                   a tool's own failure, told to the model; raise it in a tool to choose the words
     └── StorageError                between us and a recording
         ├── NotSerializable         a value that is not JSON; says where in the value it stands
+        ├── RecordingMissing        no file, store, run or snapshot of that name
         ├── RecordingCorrupt        a recording that has been changed or damaged; says where
         ├── VersionMismatch         a recording made by a newer agentnb
         ├── RecordingMismatch       a recording of another loop than the one it was given
@@ -47,6 +48,7 @@ __all__ = [
     "NotSerializable",
     "RecordingCorrupt",
     "RecordingMismatch",
+    "RecordingMissing",
     "ReplayDiverged",
     "RunCancelled",
     "RunError",
@@ -148,6 +150,10 @@ class StorageError(AgentnbError):
 
 class NotSerializable(StorageError, TypeError):
     """A value is not JSON; the message gives the path to it."""
+
+
+class RecordingMissing(StorageError, FileNotFoundError):
+    """There is no recording of that name; the message says which there are."""
 
 
 class RecordingCorrupt(StorageError):

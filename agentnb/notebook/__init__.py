@@ -6,12 +6,47 @@ and tells the gate which comms are ours; it patches nothing. `%load_ext agentnb`
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from agentnb.notebook.kernel import in_kernel
+from agentnb.notebook.kernel import current_shell, in_kernel
 from agentnb.notebook.nested import allow_nested_asyncio
 
-__all__ = ["allow_nested_asyncio", "describe_gate", "in_kernel", "install", "load_magics", "unload_magics"]
+if TYPE_CHECKING:
+    from agentnb.notebook.attaching import attach
+    from agentnb.notebook.commands import pause, restore, resume, snapshot, step
+    from agentnb.notebook.table import runs
+
+__all__ = [
+    "allow_nested_asyncio",
+    "attach",
+    "describe_gate",
+    "in_kernel",
+    "install",
+    "load_magics",
+    "pause",
+    "restore",
+    "resume",
+    "runs",
+    "snapshot",
+    "step",
+    "unload_magics",
+]
+
+_WHEN_ASKED_FOR = {
+    "attach": "agentnb.notebook.attaching",
+    "runs": "agentnb.notebook.table",
+    **dict.fromkeys(("pause", "restore", "resume", "snapshot", "step"), "agentnb.notebook.commands"),
+}
+"""What the magics do, as functions; imported when asked for, because `import agentnb` needs none of it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHEN_ASKED_FOR:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_WHEN_ASKED_FOR[name]), name)
+    return found
+
 
 _installed = False
 
@@ -23,12 +58,15 @@ def install() -> None:
         return
     from agentnb.notebook.environment import KernelEnvironment
     from agentnb.notebook.gate import comm_gate
+    from agentnb.notebook.mistakes import show_mistakes_in_one_screen
+    from agentnb.notebook.presence import Presence
     from agentnb.run.host import use_environment
     from agentnb.widgets import comms
 
     gate = comm_gate()
-    use_environment(KernelEnvironment(gate))
+    use_environment(KernelEnvironment(gate, Presence(current_shell())))
     comms.listen(gate.register, gate.unregister)
+    show_mistakes_in_one_screen()
     _installed = True
 
 
@@ -41,14 +79,20 @@ def describe_gate() -> str:
 
 def load_magics(ipython: Any) -> None:
     """Add the magics to an IPython shell; twice is once."""
+    from agentnb.notebook.completion import load_completion
     from agentnb.notebook.magics import RunMagics
+    from agentnb.notebook.mistakes import show_mistakes_in_one_screen
 
     ipython.register_magics(RunMagics(ipython))
+    load_completion(ipython)
+    show_mistakes_in_one_screen()
 
 
 def unload_magics(ipython: Any) -> None:
     """Take the magics out again."""
+    from agentnb.notebook.completion import unload_completion
     from agentnb.notebook.magics import NAMES
 
     for name in NAMES:
         ipython.magics_manager.magics["line"].pop(name, None)
+    unload_completion(ipython)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.notebook.gate import CommGate, comm_gate
 from agentnb.notebook.kernel import in_kernel
+from agentnb.notebook.presence import Presence
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -26,8 +27,9 @@ class KernelEnvironment:
 
     hosted = True
 
-    def __init__(self, gate: CommGate | None = None) -> None:
+    def __init__(self, gate: CommGate | None = None, presence: Presence | None = None) -> None:
         self._gate = gate or comm_gate()
+        self._presence = presence
 
     def wait(self, future: Future[Any], timeout: float | None = None) -> None:
         """Block the cell until the future is done.
@@ -39,3 +41,7 @@ class KernelEnvironment:
     async def wait_async(self, future: Future[Any]) -> None:
         """Let the cell await until the future is done. Stop cancels the await (CancelledError), never the future."""
         await self._gate.wait_async(future)
+
+    def absence(self) -> str | None:
+        """Why nobody can be asked here, in words; None where somebody may be there."""
+        return self._presence.absence() if self._presence is not None else None

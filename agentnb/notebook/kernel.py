@@ -10,11 +10,15 @@ import sys
 from typing import Any
 
 
+def current_shell() -> Any | None:
+    """Give the IPython shell of this process, in a kernel or in a terminal; None where there is none."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return get_ipython() if callable(get_ipython) else None
+
+
 def current_kernel() -> Any | None:
     """Give the running ipykernel of this process, or one that behaves like it; None anywhere else."""
-    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = get_ipython() if callable(get_ipython) else None
-    return getattr(shell, "kernel", None)
+    return getattr(current_shell(), "kernel", None)
 
 
 def in_kernel() -> bool:

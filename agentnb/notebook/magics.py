@@ -1,29 +1,25 @@
 """The magics: a run stepped, paused, saved and restored in a line each.
 
-They act on the run that was started or restored last. Each is a method of `Run`, or a function, in other words; what
+They act on the run that was started or restored last. Each is a function of `agentnb.notebook`, in fewer words; what
 they print is for reading, and what they return can be used (`events = %step turn`).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.display import display
 
 from agentnb.core.errors import AgentnbError, UsageError
 from agentnb.core.events import Event, plain_event
 from agentnb.loops.base import Loop
-from agentnb.run import Run, Snapshot, latest_run, restore
-from agentnb.run import host as hosting
-from agentnb.run.gate import UNITS
-from agentnb.store import Store
-from agentnb.widgets import SNAPSHOTS
+from agentnb.notebook import commands
+from agentnb.notebook.table import runs
+from agentnb.run import Run, Snapshot, latest_run
 
 NAMES = ("step", "pause", "resume", "snapshot", "restore", "runs")
-SUFFIX = ".agentnb.json"
 _SHOWN = 100
 
 T = TypeVar("T")
@@ -31,123 +27,102 @@ T = TypeVar("T")
 
 @magics_class
 class RunMagics(Magics):
-    """`%step [unit]`, `%pause`, `%resume`, `%snapshot NAME`, `%restore NAME [LOOP]`, `%runs`."""
+    """`%step [unit]`, `%pause`, `%resume`, `%snapshot NAME`, `%restore NAME [LOOP]`, `%runs [STORE]`."""
 
     @line_magic
     def step(self, line: str) -> list[Event] | None:
-        """`%step [event|call|turn|phase]`: go on to the end of the next one; gives the events of that step."""
-        return _say_what_went_wrong(lambda: self._step(line.strip() or "event"))
+        """Go on to the end of the next event, call, turn or phase.
+
+            %step          the next event
+            %step call     up to the end of the next call of a tool
+            %step turn     up to the end of the model's next answer and all of its calls
+            %step phase    up to where the loop enters its next phase
+            events = %step turn
+
+        Prints the events of that step, and what waits for you. As a function: agentnb.notebook.step(unit).
+        """
+        return _say_what_went_wrong(lambda: _step(line.strip() or "event"))
 
     @line_magic
     def pause(self, line: str) -> None:
-        """`%pause`: start nothing new."""
-        print("pausing" if _current().pause() else "nothing to pause")  # noqa: T201  # a magic prints
+        """Start nothing new; what is in flight is finished first. `%resume` goes on.
+
+        As a function: agentnb.notebook.pause(), or run.pause().
+        """
+        _say_what_went_wrong(lambda: _pause(line))
 
     @line_magic
     def resume(self, line: str) -> None:
-        """`%resume`: go on, also after a failure of the model."""
-        run = _current()
-        run.play()
-        print(repr(run))  # noqa: T201
+        """Go on in the background, after a pause, a step, or a failure of the model.
+
+        As a function: agentnb.notebook.resume(), or run.play().
+        """
+        _say_what_went_wrong(lambda: _resume(line))
 
     @line_magic
     def snapshot(self, line: str) -> Snapshot | None:
-        """`%snapshot NAME`: save where the run stands, as NAME.agentnb.json and in the run's store if it has one."""
-        return _say_what_went_wrong(lambda: self._snapshot(line.strip()))
+        """Save where the run stands, also in the middle of a call or an approval.
+
+            %snapshot before-writing
+            snapshot = %snapshot before-writing
+
+        The name becomes a file's, before-writing.agentnb.json, and the run's store keeps it if there is one.
+        `%restore` takes it. As a function: agentnb.notebook.snapshot(name).
+        """
+        return _say_what_went_wrong(lambda: _snapshot(line.strip()))
 
     @line_magic
     def restore(self, line: str) -> Run | None:
-        """`%restore NAME [LOOP]`: a run that goes on from there, as `run`; LOOP is the variable with its loop.
+        """Make a run that goes on from a snapshot, or from where a store has a run; it becomes the variable `run`.
 
-        Where a store of this notebook has the run, it goes on there.
+            %restore before-writing
+            %restore before-writing loop
+
+        The second word is the variable of the loop to go on with; it may be left out where only one fits. Where a
+        store has the run, it goes on there. As a function: agentnb.notebook.restore(name, loop).
         """
         return _say_what_went_wrong(lambda: self._restore(line.split()))
 
     @line_magic
     def runs(self, line: str) -> None:
-        """`%runs`: the runs in the stores of this notebook, newest first."""
-        for name, store in self._stores().items():
-            print(f"{name}: {store.path}")  # noqa: T201
-            for info in store.runs():
-                when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(info.created))
-                state = info.stop_reason or "not over"
-                print(f"  {info.name or info.id:24} {info.loop:16} {info.events:6} events  {state:12} {when}")  # noqa: T201
-        run = latest_run()
-        print(f"current: {run!r}" if run is not None else "No run has been started in this kernel.")  # noqa: T201
+        """Show the runs of this kernel and of the stores as a table: name, design, where each stands, what it took.
 
-    def _step(self, unit: str) -> list[Event]:
-        if unit not in UNITS:
-            raise UsageError(f"%step takes {', '.join(UNITS)}, not {unit!r}.")
-        run = _current()
-        step = run.submit_step(unit)
-        hosting.environment.wait(step)
-        events = step.result()
-        for event in events:
-            print(one_line(event))  # noqa: T201
-        if run.pending:
-            print("waiting for you: " + ", ".join(f"{call.name} ({call.id})" for call in run.pending))  # noqa: T201
-        elif not events:
-            print(f"nothing left: {run!r}")  # noqa: T201
-        return Quiet(events)
+            %runs
+            %runs runs.db      of one store, by its path or its variable
 
-    def _snapshot(self, name: str) -> Snapshot:
-        if not name or Path(name).name != name:
-            raise UsageError("%snapshot takes a name, which becomes a file's: %snapshot before-writing")
-        snapshot = _current().snapshot(name)
-        path = snapshot.save(name + SUFFIX)
-        print(f"{snapshot.position} events in {path}")  # noqa: T201
-        return snapshot
+        Without a store: all that are open, and those that lie in the working directory as *.db. As a function, which
+        gives the table: agentnb.runs(store). agentnb.attach() shows the panels of those that are not over.
+        """
+        store = self._variables().get(line.strip(), line.strip() or None)
+        table = _say_what_went_wrong(lambda: runs(store))
+        if table is not None:
+            display(table)  # type: ignore[no-untyped-call]  # IPython's is untyped
+            run = latest_run()
+            if run is not None:
+                print(f"current: {run!r}")  # noqa: T201
 
     def _restore(self, words: list[str]) -> Run:
         if not words or len(words) > 2:
+            known = ", ".join(commands.snapshot_names()[:20]) or "none yet"
             raise UsageError(
                 "%restore takes a name and, where there are several loops, the variable of the one to use."
+                f" Names: {known}."
             )
-        snapshot = self._find(words[0])
-        loop = self._loop(snapshot, words[1] if len(words) == 2 else None)
-        kept_in = next((store for store in self._stores().values() if store.position(snapshot.run_id)), None)
-        run = restore(snapshot, loop, store=kept_in)
-        self._variables()["run"] = run
+        variables = self._variables()
+        loops = {name: value for name, value in variables.items() if isinstance(value, Loop)}
+        loop = None
+        if len(words) == 2:
+            if words[1] not in loops:
+                raise UsageError(f"{words[1]!r} is no loop; loops here: {', '.join(loops) or 'none'}.")
+            loop = loops[words[1]]
+        run: Run = commands.restore(words[0], loop, loops=loops)
+        variables["run"] = run
         return run
-
-    def _find(self, name: str) -> Snapshot:
-        if Path(name + SUFFIX).exists():
-            return Snapshot.load(name + SUFFIX)
-        for store in self._stores().values():
-            try:
-                return store.load(name)
-            except AgentnbError:
-                continue
-        if name in SNAPSHOTS:
-            taken: Snapshot = SNAPSHOTS[name]
-            return taken
-        stores = ", ".join(self._stores()) or "none in this notebook"
-        raise UsageError(
-            f"There is no snapshot {name!r}: no file {name + SUFFIX} here, none taken in a panel,"
-            f" and none in a store ({stores})."
-        )
-
-    def _loop(self, snapshot: Snapshot, variable: str | None) -> Loop:
-        loops = {name: value for name, value in self._variables().items() if isinstance(value, Loop)}
-        if variable is not None:
-            if variable not in loops:
-                raise UsageError(f"{variable!r} is no loop; loops here: {', '.join(loops) or 'none'}.")
-            return loops[variable]
-        fitting = {name: loop for name, loop in loops.items() if loop.kind() == snapshot.start.loop}
-        distinct = list({id(loop): loop for name, loop in fitting.items() if not name.startswith("_")}.values())
-        if len(distinct) == 1:
-            return distinct[0]
-        found = ", ".join(fitting) or "none"
-        raise UsageError(f"Which {snapshot.start.loop} is it of? Say %restore NAME LOOP; loops here: {found}.")
 
     def _variables(self) -> dict[str, Any]:
         assert self.shell is not None  # magics are made for a shell
         variables: dict[str, Any] = self.shell.user_ns
         return variables
-
-    def _stores(self) -> dict[str, Store]:
-        values = self._variables().items()
-        return {name: value for name, value in values if isinstance(value, Store) and not name.startswith("_")}
 
 
 class Quiet(list[Event]):
@@ -157,11 +132,37 @@ class Quiet(list[Event]):
         """Show nothing."""
 
 
-def _current() -> Run:
-    run = latest_run()
-    if run is None:
-        raise UsageError("No run has been started in this kernel: run = loop.start(...) makes one.")
-    return run
+def _step(unit: str) -> list[Event]:
+    run = commands.current()
+    events = commands.step(unit, run)
+    for event in events:
+        print(one_line(event))  # noqa: T201
+    if run.pending:
+        print("waiting for you: " + ", ".join(f"{call.name} ({call.id})" for call in run.pending))  # noqa: T201
+    elif not events:
+        print(f"nothing left: {run!r}")  # noqa: T201
+    return Quiet(events)
+
+
+def _snapshot(name: str) -> Snapshot:
+    snapshot = commands.snapshot(name)
+    print(f"{snapshot.position} events in {name}{commands.SUFFIX}")  # noqa: T201
+    return snapshot
+
+
+def _pause(line: str) -> None:
+    _take_nothing("pause", line)
+    print("pausing" if commands.pause() else "nothing to pause")  # noqa: T201  # a magic prints
+
+
+def _resume(line: str) -> None:
+    _take_nothing("resume", line)
+    print(repr(commands.resume()))  # noqa: T201
+
+
+def _take_nothing(magic: str, line: str) -> None:
+    if line.strip():
+        raise UsageError(f"%{magic} takes nothing behind it, and was given {line.strip()!r}.")
 
 
 def _say_what_went_wrong(act: Callable[[], T]) -> T | None:

@@ -16,7 +16,7 @@ from typing import Any
 from agentnb.core.errors import AlreadyDecided, UnknownCall
 from agentnb.core.events import ApprovalDecision, ApprovalRequest
 from agentnb.core.messages import to_plain
-from agentnb.core.state import CallState
+from agentnb.core.state import CallState, State
 from agentnb.run.endings import carry_out, expire
 from agentnb.run.endings import reject as refuse
 from agentnb.run.frame import Frame
@@ -152,6 +152,22 @@ def waiting(frames: Iterable[Frame], lost: Sequence[tuple[Frame, CallState]] = (
     asking = [one for one in calls if one[1].status == "asking" or one in lost]
     ids = [call.id for _, call in asking]
     return [_pending(*one, ids.count(one[1].id) > 1, lost=one in lost) for one in asking]
+
+
+def recorded_questions(state: State, path: str = "") -> list[Pending]:
+    """The calls that waited for a person where a recording stands of which nobody has the loop."""
+    asking = [
+        Pending(call.id, call.name, asked.arguments, {}, asked.reason, asked.deadline, asked.unknown, path)
+        for call in state.open.values()
+        if call.status == "asking" and (asked := call.approval) is not None
+    ]
+    inside = [
+        question
+        for name, child in state.children.items()
+        if not child.over
+        for question in recorded_questions(child, f"{path}/{name}" if path else name)
+    ]
+    return asking + inside
 
 
 def _pending(frame: Frame, call: CallState, ambiguous: bool, *, lost: bool) -> Pending:

@@ -49,7 +49,8 @@ class Watching:
         self._news = self._loop.create_future()
         try:
             if not self.queue and not run.settled:  # looked at with the future in place, so that nothing is missed
-                await self._news
+                with run.driver.unattended.waited_for():
+                    await self._news
         finally:
             self._news = None
 

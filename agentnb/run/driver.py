@@ -34,6 +34,7 @@ from agentnb.run.listening import Hearing, hand_back, hand_on
 from agentnb.run.news import News
 from agentnb.run.policy import Policy
 from agentnb.run.portable import error_info
+from agentnb.run.unattended import Unattended
 from agentnb.run.work import Pace, ToPerform, Work
 
 Idle = Literal["wait", "halt"]
@@ -57,6 +58,7 @@ class Driver:
         self._is_pumped = False
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
+        self.unattended = Unattended(journal, self.news.nudge)
         self._works = [self._make_work(journal.root)]
         """Beside `journal.frames`: the work of each loop that is being run."""
         self._take_up_nested(self._works[0])
@@ -332,10 +334,11 @@ class Driver:
 
     async def _wait(self) -> None:
         """Until there is news, or a deadline has passed."""
-        deadline = next_deadline(self._journal)
-        await self.news.wait(deadline)
-        if deadline is not None:
+        deadlines = [due for due in (next_deadline(self._journal), self.unattended.due()) if due is not None]
+        await self.news.wait(min(deadlines, default=None))
+        if deadlines:
             expire(self._journal)
+            self.unattended.decide(self._inflight)
 
     async def _holds(self, performed: Effect) -> bool:
         """Whether a step of a loop's own that the pump performs has to stand where it is; waits for news of that."""

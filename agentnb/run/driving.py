@@ -69,6 +69,8 @@ class Driving:
             self.gate.running = owner != "step"
             if owner in ("pull", "await"):  # what was to hold up a step, or whoever drove before, is not meant for this
                 self.gate.pausing = None
+            unattended = self.driver.unattended
+            unattended.driven_for_a_caller, unattended.in_background = owner in ("pull", "await"), owner == "play"
             return True
 
     def release(self) -> None:
@@ -142,7 +144,8 @@ class Driving:
         if self.owner is None:
             self.play_on_host()
         try:
-            await hosting.environment.wait_async(released)
+            with self.driver.unattended.waited_for():
+                await hosting.environment.wait_async(released)
         except asyncio.CancelledError:
             if hosting.environment.hosted:  # Stop in the cell that waits
                 self.cancel("interrupted")
@@ -158,7 +161,9 @@ class Driving:
             if self.driver.news.is_here():
                 raise UsageError("result() would block the event loop that drives this run; await the run instead.")
             try:
-                hosting.environment.wait(released, max(0.0, until - time.monotonic()) if until is not None else None)
+                with self.driver.unattended.waited_for():
+                    left = max(0.0, until - time.monotonic()) if until is not None else None
+                    hosting.environment.wait(released, left)
             except TimeoutError:
                 raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.") from None
             except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
@@ -32,6 +33,9 @@ class Environment(Protocol):
 
     async def wait_async(self, future: concurrent.futures.Future[Any]) -> None:
         """Await until the future is done; raises nothing of the future's own."""
+
+    def absence(self) -> str | None:
+        """Why nobody can be asked here, in words; None where somebody may be there."""
 
 
 class PlainPython:
@@ -55,6 +59,12 @@ class PlainPython:
 
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(wake))
         await done
+
+    def absence(self) -> str | None:
+        """A script has nobody; an interpreter with a prompt has."""
+        if hasattr(sys, "ps1") or sys.flags.interactive:
+            return None
+        return "this is a script, without a notebook or a prompt"
 
 
 class Host:

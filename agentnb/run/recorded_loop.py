@@ -46,6 +46,8 @@ def recorded_loop(events: Sequence[Event]) -> Design:
         raise UsageError("There is nothing recorded yet.")
     if start.loop in _OURS:
         return RecordedLoop(start, getattr(import_module(_OURS[start.loop]), start.loop).phases)
+    if isinstance(recorded := start.config.get("phases"), Mapping):
+        return RecordedLoop(start, recorded)
     phases: dict[str, list[str]] = {}
     before: str | None = None
     for event in events:
@@ -55,4 +57,4 @@ def recorded_loop(events: Sequence[Event]) -> Design:
         if before is not None and before != event.phase and event.phase not in phases[before]:
             phases[before].append(event.phase)
         before = event.phase
-    return RecordedLoop(start, phases)
+    return RecordedLoop(start, phases or {"running": []})

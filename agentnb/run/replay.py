@@ -18,11 +18,11 @@ from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.state import State
-from agentnb.run.approvals import Pending, waiting
+from agentnb.run.approvals import Pending, recorded_questions, waiting
 from agentnb.run.divergence import Check
 from agentnb.run.frame import Frame
 from agentnb.run.gate import UNITS, Gate, Permit, Unit
-from agentnb.run.recorded_loop import recorded_loop
+from agentnb.run.recorded_loop import RecordedLoop, recorded_loop
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
 
@@ -73,6 +73,8 @@ class Replay(Recording):
     @property
     def pending(self) -> list[Pending]:
         """The calls that waited for a person. Nothing can be decided about them here; `fork` can."""
+        if isinstance(self.loop, RecordedLoop):
+            return recorded_questions(self._state)
         return waiting(_frames(self.loop, self._state))
 
     def snapshot(self, name: str | None = None) -> Snapshot:

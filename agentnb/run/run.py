@@ -7,6 +7,7 @@ loop, and what they did is a fact when they return.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -217,13 +218,21 @@ class Run(Decisions, Recording):
 
 
 _latest: weakref.ref[Run] | None = None
+_runs: weakref.WeakValueDictionary[int, Run] = weakref.WeakValueDictionary()
+_count = itertools.count()
 
 
 def _remember(run: Run) -> None:
     global _latest
     _latest = weakref.ref(run)
+    _runs[next(_count)] = run
 
 
 def latest_run() -> Run | None:
     """The run that was started or restored last in this process, as long as somebody holds on to it."""
     return _latest() if _latest is not None else None
+
+
+def runs_here() -> list[Run]:
+    """The runs that were started or restored in this process and that somebody holds on to, newest first."""
+    return [run for _, run in reversed(list(_runs.items()))]

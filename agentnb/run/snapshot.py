@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from agentnb.core.errors import RecordingCorrupt, VersionMismatch
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, VersionMismatch
 from agentnb.core.events import Event, RunStart, decode_event, encode_event
 from agentnb.core.evolve import fold
 from agentnb.core.state import State
@@ -90,9 +90,11 @@ class Snapshot:
 
     @classmethod
     def load(cls, path: str | Path) -> Snapshot:
-        """Read a file. Raises RecordingCorrupt, or VersionMismatch for one of a newer agentnb."""
+        """Read a file. Raises RecordingMissing, RecordingCorrupt, or VersionMismatch for one of a newer agentnb."""
         try:
             text = Path(path).read_bytes().decode()  # not read_text, which takes other line ends for ours
+        except FileNotFoundError as error:
+            raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
         except UnicodeDecodeError as error:
             raise RecordingCorrupt(f"{path} is not UTF-8 text (byte {error.start}).") from error
         return _read(text, str(path))

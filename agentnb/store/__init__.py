@@ -1,5 +1,5 @@
 """Stores: where journals live."""
 
-from agentnb.store.sqlite import RunInfo, Store
+from agentnb.store.sqlite import RunInfo, Store, is_store, open_stores
 
-__all__ = ["RunInfo", "Store"]
+__all__ = ["RunInfo", "Store", "is_store", "open_stores"]

@@ -12,14 +12,16 @@ import sqlite3
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from pydantic import ValidationError
 
-from agentnb.core.errors import RecordingCorrupt, StorageError, StoreConflict, VersionMismatch
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
 from agentnb.core.events import Event, RunEnd, decode_body, decode_event, encode_body
 from agentnb.run.snapshot import Snapshot
 
@@ -49,6 +51,24 @@ CREATE INDEX IF NOT EXISTS snapshots_by_name ON snapshots (name);
 """
 
 
+_open: WeakSet[Store] = WeakSet()
+
+
+def open_stores() -> list[Store]:
+    """The stores that are open in this process."""
+    return list(_open)
+
+
+def is_store(path: Path) -> bool:
+    """Whether this file is a store; looks without changing anything."""
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.Error:  # another kind of file, or one that may not be read
+        return False
+    return {"runs", "events", "snapshots"} <= tables
+
+
 @dataclass(frozen=True, slots=True)
 class RunInfo:
     """A run in a store: `created` in epoch seconds, `events` their number, `stop_reason` None while it is not over."""
@@ -68,6 +88,7 @@ class Store:
         self.path = Path(path)
         self._lock = threading.RLock()
         self._connection = self._connect()
+        _open.add(self)
 
     def _connect(self) -> sqlite3.Connection:
         try:
@@ -100,7 +121,7 @@ class Store:
         ]
 
     def load(self, name_or_id: str) -> Snapshot:
-        """A snapshot by its name, or a run by its name or id, as it stands. Raises StorageError where there is none."""
+        """A snapshot by its name, or a run by its name or id, as it stands. Raises RecordingMissing."""
         named = self._query(
             "SELECT run, position FROM snapshots WHERE name = ? ORDER BY number DESC LIMIT 1", name_or_id
         )
@@ -112,9 +133,20 @@ class Store:
             )
             if not found:
                 known = ", ".join(info.name or info.id for info in self.runs()[:10]) or "nothing"
-                raise StorageError(f"{self.path} has no run or snapshot {name_or_id!r}; it has {known}.")
+                raise RecordingMissing(f"{self.path} has no run or snapshot {name_or_id!r}; it has {known}.")
             number, position = found[0][0], _SPAN
         return Snapshot.of(self._events(number, position), name=name_or_id)
+
+    def names(self) -> list[str]:
+        """What `load` takes: the names of snapshots, and of each run its name or else its id; newest first."""
+        named = self._query("SELECT name FROM snapshots ORDER BY number DESC")
+        runs = self._query("SELECT coalesce(name, id) FROM runs ORDER BY number DESC")
+        return list(dict.fromkeys(name for (name,) in (*named, *runs)))
+
+    def events(self, run_id: str, start: int = 0) -> list[Event]:
+        """The events of a run from a position on. Raises RecordingCorrupt."""
+        rows = self._query("SELECT number FROM runs WHERE id = ?", run_id)
+        return self._events(rows[0][0], _SPAN, start) if rows else []
 
     def position(self, run_id: str) -> int:
         """How many events of the run the store has."""
@@ -150,6 +182,7 @@ class Store:
     def close(self) -> None:
         """Close the file; runs that still write to it fail."""
         with self._lock:
+            _open.discard(self)
             self._connection.close()
 
     def name_snapshot(self, name: str, number: int, position: int) -> None:
@@ -189,14 +222,14 @@ class Store:
             return None
         return event.reason if isinstance(event, RunEnd) else None
 
-    def _events(self, number: int, position: int) -> list[Event]:
+    def _events(self, number: int, position: int, start: int = 0) -> list[Event]:
         first, _ = _keys(number)
         ((run_id,),) = self._query("SELECT id FROM runs WHERE number = ?", number)
         rows = self._query(
-            "SELECT key, body FROM events WHERE key >= ? AND key < ? ORDER BY key", first, first + position
+            "SELECT key, body FROM events WHERE key >= ? AND key < ? ORDER BY key", first + start, first + position
         )
         events = []
-        for expected, (key, body) in enumerate(rows):
+        for expected, (key, body) in enumerate(rows, start):
             if key - first != expected:
                 raise RecordingCorrupt(f"{self.path}: event {expected} of the run is missing.")
             try:

@@ -20,6 +20,7 @@ from typing import Any
 import anywidget
 import traitlets
 
+from agentnb.run.headless import page_has_spoken
 from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
 from agentnb.widgets.diagram import Table, diagram, table_of
@@ -63,8 +64,10 @@ class Panel(anywidget.AnyWidget):
     total = traitlets.Int().tag(sync=True)
     tail = traitlets.Unicode("[]").tag(sync=True)
 
-    def __init__(self, run: Any, *, parts: tuple[str, ...] = PARTS) -> None:
+    def __init__(self, run: Any, *, parts: tuple[str, ...] | None = None) -> None:
         self.run = run
+        if parts is None:
+            parts = tuple(getattr(run, "parts", PARTS))  # a run that can only be looked at has no buttons
         self._loops = Loops(run.loop, graphs="graph" in parts)
         self._waiting = Waiting()
         self._drawing = threading.Lock()
@@ -133,6 +136,7 @@ class Panel(anywidget.AnyWidget):
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
         handler = self._handlers.get(str(content.get("type"))) if isinstance(content, dict) else None
         if handler is not None:
+            page_has_spoken()
             handler(content)
             self._feed.wake()  # a pause that nothing was in flight for is no event, but the buttons change
 

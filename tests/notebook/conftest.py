@@ -18,3 +18,10 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[LiveKernel]:
     """Give a running kernel of each release."""
     with LiveKernel(request.param) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def newest() -> Iterator[LiveKernel]:
+    """Give a running kernel of the newest release, for what does not depend on the release."""
+    with LiveKernel(next(iter(RELEASES))) as running:
+        yield running

@@ -55,15 +55,15 @@ class LiveKernel:
         self.manager.shutdown_kernel(now=True)
         self._folder.cleanup()
 
-    def send(self, code: str) -> str:
-        """Send a cell without waiting for it; gives the message's id."""
-        return str(self.client.execute(code, allow_stdin=False))
+    def send(self, code: str, *, allow_stdin: bool = True) -> str:
+        """Send a cell without waiting for it, as a front end with a person does; gives the message's id."""
+        return str(self.client.execute(code, allow_stdin=allow_stdin))
 
-    def run(self, code: str) -> str:
+    def run(self, code: str, *, allow_stdin: bool = True) -> str:
         """Run a cell to its end; gives what it printed. An error in the cell is an error here."""
         reply = {"status": "aborted"}
         while reply["status"] == "aborted":  # for a moment after Stop a kernel drops what it is sent
-            cell = self.send(code)
+            cell = self.send(code, allow_stdin=allow_stdin)
             reply = self.reply(cell)
         assert reply["status"] == "ok", reply
         self.until(lambda: self.is_idle(cell))

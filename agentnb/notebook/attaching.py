@@ -1,0 +1,170 @@
+"""attach: find runs again, after a reload, in a second tab, or in a kernel that was started anew.
+
+A run that lives in this kernel is given as it is, with its buttons. One that only a store has, because its kernel is
+gone or because another process drives it, is shown where it stands and can be looked at; given its loop, it goes on
+here from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from agentnb.core.errors import RecordingMissing, UsageError
+from agentnb.loops.base import Loop
+from agentnb.notebook.recorded import RecordedRun
+from agentnb.notebook.stores import find, stores
+from agentnb.notebook.table import RunTable, runs, runs_in, where
+from agentnb.run import Run, restore, runs_here
+from agentnb.widgets.text import one_line, visible
+
+if TYPE_CHECKING:
+    from agentnb.store import Store
+
+SHOWN = 8
+"""Panels that are shown at most; the table tells of the others."""
+
+
+class Attached(Sequence["Run | RecordedRun"]):
+    """Runs that were found; in a notebook a panel for each, below a line that says where it stands."""
+
+    def __init__(self, found: Sequence[Run | RecordedRun], table: RunTable | None = None) -> None:
+        self._found = list(found)
+        self.table = table
+
+    @overload
+    def __getitem__(self, index: int) -> Run | RecordedRun: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Run | RecordedRun]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._found[index]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __repr__(self) -> str:
+        if not self._found:
+            return f"No run is under way. All of them:\n{self.table!r}"
+        return "\n".join(map(headline, self._found))
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        for run in self._found[:SHOWN]:
+            if isinstance(run, RecordedRun):
+                _say(*_headline(run))
+            display(run)  # type: ignore[no-untyped-call]  # IPython's is untyped
+        if not self._found:
+            _say("No run is under way. All of them:")
+            display(self.table)  # type: ignore[no-untyped-call]  # the same
+        elif len(self._found) > SHOWN:
+            _say(f"and {len(self._found) - SHOWN:,} more: agentnb.attach(name) shows one")
+
+
+def _say(text: str, code: str = "") -> None:
+    """A line of text, and what to type."""
+    from IPython.display import display
+
+    typed = f" <code>{escape(visible(code))}</code>" if code else ""
+    shown = {
+        "text/plain": visible(f"{text} {code}".strip()),
+        "text/html": f'<p style="margin: 4px 0">{escape(visible(text))}{typed}</p>',
+    }
+    display(shown, raw=True)  # type: ignore[no-untyped-call]  # IPython's is untyped
+
+
+def headline(run: Run | RecordedRun) -> str:
+    """Where a run stands and how it goes on, in one line."""
+    return " ".join(filter(None, _headline(run)))
+
+
+def _headline(run: Run | RecordedRun) -> tuple[str, str]:
+    """The same as words, and what to type."""
+    name = run.name or run.id
+    said = f"{one_line(name, 80)} ({run.loop.kind()}): {where(run)}"
+    if not isinstance(run, RecordedRun):
+        return said, ""
+    said += f"; {len(run.events)} events in {run.store.path}, read only"
+    return (f"{said}.", "") if run.state.over else (f"{said}. To go on from there:", f"agentnb.attach({name!r}, loop)")
+
+
+@overload
+def attach(name: None = None, loop: None = None, *, store: Store | str | Path | None = None) -> Attached: ...
+
+
+@overload
+def attach(name: str, loop: None = None, *, store: Store | str | Path | None = None) -> Run | RecordedRun: ...
+
+
+@overload
+def attach(
+    name: str,
+    loop: Loop,
+    *,
+    store: Store | str | Path | None = None,
+    approve: Any = None,
+    breakpoints: Sequence[Any] = (),
+    limits: Mapping[str, float] | None = None,
+) -> Run: ...
+
+
+def attach(
+    name: str | None = None,
+    loop: Loop | None = None,
+    *,
+    store: Store | str | Path | None = None,
+    **options: Any,
+) -> Attached | Run | RecordedRun:
+    """Find runs again and show them where they stand: as the last line of a cell, a panel for each.
+
+    Without a name all that are not over. With a name (or id) that run: the one that lives in this kernel, or else what
+    the store has of it, read only. With its loop too, a run that goes on from where it stands, paused until you play,
+    step or await it.
+
+    store: a store or the path of one; without it all that are open, and those that lie in the working directory as
+    `*.db`. approve, breakpoints, limits: as for `start`, for a run that goes on.
+
+    Raises RecordingMissing where there is no such run and says which there are, UsageError where the store is none, and
+    RecordingMismatch where the loop is of another kind.
+    """
+    if name is None:
+        if loop is not None or options:
+            raise UsageError(f"Which run is to go on? attach(name, loop); runs: {', '.join(_names(store)) or 'none'}.")
+        return _all_under_way(store)
+    if not isinstance(name, str):
+        raise UsageError(f"attach() takes a run's name or id, not {name!r}; the store goes by store=.")
+    if loop is not None and not isinstance(loop, Loop):
+        raise UsageError(f"attach(name, loop) takes a loop to go on with, not {loop!r}.")
+    live = [run for run in runs_here() if name in (run.name, run.id)]
+    if live and (loop is None or not live[0].state.over):
+        return live[0]
+    kept_in, info = _find(name, store)
+    if loop is None:
+        if options:
+            raise UsageError(f"{', '.join(options)} are for a run that goes on: attach({name!r}, loop, ...).")
+        return RecordedRun(kept_in, info)
+    return restore(kept_in.load(info.id), loop, store=kept_in, name=info.name, **options)
+
+
+def _all_under_way(store: Store | str | Path | None) -> Attached:
+    here, kept = runs_in(stores(store), only=store is not None)
+    found: list[Run | RecordedRun] = [run for run in here if not run.state.over]
+    found += [RecordedRun(at, info) for at, info in kept if info.stop_reason is None and info.events]
+    return Attached(found, runs(store) if not found else None)
+
+
+def _find(name: str, store: Store | str | Path | None) -> Any:
+    found = stores(store)
+    try:
+        return find(name, found)
+    except RecordingMissing as error:
+        here = ", ".join(run.name or run.id for run in runs_here())
+        raise RecordingMissing(f"{error} In this kernel: {here or 'none'}.") from None
+
+
+def _names(store: Store | str | Path | None) -> Iterator[str]:
+    yield from dict.fromkeys(row.name for row in runs(store))

@@ -1,0 +1,106 @@
+"""What the magics do, as functions: on the run that was started or restored last, or on the one that is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import Event
+from agentnb.loops.base import Loop
+from agentnb.notebook.stores import stores
+from agentnb.run import Run, Snapshot, latest_run
+from agentnb.run import host as hosting
+from agentnb.run import restore as restore_run
+from agentnb.run.gate import UNITS
+from agentnb.widgets import SNAPSHOTS
+
+SUFFIX = ".agentnb.json"
+
+
+def current() -> Run:
+    """The run that was started or restored last. Raises UsageError where there is none."""
+    run = latest_run()
+    if run is None:
+        raise UsageError(
+            "No run has been started in this kernel: run = loop.start(...) makes one, agentnb.attach() finds those"
+            " of a store."
+        )
+    return run
+
+
+def step(unit: str = "event", run: Run | None = None) -> list[Event]:
+    """Go on to the end of the next event, call, turn or phase; gives the events of that step. Blocks meanwhile."""
+    units = [known for known in UNITS if known == unit]
+    if not units:
+        raise UsageError(f"%step takes {', '.join(UNITS)}, not {unit!r}.")
+    stepping = (run or current()).submit_step(units[0])
+    hosting.environment.wait(stepping)
+    return stepping.result()
+
+
+def pause(run: Run | None = None) -> bool:
+    """Start nothing new; gives whether there was something to pause."""
+    return (run or current()).pause()
+
+
+def resume(run: Run | None = None) -> Run:
+    """Go on in the background, also after a failure of the model; gives the run."""
+    run = run or current()
+    run.play()
+    return run
+
+
+def snapshot(name: str, run: Run | None = None) -> Snapshot:
+    """Save where the run stands, as NAME.agentnb.json and in the run's store if it has one."""
+    if not name or Path(name).name != name:
+        raise UsageError(f"%snapshot takes a name, which becomes a file's: %snapshot before-writing (not {name!r}).")
+    taken = (run or current()).snapshot(name)
+    taken.save(name + SUFFIX)
+    return taken
+
+
+def restore(snapshot: str, loop: Loop | None = None, *, loops: Mapping[str, Loop] | None = None) -> Run:
+    """A run that goes on from a snapshot: a file NAME.agentnb.json here, a name in a store, or one a panel has taken.
+
+    Where a store has the run, it goes on there. Without `loop` the one of `loops` that fits is taken, if only one does.
+    """
+    found = find_snapshot(snapshot)
+    loop = loop if loop is not None else _the_one_that_fits(found, loops or {})
+    kept_in = next((store for store in stores() if store.position(found.run_id)), None)
+    name = None
+    if kept_in is not None and kept_in.position(found.run_id) <= found.position:  # it goes on, and keeps its name
+        name = next(info.name for info in kept_in.runs() if info.id == found.run_id)
+    return restore_run(found, loop, store=kept_in, name=name)
+
+
+def find_snapshot(name: str) -> Snapshot:
+    """The snapshot of that name. Raises UsageError and says which there are."""
+    if Path(name + SUFFIX).exists():
+        return Snapshot.load(name + SUFFIX)
+    for store in stores():
+        if name in store.names() or store.position(name):
+            return store.load(name)
+    if name in SNAPSHOTS:
+        taken: Snapshot = SNAPSHOTS[name]
+        return taken
+    known = ", ".join(snapshot_names()[:20]) or "none"
+    raise UsageError(f"There is no snapshot {name!r}: no file {name + SUFFIX} here, none in a store. Known: {known}.")
+
+
+def snapshot_names() -> list[str]:
+    """What `restore` takes: files here, names in the stores, snapshots taken in a panel."""
+    files = sorted(path.name.removesuffix(SUFFIX) for path in Path().glob(f"*{SUFFIX}"))
+    return list(dict.fromkeys([*files, *(name for store in stores() for name in store.names()), *SNAPSHOTS]))
+
+
+def _the_one_that_fits(found: Snapshot, loops: Mapping[str, Any]) -> Loop:
+    kind = found.start.loop
+    fitting = {name: loop for name, loop in loops.items() if isinstance(loop, Loop) and loop.kind() == kind}
+    distinct = {id(loop): loop for name, loop in fitting.items() if not name.startswith("_")}
+    if len(distinct) == 1:
+        return next(iter(distinct.values()))
+    raise UsageError(
+        f"Which {kind} is it of? Say %restore NAME LOOP; loops of that kind here: {', '.join(fitting) or 'none'}."
+    )

@@ -1,0 +1,78 @@
+"""Completion of what stands behind a magic: units behind `%step`, names behind `%restore`, loops behind the name.
+
+IPython asks a hook by the line's first word. JupyterLab asks the kernel, which asks IPython.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.error import TryNext
+
+from agentnb.core.errors import AgentnbError
+from agentnb.loops.base import Loop
+from agentnb.notebook.commands import snapshot_names
+from agentnb.run.gate import UNITS
+
+Complete = Callable[[Any, str], list[str]]
+
+
+def _units(shell: Any, line: str) -> list[str]:
+    return list(UNITS) if _place(line) == 1 else []
+
+
+def _names_and_loops(shell: Any, line: str) -> list[str]:
+    if _place(line) == 1:
+        return snapshot_names()
+    if _place(line) == 2:
+        return [name for name, value in shell.user_ns.items() if isinstance(value, Loop) and not name.startswith("_")]
+    return []
+
+
+def _place(line: str) -> int:
+    """Which word is being typed; 0 is the magic itself."""
+    return len(line.split()) - (not line[-1:].isspace())
+
+
+_HOOKS: dict[str, Complete] = {"%step": _units, "%restore": _names_and_loops}
+_loaded: set[int] = set()
+
+
+def load_completion(shell: Any) -> None:
+    """Complete behind the magics in this shell; twice is once."""
+    for magic, complete in _HOOKS.items():
+        if id(shell) not in _loaded and not _hooked(shell, magic):
+            shell.set_hook("complete_command", _hook(complete), str_key=magic)
+    _loaded.add(id(shell))
+
+
+def unload_completion(shell: Any) -> None:
+    """Leave it to IPython again."""
+    _loaded.discard(id(shell))
+
+
+def _hooked(shell: Any, magic: str) -> bool:
+    return any(True for _ in shell.strdispatchers.get("complete_command", _Nothing()).s_matches(magic))
+
+
+class _Nothing:
+    """Where no hook has ever been set."""
+
+    @staticmethod
+    def s_matches(key: str) -> list[Any]:
+        """None."""
+        return []
+
+
+def _hook(complete: Complete) -> Callable[[Any, Any], list[str]]:
+    def completed(shell: Any, event: Any) -> list[str]:
+        if id(shell) not in _loaded:  # unloaded: IPython has no way to take a hook back
+            raise TryNext
+        try:
+            found = complete(shell, event.text_until_cursor)
+        except (AgentnbError, OSError):  # a store that cannot be read is told of when it is used
+            raise TryNext from None
+        return [name for name in found if name.startswith(event.symbol)]
+
+    return completed

@@ -1,0 +1,164 @@
+"""A run that a store has and no process, or another one, drives: to be looked at where it stands.
+
+It reads like a `Run` and shows the same panel without its buttons: its state is its events folded, like any run's. What
+another process goes on writing is read once a second, so the panel follows. `agentnb.attach(name, loop)` goes on with
+it here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn
+from weakref import WeakSet
+
+from agentnb.core.errors import AgentnbError, UsageError
+from agentnb.core.events import Event, RunStart
+from agentnb.core.evolve import evolve
+from agentnb.core.state import State
+from agentnb.core.views import Prefix
+from agentnb.run import Pending, Snapshot
+from agentnb.run import host as hosting
+from agentnb.run.approvals import recorded_questions
+from agentnb.run.recorded_loop import recorded_loop
+from agentnb.run.recording import Recording
+from agentnb.store import RunInfo, Store
+
+EVERY = 1.0
+"""Seconds between two looks into the store."""
+LATELY = 5.0
+"""A run that has grown within so many seconds is being driven by somebody."""
+
+logger = logging.getLogger("agentnb")
+
+
+class RecordedRun(Recording):
+    """A run as a store has it; read only. `snapshot()` gives it to `restore`."""
+
+    parts = ("graph", "events", "diagram")
+
+    def __init__(self, store: Store, info: RunInfo) -> None:
+        self.store = store
+        self.id = info.id
+        self.name = info.name
+        self.created = info.created
+        self._events: list[Event] = []
+        self._state = State()
+        self.lock: AbstractContextManager[Any] = threading.RLock()
+        self._watchers: tuple[Callable[[Event], object], ...] = ()
+        self.refresh()
+        self.loop = recorded_loop(self._events or [RunStart(loop=info.loop, name=info.loop)])
+
+    def refresh(self) -> bool:
+        """Read what has come since; gives whether anything has."""
+        with self.lock:
+            new = self.store.events(self.id, len(self._events))
+            for event in new:
+                evolve(self._state, event)
+                self._events.append(event)
+        for event in new:
+            for watcher in self._watchers:
+                watcher(event)
+        return bool(new)
+
+    def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
+        """Call `watcher` with every event that comes from now on; gives a function that ends it."""
+        self._watchers = (*self._watchers, watcher)
+        if not self.state.over:
+            _follow(self)
+
+        def stop() -> None:
+            self._watchers = tuple(other for other in self._watchers if other is not watcher)
+
+        return stop
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody wants to know what comes."""
+        return bool(self._watchers)
+
+    @property
+    def state(self) -> State:
+        """Where the run stands in the store."""
+        return self._state
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """What the store has of it, oldest first."""
+        return Prefix(self._events)
+
+    @property
+    def driven(self) -> bool:
+        """Whether somebody elsewhere seems to drive it: it has grown lately."""
+        return not self.state.over and bool(self.events) and time.time() - self.events[-1].time < LATELY
+
+    @property
+    def pending(self) -> list[Pending]:
+        """The calls that wait for a person."""
+        with self.lock:
+            return recorded_questions(self.state)
+
+    def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
+        """Nothing: a recording has no tools."""
+        return {}
+
+    def snapshot(self, name: str | None = None) -> Snapshot:
+        """The run as it stands in the store."""
+        return Snapshot.of(self.events, name=name or self.name)
+
+    def panel(self) -> Any:
+        """The run's panel, without buttons."""
+        return hosting.presenter().panel(self)
+
+    def _ipython_display_(self) -> None:
+        hosting.presenter().present(self)
+
+    def _read_only(self, *_: Any, **__: Any) -> NoReturn:
+        raise UsageError(f"This is a recording. agentnb.attach({self.name or self.id!r}, loop) goes on with it here.")
+
+    play = pause = resume = cancel = step = submit_step = steer = follow_up = result = _read_only
+    approve = reject = edit = replace = answer = _read_only
+
+    def __repr__(self) -> str:
+        where = self.stop_reason or self.phase
+        return f"<Recorded run {self.name or self.id} of {self.loop.name}: {where}, {len(self.events)} events>"
+
+
+_followed: WeakSet[RecordedRun] = WeakSet()
+_lock = threading.Lock()
+_follower: threading.Thread | None = None
+
+
+def _follow(run: RecordedRun) -> None:
+    """Let one thread look after all recordings that may go on."""
+    global _follower
+    with _lock:
+        _followed.add(run)
+        if _follower is None:
+            _follower = threading.Thread(target=_look, name="agentnb recordings", daemon=True)
+            _follower.start()
+
+
+def _look() -> None:
+    global _follower
+    while True:
+        time.sleep(EVERY)
+        with _lock:
+            runs = list(_followed)
+            if not runs:
+                _follower = None
+                return
+        for run in runs:
+            try:
+                run.refresh()
+                done = run.state.over or not run.watched
+            except AgentnbError:  # the store was closed, or damaged: there is nothing more to see
+                logger.exception("The run %s cannot be followed any more", run.id)
+                done = True
+            if done:
+                with _lock:
+                    _followed.discard(run)
+        del runs

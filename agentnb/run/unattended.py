@@ -1,0 +1,143 @@
+"""The calls of a run that wait for a person, while nobody is there (`agentnb.run.headless`).
+
+Code may be the person: a script that steps a run and approves, a task beside the one that awaits. So a question stands
+for some seconds first, longer where the run goes on in the background; and a run that is stepped, or paused, is left to
+whoever steps or has paused it.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from agentnb.core.errors import InvalidArguments
+from agentnb.core.events import ApprovalDecision
+from agentnb.core.state import CallState
+from agentnb.core.wanted import Effect
+from agentnb.run.endings import reject
+from agentnb.run.frame import Frame
+from agentnb.run.headless import IN_BACKGROUND, Headless, in_force
+from agentnb.run.inflight import InFlight
+from agentnb.run.journal import Journal
+from agentnb.run.policy import ProposedCall, Verdict
+from agentnb.run.portable import portable
+
+DECLARING = (
+    'agentnb.headless("approve"), or with a callable or rules as for approve=; or AGENTNB_HEADLESS=approve in the'
+    " environment"
+)
+"""How another policy is declared."""
+
+
+class Unattended:
+    """Decides the questions of one run that nobody is there to answer. Belongs to the event loop that drives it.
+
+    `nudge` lets whoever drives the run look again; it must be safe from every thread.
+    """
+
+    def __init__(self, journal: Journal, nudge: Callable[[], None]) -> None:
+        self._journal = journal
+        self._nudge = nudge
+        self.driven_for_a_caller = False
+        """Whether whoever drives the run is who wants its end: a consumer that pulls, or a caller that awaits it."""
+        self.in_background = False
+        """Whether it is driven to its end on its own."""
+        self._waiting = 0
+        self._waited_since = 0.0
+        self._seen: dict[int, float] = {}
+        """Since when each question has been seen to stand, by the position of the event that asks it."""
+
+    @contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """Meanwhile somebody does nothing but wait for the run. Safe from every thread."""
+        with self._journal.lock:
+            if not self._waiting:
+                self._waited_since = time.time()
+            self._waiting += 1
+        if self._seen:  # the pump sleeps as long as a run in the background may
+            self._nudge()
+        try:
+            yield
+        finally:
+            with self._journal.lock:
+                self._waiting -= 1
+
+    def due(self) -> float | None:
+        """When the first question has stood long enough (epoch seconds); None where each is left to who will come."""
+        return min((due for _, _, due in self._standing(in_force())), default=None)
+
+    def _standing(self, headless: Headless) -> Iterator[tuple[Frame, CallState, float]]:
+        state = self._journal.state
+        if state.failure is not None or state.cancelled is not None or state.paused:
+            return
+        absent: bool | None = None
+        for frame in list(self._journal.frames):
+            for call in list(frame.state.open.values()):
+                if call.status != "asking" or call.approval is None:
+                    continue
+                if absent is None:  # asked for once, and not before there is a question
+                    absent = headless.absence is not None
+                if absent and (due := self._due(call.approval.seq, headless)) is not None:
+                    yield frame, call, due
+
+    def _due(self, question: int, headless: Headless) -> float | None:
+        seen = self._seen.setdefault(question, time.time())
+        if self._waiting or self.driven_for_a_caller:
+            return max(seen, self._waited_since) + headless.after
+        return seen + max(IN_BACKGROUND, headless.after) if self.in_background else None
+
+    def decide(self, inflight: InFlight) -> None:
+        """Put the questions that have stood long enough to the policy; one that is async answers beside the pump."""
+        headless, now = in_force(), time.time()
+        for frame, call, due in list(self._standing(headless)):
+            effect = Effect("question", call.id, frame.path)
+            if due > now or effect in inflight:
+                continue
+            said = self._said(headless, frame, call)
+            if isinstance(said, Verdict):
+                self._carry_out(headless, frame, call, said)
+            else:
+                inflight.spawn(effect, partial(self._decide_later, headless, frame, call, said))
+
+    async def _decide_later(self, headless: Headless, frame: Frame, call: CallState, said: Awaitable[Verdict]) -> None:
+        self._carry_out(headless, frame, call, await said)
+
+    def _said(self, headless: Headless, frame: Frame, call: CallState) -> Verdict | Awaitable[Verdict]:
+        asked, tool = call.approval, frame.tools.get(call.name)
+        assert asked is not None
+        if tool is None or asked.unknown:  # a policy can say whether a call may happen, not whether it has happened
+            return Verdict("reject", asked.reason)
+        return headless.decider()(ProposedCall(call.id, call.name, copy.deepcopy(asked.arguments), tool))
+
+    def _carry_out(self, headless: Headless, frame: Frame, call: CallState, said: Verdict) -> None:
+        with self._journal.lock:
+            if frame.state.open.get(call.id) is not call or call.status != "asking":
+                return  # somebody has decided meanwhile
+            if said.arguments is not None:
+                try:
+                    frame.design.bind(frame.tools[call.name], call, dict(said.arguments), frame.state)
+                except InvalidArguments as error:
+                    said = Verdict("reject", f"The policy failed: {error}")
+            why = f"Nobody is there to decide: {headless.absence}."
+            if said.decision in ("approve", "edit"):
+                arguments = portable(said.arguments) if said.arguments is not None else None
+                decision = ApprovalDecision.make(
+                    call_id=call.id,
+                    decision=said.decision,
+                    by="policy",
+                    reason=f"{why} The policy declared for that approves.",
+                    arguments=arguments,
+                )
+                self._journal.append(decision, frame, call)
+            else:
+                reject(self._journal, frame, call, f"{why} {_words(headless, said)}", by="policy")
+
+
+def _words(headless: Headless, said: Verdict) -> str:
+    """Why the answer is no, for the model and for whoever reads it."""
+    asked = f" {said.reason}" if said.reason and headless.policy is not None else ""
+    policy = "no policy is declared for that" if headless.policy is None else "the policy declared for that says so"
+    return f"The answer is no, because {policy}.{asked} To declare another: {DECLARING}."

@@ -1,0 +1,143 @@
+"""Notebooks with approvals, executed by real nbclient and real papermill; and a person, who is never mistaken."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.kernels import REPOSITORY
+from tests.notebook.live_kernel import LiveKernel
+
+SETUP = f"""
+import sys; sys.path.insert(0, {str(REPOSITORY)!r})
+import asyncio, agentnb
+from agentnb.testing import ScriptedLLM, call
+
+@agentnb.tool(approve=True)
+def write(path: str) -> str:
+    "Write a file."
+    return f"wrote {{path}}"
+
+def start(name):
+    turn = [call("write", {{"path": "a.txt"}}, id="w")]
+    return agentnb.SessionLoop(ScriptedLLM([turn, "done"]), [write]).start("go", name=name)
+
+def outcome(run):
+    return next(message.content for message in run.messages if message.role == "tool")
+"""
+SHOWN = "run = start('shown')\nrun"
+CELLS = [
+    SETUP,
+    SHOWN,
+    "print(await run, outcome(run))",
+    "print(agentnb.headless(None, after=0.1))",
+    "run = start('result')\nprint(run.result(), outcome(run))",
+    "run = start('pulled')\nasync for event in run: pass\nprint(run.output, outcome(run))",
+    "run = start('left to a later cell')\nrun.play()",
+    "while not run.pending: await asyncio.sleep(0.01)\nawait asyncio.sleep(0.3)\nrun.approve('w')",
+    "print(await run, outcome(run))",
+]
+
+
+def printed(cell: Any) -> str:
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream")
+
+
+def cell_of(notebook: Any, source: str) -> Any:
+    return next(cell for cell in notebook.cells if source in cell.source)
+
+
+@pytest.fixture(scope="module")
+def executed() -> Any:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
+    return NotebookClient(notebook, timeout=30, kernel_name="python3").execute()
+
+
+def test_under_nbclient_a_notebook_with_approvals_ends_and_they_are_denied(executed: Any) -> None:
+    for source in ("print(await run, outcome(run))", "run = start('result')", "run = start('pulled')"):
+        said = printed(cell_of(executed, source))
+        assert said.startswith("done Rejected: Nobody is there to decide: this notebook is executed by a program")
+        assert 'agentnb.headless("approve")' in said
+
+
+def test_what_is_in_force_can_be_read(executed: Any) -> None:
+    said = printed(cell_of(executed, "agentnb.headless"))
+    assert said.startswith("<Headless policy: none declared, so reject, after 0.1 s; nobody is there: this notebook")
+
+
+def test_its_panel_reads_and_says_why_the_call_was_denied(executed: Any) -> None:
+    (output,) = cell_of(executed, SHOWN).outputs
+    assert "completed" in output.data["text/plain"]
+    page = output.data["text/html"]
+    assert "reject by policy" in page
+    assert "Nobody is there to decide" in page
+    assert "AGENTNB_HEADLESS=approve" in page
+
+
+def test_a_later_cell_may_be_the_person(executed: Any) -> None:
+    assert printed(executed.cells[-1]) == "done wrote a.txt\n"
+
+
+def test_under_papermill_they_are_denied_too_and_the_environment_declares_a_policy(tmp_path: Path) -> None:
+    denied = "agentnb.headless(None, after=patience)\nprint(await run, outcome(run))"
+    declare = "import os\nos.environ['AGENTNB_HEADLESS'] = 'approve'\nagentnb.run.headless._declared = None"
+    approved = "run = start('declared')\nprint(await run, outcome(run))"
+    sources = [SETUP, "patience = 60", SHOWN, denied, declare, approved]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    notebook.cells[1].metadata["tags"] = ["parameters"]
+    notebook.metadata["kernelspec"] = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    nbformat.write(notebook, tmp_path / "in.ipynb")
+    command = [sys.executable, "-m", "papermill", "in.ipynb", "out.ipynb", "--no-progress-bar", "-p", "patience", "0.1"]
+    subprocess.run(command, cwd=tmp_path, timeout=90, check=True, capture_output=True)
+    done = nbformat.read(tmp_path / "out.ipynb", 4)
+    assert printed(cell_of(done, denied)).startswith("done Rejected: Nobody is there to decide")
+    assert printed(cell_of(done, approved)) == "done wrote a.txt\n"
+    assert "completed" in cell_of(done, SHOWN).outputs[0].data["text/plain"]
+
+
+WAIT = """
+try:
+    run.result(timeout={seconds})
+except TimeoutError:
+    print("waits for", [waiting.name for waiting in run.pending])
+"""
+
+
+def test_a_person_who_stays_away_is_waited_for(kernel: LiveKernel) -> None:
+    """Run All and then a closed tab: cells that can be asked for input, and no page that says anything."""
+    kernel.run(SETUP)
+    assert "somebody may be there" in kernel.run("print(agentnb.headless(None, after=0.05))")
+    assert "waits for ['write']" in kernel.run(f"run = start('person')\n{WAIT.format(seconds=0.5)}")
+    assert kernel.run("run.approve('w')\nprint(await run)").strip() == "done"  # the tab has come back
+
+
+@pytest.fixture
+def executing() -> Iterator[LiveKernel]:
+    """Give a kernel as nbclient uses it: no cell of it can be asked for input."""
+    with LiveKernel("ipykernel7") as own:
+        own.run(SETUP, allow_stdin=False)
+        yield own
+
+
+def test_one_cell_of_a_person_is_enough_for_the_kernels_life(executing: LiveKernel) -> None:
+    look = "print(agentnb.headless(None, after=0.05))"
+    assert "nobody is there" in executing.run(look, allow_stdin=False)
+    executing.run("'somebody has come to look'")
+    assert "somebody may be there" in executing.run(look, allow_stdin=False)
+    assert "waits for" in executing.run(f"run = start('seen')\n{WAIT.format(seconds=0.5)}", allow_stdin=False)
+
+
+def test_a_page_that_speaks_to_a_panel_is_a_person(executing: LiveKernel) -> None:
+    show = "agentnb.headless(None, after=2)\nrun = start('page')\nprint(run.panel().model_id, flush=True)"
+    cell = executing.send(show + WAIT.format(seconds=3), allow_stdin=False)
+    executing.until_printed(cell, "\n")
+    panel = executing.printed(cell).strip()
+    executing.comm(panel, {"method": "custom", "content": {"type": "sync", "have": 0}})
+    executing.until_printed(cell, "waits for ['write']")

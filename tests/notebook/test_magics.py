@@ -1,0 +1,110 @@
+"""The magics in a real kernel: help, completion as JupyterLab asks for it, and what they say to bad input."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.notebook.live_kernel import PATIENCE, LiveKernel
+from tests.notebook.test_headless import SETUP
+
+MAGICS = ("step", "pause", "resume", "snapshot", "restore", "runs")
+
+
+@pytest.fixture(scope="module")
+def cells(newest: LiveKernel, tmp_path_factory: pytest.TempPathFactory) -> LiveKernel:
+    """Give a kernel with the magics, a store, a snapshot, and a run that waits."""
+    newest.run(f"%cd -q {tmp_path_factory.mktemp('magics')}\n{SETUP}\n%load_ext agentnb")
+    newest.run(
+        "store = agentnb.Store('runs.db')\nloop = agentnb.SessionLoop(ScriptedLLM(['one', 'two']), [write])\n"
+        "kept = loop.start('go', name='kept-one', store=store)\nawait kept.step()\nkept.snapshot('half way')\n"
+        "run = start('waiting')\nawait run.step('turn')\nrun.snapshot().save('before.agentnb.json')"
+    )
+    return newest
+
+
+def completed(kernel: LiveKernel, line: str) -> list[str]:
+    """What a front end offers behind a line."""
+    sent = kernel.client.complete(line, len(line))
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        message = kernel.client.get_shell_msg(timeout=deadline - time.monotonic())
+        if message["parent_header"].get("msg_id") == sent:
+            content = message["content"]
+            return [line[: content["cursor_start"]] + match for match in content["matches"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("%step ", ["event", "call", "turn", "phase"]),
+        ("%step t", ["turn"]),
+        ("%restore ", ["before", "half way", "kept-one"]),
+        ("%restore kept", ["kept-one"]),
+        ("%restore before ", ["loop"]),
+        ("events = %step p", []),
+    ],
+)
+def test_units_and_names_are_offered(cells: LiveKernel, line: str, offered: list[str]) -> None:
+    found = completed(cells, line)
+    head = line[: len(line) - len(line.split(" ")[-1])]
+    assert {f"{head}{one}" for one in offered} <= set(found)
+    if offered and not line.endswith(" "):
+        assert found == [f"{head}{one}" for one in offered]
+
+
+def test_the_magics_themselves_are_offered(cells: LiveKernel) -> None:
+    assert "%snapshot" in completed(cells, "%snap")
+
+
+@pytest.mark.parametrize("magic", MAGICS)
+def test_a_question_mark_shows_help(cells: LiveKernel, magic: str) -> None:
+    sent = cells.send(f"%{magic}?")
+    (page,) = cells.reply(sent)["payload"]
+    text = re.sub("\x1b\\[[0-9;]*m", "", page["data"]["text/plain"])
+    assert f"agentnb.{'runs(' if magic == 'runs' else f'notebook.{magic}('}" in text
+    assert "  %" in text or magic in ("pause", "resume")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%step backwards", "UsageError: %step takes event, call, turn, phase, not 'backwards'."),
+        ("%pause now", "UsageError: %pause takes nothing behind it, and was given 'now'."),
+        ("%resume now", "UsageError: %resume takes nothing behind it, and was given 'now'."),
+        ("%snapshot", "UsageError: %snapshot takes a name, which becomes a file's"),
+        ("%snapshot ../up", "UsageError: %snapshot takes a name, which becomes a file's"),
+        ("%restore", "Names: before, half way, kept-one."),
+        ("%restore nothing", "UsageError: There is no snapshot 'nothing'"),
+        ("%restore before lop", "UsageError: 'lop' is no loop; loops here: loop."),
+        ("%runs nowhere.db", "RecordingMissing: There is no store nowhere.db; stores here: "),
+    ],
+)
+def test_bad_input_says_what_was_wrong_and_what_is_possible(cells: LiveKernel, line: str, said: str) -> None:
+    printed = cells.run(line)
+    assert said in printed
+    assert len(printed.splitlines()) == 1
+
+
+def test_the_same_as_functions(cells: LiveKernel) -> None:
+    cells.run("from agentnb import notebook\nrun = start('by functions')")
+    assert cells.run("print([event.type for event in notebook.step('turn')][-1])").strip() == "approval_request"
+    assert cells.run("print(notebook.snapshot('here').position == len(run.events), notebook.pause())").strip() == (
+        "True False"
+    )
+    assert Path(cells.run("import os; print(os.path.abspath('here.agentnb.json'))").strip()).exists()
+    cells.run(
+        "again = notebook.restore('here', agentnb.SessionLoop(ScriptedLLM(['two']), [write]))\nagain.approve('w')"
+    )
+    assert cells.run("print(notebook.resume(again) is again, await again)").strip() == "True two"
+    assert "by functions" in cells.run("print(notebook.runs())")
+
+
+def test_unloaded_the_magics_are_gone(cells: LiveKernel) -> None:
+    cells.run("%unload_ext agentnb")
+    assert "%step turn" not in completed(cells, "%step t")
+    cells.run("%load_ext agentnb")
+    assert completed(cells, "%step t") == ["%step turn"]

@@ -1,0 +1,145 @@
+"""Errors in the cells of a real kernel: what, where and what to do, in one screen; the whole of it by %tb."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.notebook.live_kernel import LiveKernel
+from tests.notebook.test_headless import SETUP
+
+MORE = """
+from agentnb.core.errors import AgentnbError
+
+class Breaks:
+    async def stream(self, messages, **options):
+        raise ValueError("the model broke")
+        yield
+
+class Divides(agentnb.Loop):
+    phases = {"dividing": []}
+    def advance(self, state):
+        return 1 / 0
+
+def model(*turns):
+    return agentnb.SessionLoop(ScriptedLLM(turns), [write])
+
+waiting = start("waiting")
+await waiting.step("turn")
+over = model("done").start("go")
+await over
+"""
+
+MISTAKES = [
+    ("waiting.approve('x')", "UnknownCall", "No call 'x' is waiting for a decision; waiting: w."),
+    ("waiting.edit('w', {'depth': 1})", "InvalidArguments", "path"),
+    ("waiting.replace('w', 'red', {})", "UnknownCall", "There is no tool 'red'; there are write."),
+    ("await waiting.step('line')", "UsageError", "event, call, turn, phase, not 'line'"),
+    ("over.steer('left')", "UsageError", "The run is over (completed)"),
+    ("model('x').start('go', approve='yes')", "UsageError", "approve= takes True, False, a callable or rules"),
+    ("model('x').start('go', limits={'turn': 3})", "UsageError", "limits= knows calls, cost"),
+    ("agentnb.Store('/nowhere/runs.db')", "StorageError", "/nowhere/runs.db cannot be used as a store"),
+    ("agentnb.restore('nowhere.json', model('x'))", "RecordingMissing", "There is no file nowhere.json"),
+    ("agentnb.restore(over, agentnb.Agent(None))", "RecordingMismatch", "cannot go on as a Agent"),
+    ("agentnb.headless('maybe')", "UsageError", "'approve', 'reject', a callable or rules, not 'maybe'"),
+    (
+        "run = model('x').start('go', limits={'turns': 0})\nawait run",
+        "LimitReached",
+        "The limit of 0 turns is reached.",
+    ),
+    (
+        "from agentnb.llms import OpenAI\nawait agentnb.SessionLoop(OpenAI('m'), []).start('go')",
+        "RunFailed",
+        "set the environment variable OPENAI_API_KEY",
+    ),
+]
+
+
+def error(kernel: LiveKernel, cell: str) -> tuple[str, str]:
+    """Run a cell that fails; gives the error's name and what the cell shows of it."""
+    sent = kernel.send(cell)
+    assert kernel.reply(sent)["status"] == "error"
+    kernel.until(lambda: kernel.is_idle(sent))
+    (content,) = kernel.of(sent, "error")
+    return content["ename"], re.sub("\x1b\\[[0-9;]*m", "", "\n".join(content["traceback"]))
+
+
+@pytest.fixture(scope="module")
+def cells(newest: LiveKernel) -> LiveKernel:
+    newest.run(f"import os; os.environ.pop('OPENAI_API_KEY', None)\n{SETUP}")
+    newest.run(MORE)
+    return newest
+
+
+@pytest.mark.parametrize(("cell", "name", "words"), MISTAKES, ids=[cell for cell, _, _ in MISTAKES])
+def test_a_mistake_reads_in_one_screen(cells: LiveKernel, cell: str, name: str, words: str) -> None:
+    ename, shown = error(cells, cell)
+    assert ename == name
+    assert words in shown
+    assert f"{name}: " in shown
+    assert re.search(r"Cell In\[\d+\], line \d", shown)
+    assert f"----> {cell.splitlines()[-1]}" in re.sub(r"> +\d+ ", "> ", shown)
+    assert "agentnb/" not in shown
+    assert "/lib/python" not in shown
+    assert "%tb" in shown
+    assert len(shown.splitlines()) < 20
+
+
+def test_the_whole_traceback_is_shown_by_tb_and_by_the_environment(cells: LiveKernel) -> None:
+    _, short = error(cells, "waiting.approve('x')")
+    tb = cells.send("%tb")
+    assert cells.reply(tb)["status"] in ("ok", "error")
+    cells.until(lambda: bool(cells.of(tb, "error")))
+    whole: Any = "\n".join(cells.of(tb, "error")[0]["traceback"])
+    assert "approvals.py" in whole
+    assert "approvals.py" not in short
+    cells.run("os.environ['AGENTNB_TRACEBACK'] = 'full'")
+    assert "approvals.py" in error(cells, "waiting.approve('x')")[1]
+    cells.run("del os.environ['AGENTNB_TRACEBACK']")
+    assert "approvals.py" not in error(cells, "waiting.approve('x')")[1]
+
+
+def test_a_model_or_a_loop_that_fails_shows_its_own_frames(cells: LiveKernel) -> None:
+    name, shown = error(cells, "await agentnb.SessionLoop(Breaks(), []).start('go')")
+    assert name == "RunFailed"
+    assert re.search(r"in stream\n(.*\n)*?----> +\d+ +raise ValueError", shown)
+    assert "ValueError: the model broke" in shown
+    assert "run.resume() asks again" in shown
+    assert "agentnb/" not in shown
+    _, shown = error(cells, "await Divides().start('go')")
+    assert re.search(r"in advance\n(.*\n)*?----> +\d+ +return 1 / 0", shown)
+    assert "ZeroDivisionError: division by zero" in shown
+
+
+def test_a_tool_that_fails_is_told_to_the_model_and_in_the_event_with_its_frames(cells: LiveKernel) -> None:
+    cells.run(
+        "@agentnb.tool\ndef fails():\n    'Fail.'\n    return {}['key']\n"
+        "run = agentnb.SessionLoop(ScriptedLLM([[call('fails')], 'done']), [fails]).start('go')\nawait run"
+    )
+    said = cells.run("print([event.error.traceback for event in run.events if event.type == 'call_end'][0])")
+    assert "return {}['key']" in said
+
+
+def test_a_mistake_of_agentnbs_own_is_not_hidden(cells: LiveKernel) -> None:
+    cells.run(
+        "import agentnb.run.work\nkept = agentnb.run.work.Work.wants\n"
+        "def broken(self): return self.frame.nothing\nbroken.__code__ = broken.__code__.replace("
+        "co_filename=agentnb.run.work.__file__)\nagentnb.run.work.Work.wants = broken"
+    )
+    _, shown = error(cells, "await model('x').start('go')")
+    cells.run("agentnb.run.work.Work.wants = kept")
+    assert "AttributeError" in shown
+    assert "work.py" in shown
+
+
+def test_other_errors_are_shown_as_ever(cells: LiveKernel) -> None:
+    name, shown = error(cells, "import json\njson.loads('{')")
+    assert name == "JSONDecodeError"
+    assert "json/decoder.py" in shown
+
+
+def test_what_a_model_has_said_cannot_write_on_the_screen(cells: LiveKernel) -> None:
+    _, shown = error(cells, "raise AgentnbError('\\x1b[2Jgone')")
+    assert "␛[2Jgone" in shown

@@ -1,0 +1,263 @@
+"""Who decides about a call that waits for a person, where nobody is there."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+import agentnb
+from agentnb.run import headless as declaring
+from agentnb.testing import ScriptedLLM, call
+from tests.kernels import REPOSITORY
+
+ran: list[str] = []
+
+
+@agentnb.tool(approve=True)
+def write(path: str) -> str:
+    """Write a file."""
+    ran.append(path)
+    return f"wrote {path}"
+
+
+def start(*turns: Any, **options: Any) -> agentnb.Run:
+    turn = [call("write", {"path": "a.txt"}, id="w")]
+    return agentnb.SessionLoop(ScriptedLLM([*(turns or (turn,)), "done"]), [write]).start("go", **options)
+
+
+def result_of(run: agentnb.Run) -> str:
+    return next(str(event.result) for event in run.events if event.type == "call_end")  # type: ignore[attr-defined]
+
+
+async def told(run: agentnb.Run, type: str) -> None:
+    """Wait until the run, which goes on in the background, has told of an event of this type."""
+    heard, loop = asyncio.Event(), asyncio.get_running_loop()
+    stop = run.watch(lambda event: event.type == type and loop.call_soon_threadsafe(heard.set))
+    run.play()
+    await heard.wait()
+    stop()
+
+
+@pytest.fixture(autouse=True)
+def nothing_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran.clear()
+    monkeypatch.setattr(declaring, "_declared", None)
+    monkeypatch.setattr(declaring, "_page_has_spoken", False)  # by another test's panel
+    monkeypatch.setattr(declaring, "PATIENCE", 0.05)
+
+
+async def test_without_a_policy_the_answer_is_no_and_says_why_and_how_to_declare_one() -> None:
+    run = start()
+    assert await run == "done"
+    said = result_of(run)
+    assert "Nobody is there to decide: this is a script" in said
+    assert 'agentnb.headless("approve")' in said
+    assert "AGENTNB_HEADLESS=approve" in said
+    decision = next(event for event in run.events if event.type == "approval_decision")
+    assert (decision.decision, decision.by) == ("reject", "policy")  # type: ignore[attr-defined]
+    assert ran == []
+
+
+@pytest.mark.parametrize("wait", ["await", "result", "async for", "second consumer", "played and awaited"])
+async def test_however_the_end_is_waited_for_it_comes(wait: str) -> None:
+    run = start()
+    if wait == "await":
+        await run
+    elif wait == "result":
+        await asyncio.to_thread(run.result, 10)
+    elif wait == "async for":
+        assert [event async for event in run][-1].type == "run_end"
+    elif wait == "second consumer":
+        run.play()
+        assert [event async for event in run][-1].type == "run_end"
+    else:
+        await told(run, "approval_request")
+        await run
+    assert "Nobody is there" in result_of(run)
+
+
+async def test_in_the_stream_of_a_design_too() -> None:
+    turn = [call("write", {"path": "a.txt"}, id="w")]
+    agent = agentnb.Agent(ScriptedLLM([turn, "done"]), [write])
+    assert await agent.run("go") == "done"
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "outcome"),
+    [
+        ("approve", "wrote a.txt"),
+        (True, "wrote a.txt"),
+        (lambda call: call.arguments["path"].endswith(".txt"), "wrote a.txt"),
+        (lambda call: {"arguments": {"path": "b.txt"}}, "wrote b.txt"),
+        ([{"tool": "wri*", "decision": "approve"}], "wrote a.txt"),
+        ([{"tool": "read", "decision": "approve"}], "No rule of the policy matches this call."),
+        ("reject", "the policy declared for that says so"),
+        (lambda call: None, "The policy leaves it to you."),
+        (lambda call: 1 / 0, "The policy failed: ZeroDivisionError"),
+        (lambda call: {"arguments": {"depth": 1}}, "The policy failed"),
+    ],
+)
+async def test_a_declared_policy_answers(policy: Any, outcome: str) -> None:
+    agentnb.headless(policy, after=0)
+    run = start()
+    assert await run == "done"
+    assert outcome in result_of(run)
+
+
+async def test_an_async_policy_answers_and_is_broken_off_with_the_run() -> None:
+    asked, forever = asyncio.Event(), asyncio.Event()
+
+    async def policy(call: Any) -> bool:
+        asked.set()
+        try:
+            return await asyncio.wait_for(forever.wait(), 0.05 if call.arguments["path"] == "a.txt" else None) or True
+        except TimeoutError:
+            return True
+
+    agentnb.headless(policy, after=0)
+    run = start()
+    assert await run == "done"
+    assert result_of(run) == "wrote a.txt"
+    asked.clear()
+    run = start([call("write", {"path": "never"}, id="w")])
+    waiting = asyncio.ensure_future(asyncio.wait_for(_output(run), 5))
+    await asked.wait()
+    run.cancel("enough")
+    with pytest.raises(agentnb.RunCancelled):
+        await waiting
+
+
+async def _output(run: agentnb.Run) -> Any:
+    return await run
+
+
+async def test_the_environment_declares_it_and_a_word_that_is_none_is_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(declaring, "DECLARED_PATIENCE", 0.05)
+    monkeypatch.setenv("AGENTNB_HEADLESS", "approve")
+    await (run := start())
+    assert result_of(run) == "wrote a.txt"
+    monkeypatch.setenv("AGENTNB_HEADLESS", "perhaps")
+    await (run := start())
+    assert "Nobody is there" in result_of(run)
+
+
+async def test_code_that_decides_comes_before_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    agentnb.headless("reject", after=5)
+    run = start()
+    await told(run, "approval_request")
+    waiting = asyncio.ensure_future(_output(run))
+    await asyncio.sleep(0)
+    run.approve("w")
+    assert await waiting == "done"
+    agentnb.headless("reject", after=0)
+    run = start()
+    async for event in run:
+        if event.type == "approval_request":
+            run.approve("w")
+    assert ran == ["a.txt", "a.txt"]
+
+
+async def test_a_run_that_is_stepped_is_left_to_whoever_steps_it() -> None:
+    agentnb.headless("reject", after=0)
+    run = start()
+    while await run.step():
+        pass
+    await asyncio.sleep(0.1)
+    assert [waiting.id for waiting in run.pending] == ["w"]
+    assert await run.step() == []
+    run.approve("w")
+    assert await run == "done"
+
+
+async def test_a_run_in_the_background_is_left_to_later_code_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start()
+    await told(run, "approval_request")
+    await asyncio.sleep(0.15)  # three times as long as somebody who waits for it would
+    assert run.pending
+    run.cancel()
+    monkeypatch.setattr("agentnb.run.unattended.IN_BACKGROUND", 0.1)
+    run = start()
+    await told(run, "run_end")
+    assert "Nobody is there" in result_of(run)
+
+
+async def test_a_policy_never_says_that_a_call_has_happened(tmp_path: Any) -> None:
+    run = start()
+    await run.step("turn")
+    run.approve("w")
+    while run.events[-1].type != "call_start":
+        await run.step()
+    half = run.snapshot()
+    await run
+    ran.clear()
+    agentnb.headless("approve", after=0)
+    again = agentnb.restore(half, agentnb.SessionLoop(ScriptedLLM(["done"]), [write]))
+    assert await again == "done"
+    assert "nobody knows how it ended" in result_of(again)
+    assert ran == []
+
+
+async def test_where_somebody_is_there_nothing_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    for attend in (
+        lambda: agentnb.headless("reject", after=0, attended=True),
+        lambda: monkeypatch.setenv("AGENTNB_ATTENDED", "yes"),
+        lambda: declaring.page_has_spoken(),
+    ):
+        monkeypatch.setattr(declaring, "_declared", None)
+        attend()
+        run = start()
+        with pytest.raises(TimeoutError):
+            await asyncio.to_thread(run.result, 0.2)
+        assert run.pending
+        run.cancel()
+        monkeypatch.delenv("AGENTNB_ATTENDED", raising=False)
+
+
+def test_what_is_no_policy_is_refused() -> None:
+    for wrong in ("maybe", 3, [{"tol": "x"}]):
+        with pytest.raises(agentnb.UsageError):
+            agentnb.headless(wrong)
+    with pytest.raises(agentnb.UsageError, match="after="):
+        agentnb.headless(after=-1)
+    assert "reject" in repr(agentnb.headless(None))
+
+
+SCRIPT = """
+import agentnb
+from agentnb.testing import ScriptedLLM, call
+
+@agentnb.tool(approve=True)
+def write(path: str) -> str:
+    "Write a file."
+    return f"wrote {path}"
+
+agentnb.headless(None, after=0.1)
+run = agentnb.SessionLoop(ScriptedLLM([[call("write", {"path": "a"})], "done"]), [write]).start("go")
+print(run.result(), run.messages[2].content)
+"""
+
+
+def test_a_script_comes_to_its_end_and_a_prompt_is_left_to_whoever_types() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=REPOSITORY, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert "done Rejected: Nobody is there" in done.stdout
+    prompt = subprocess.Popen(
+        [sys.executable, "-q", "-i", "-c", SCRIPT.replace("run.result()", "run.result(1)")],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    began = time.monotonic()
+    said, _ = prompt.communicate("print([waiting.name for waiting in run.pending])\n", timeout=30)
+    assert "TimeoutError" in said
+    assert "['write']" in said
+    assert time.monotonic() - began > 1
