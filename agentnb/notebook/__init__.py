@@ -14,7 +14,7 @@ from agentnb.notebook.nested import allow_nested_asyncio
 
 if TYPE_CHECKING:
     from agentnb.notebook.attaching import attach
-    from agentnb.notebook.commands import pause, restore, resume, snapshot, step
+    from agentnb.notebook.commands import pause, replay, restore, resume, snapshot, step
     from agentnb.notebook.table import runs
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "install",
     "load_magics",
     "pause",
+    "replay",
     "restore",
     "resume",
     "runs",
@@ -36,7 +37,7 @@ __all__ = [
 _WHEN_ASKED_FOR = {
     "attach": "agentnb.notebook.attaching",
     "runs": "agentnb.notebook.table",
-    **dict.fromkeys(("pause", "restore", "resume", "snapshot", "step"), "agentnb.notebook.commands"),
+    **dict.fromkeys(("pause", "replay", "restore", "resume", "snapshot", "step"), "agentnb.notebook.commands"),
 }
 """What the magics do, as functions; imported when asked for, because `import agentnb` needs none of it."""
 

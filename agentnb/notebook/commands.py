@@ -10,8 +10,9 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.loops.base import Loop
 from agentnb.notebook.stores import stores
-from agentnb.run import Run, Snapshot, latest_run
+from agentnb.run import Replay, Run, Snapshot, latest_run
 from agentnb.run import host as hosting
+from agentnb.run import replay as replay_recording
 from agentnb.run import restore as restore_run
 from agentnb.run.gate import UNITS
 from agentnb.widgets import SNAPSHOTS
@@ -73,6 +74,11 @@ def restore(snapshot: str, loop: Loop | None = None, *, loops: Mapping[str, Loop
     if kept_in is not None and kept_in.position(found.run_id) <= found.position:  # it goes on, and keeps its name
         name = next(info.name for info in kept_in.runs() if info.id == found.run_id)
     return restore_run(found, loop, store=kept_in, name=name)
+
+
+def replay(name: str, loop: Loop | None = None) -> Replay:
+    """The recording of that name, as a run that performs nothing; with `loop`, checked against what it decides."""
+    return replay_recording(find_snapshot(name), loop)
 
 
 def find_snapshot(name: str) -> Snapshot:

@@ -1,4 +1,4 @@
-"""Completion of what stands behind a magic: units behind `%step`, names behind `%restore`, loops behind the name.
+"""Completion of what stands behind a magic: units behind `%step`; behind `%restore` and `%replay` names, then loops.
 
 IPython asks a hook by the line's first word. JupyterLab asks the kernel, which asks IPython.
 """
@@ -35,7 +35,7 @@ def _place(line: str) -> int:
     return len(line.split()) - (not line[-1:].isspace())
 
 
-_HOOKS: dict[str, Complete] = {"%step": _units, "%restore": _names_and_loops}
+_HOOKS: dict[str, Complete] = {"%step": _units, "%restore": _names_and_loops, "%replay": _names_and_loops}
 _loaded: set[int] = set()
 
 

@@ -17,9 +17,9 @@ from agentnb.core.events import Event, plain_event
 from agentnb.loops.base import Loop
 from agentnb.notebook import commands
 from agentnb.notebook.table import runs
-from agentnb.run import Run, Snapshot, latest_run
+from agentnb.run import Replay, Run, Snapshot, latest_run
 
-NAMES = ("step", "pause", "resume", "snapshot", "restore", "runs")
+NAMES = ("step", "pause", "resume", "snapshot", "restore", "replay", "runs")
 _SHOWN = 100
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @magics_class
 class RunMagics(Magics):
-    """`%step [unit]`, `%pause`, `%resume`, `%snapshot NAME`, `%restore NAME [LOOP]`, `%runs [STORE]`."""
+    """`%step [unit]`, `%pause`, `%resume`, `%snapshot NAME`, `%restore` and `%replay NAME [LOOP]`, `%runs [STORE]`."""
 
     @line_magic
     def step(self, line: str) -> list[Event] | None:
@@ -84,6 +84,17 @@ class RunMagics(Magics):
         return _say_what_went_wrong(lambda: self._restore(line.split()))
 
     @line_magic
+    def replay(self, line: str) -> Replay | None:
+        """Make a recording a run that performs nothing, to be walked forwards and backwards; the variable `recording`.
+
+            %replay before-writing
+            %replay before-writing loop     stops where the loop decides otherwise than recorded
+
+        Then recording.step(), recording.back(), recording.to(seq). As a function: agentnb.notebook.replay(name, loop).
+        """
+        return _say_what_went_wrong(lambda: self._replay(line.split()))
+
+    @line_magic
     def runs(self, line: str) -> None:
         """Show the runs of this kernel and of the stores as a table: name, design, where each stands, what it took.
 
@@ -102,22 +113,28 @@ class RunMagics(Magics):
                 print(f"current: {run!r}")  # noqa: T201
 
     def _restore(self, words: list[str]) -> Run:
+        name, loop = self._name_and_loop("%restore", words, "where there are several loops, the variable of the one")
+        run: Run = commands.restore(name, loop, loops=self._loops())
+        self._variables()["run"] = run
+        return run
+
+    def _replay(self, words: list[str]) -> Replay:
+        name, loop = self._name_and_loop("%replay", words, "to check it against a loop, the variable of the loop")
+        recording: Replay = commands.replay(name, loop)
+        self._variables()["recording"] = recording
+        return recording
+
+    def _name_and_loop(self, magic: str, words: list[str], why: str) -> tuple[str, Loop | None]:
         if not words or len(words) > 2:
             known = ", ".join(commands.snapshot_names()[:20]) or "none yet"
-            raise UsageError(
-                "%restore takes a name and, where there are several loops, the variable of the one to use."
-                f" Names: {known}."
-            )
-        variables = self._variables()
-        loops = {name: value for name, value in variables.items() if isinstance(value, Loop)}
-        loop = None
-        if len(words) == 2:
-            if words[1] not in loops:
-                raise UsageError(f"{words[1]!r} is no loop; loops here: {', '.join(loops) or 'none'}.")
-            loop = loops[words[1]]
-        run: Run = commands.restore(words[0], loop, loops=loops)
-        variables["run"] = run
-        return run
+            raise UsageError(f"{magic} takes a name and, {why} to use. Names: {known}.")
+        loops = self._loops()
+        if len(words) == 2 and words[1] not in loops:
+            raise UsageError(f"{words[1]!r} is no loop; loops here: {', '.join(loops) or 'none'}.")
+        return words[0], loops[words[1]] if len(words) == 2 else None
+
+    def _loops(self) -> dict[str, Loop]:
+        return {name: value for name, value in self._variables().items() if isinstance(value, Loop)}
 
     def _variables(self) -> dict[str, Any]:
         assert self.shell is not None  # magics are made for a shell

@@ -36,6 +36,11 @@ class Recording(ABC):
         """Everything that has happened so far, oldest first."""
 
     @property
+    def driven(self) -> bool:
+        """Whether anybody drives the run at the moment."""
+        return False
+
+    @property
     def recording(self) -> Sequence[Event]:
         """All that was recorded: also what comes after the moment that a replay stands at."""
         return self.events

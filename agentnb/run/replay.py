@@ -18,6 +18,7 @@ from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.state import State
+from agentnb.run import host as hosting
 from agentnb.run.approvals import Pending, recorded_questions, waiting
 from agentnb.run.divergence import Check
 from agentnb.run.frame import Frame
@@ -176,6 +177,9 @@ class Replay(Recording):
             evolve(self._state, event)
             if self._check is not None:
                 self._check.take(event, self._state)
+
+    def _ipython_display_(self) -> None:
+        hosting.presenter().present(self)
 
     def __repr__(self) -> str:
         where = f"{self.position} of {len(self._recorded)} events"

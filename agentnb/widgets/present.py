@@ -14,6 +14,7 @@ from contextvars import copy_context
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from agentnb.run import Replay
 from agentnb.widgets.static import plain_text, static_html
 from agentnb.widgets.widget import Panel
 
@@ -39,7 +40,7 @@ def present(run: Any) -> None:
     from IPython.core.getipython import get_ipython
     from IPython.display import display
 
-    if run.state.over:
+    if run.state.over or isinstance(run, Replay):
         display(_frozen(run), raw=True)  # type: ignore[no-untyped-call]  # IPython's is untyped
         return
     live = Panel(run)

@@ -11,7 +11,7 @@ import pytest
 from tests.notebook.live_kernel import PATIENCE, LiveKernel
 from tests.notebook.test_headless import SETUP
 
-MAGICS = ("step", "pause", "resume", "snapshot", "restore", "runs")
+MAGICS = ("step", "pause", "resume", "snapshot", "restore", "replay", "runs")
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,7 @@ def completed(kernel: LiveKernel, line: str) -> list[str]:
         ("%restore ", ["before", "half way", "kept-one"]),
         ("%restore kept", ["kept-one"]),
         ("%restore before ", ["loop"]),
+        ("%replay kept", ["kept-one"]),
         ("events = %step p", []),
     ],
 )
@@ -78,6 +79,8 @@ def test_a_question_mark_shows_help(cells: LiveKernel, magic: str) -> None:
         ("%snapshot", "UsageError: %snapshot takes a name, which becomes a file's"),
         ("%snapshot ../up", "UsageError: %snapshot takes a name, which becomes a file's"),
         ("%restore", "Names: before, half way, kept-one."),
+        ("%replay", "Names: before, half way, kept-one."),
+        ("%replay nothing", "UsageError: There is no snapshot 'nothing'"),
         ("%restore nothing", "UsageError: There is no snapshot 'nothing'"),
         ("%restore before lop", "UsageError: 'lop' is no loop; loops here: loop."),
         ("%runs nowhere.db", "RecordingMissing: There is no store nowhere.db; stores here: "),
@@ -101,6 +104,19 @@ def test_the_same_as_functions(cells: LiveKernel) -> None:
     )
     assert cells.run("print(notebook.resume(again) is again, await again)").strip() == "True two"
     assert "by functions" in cells.run("print(notebook.runs())")
+
+
+def test_a_recording_is_walked_through_and_performs_nothing(cells: LiveKernel) -> None:
+    cells.run("run = start('to be replayed')\nawait run.step('turn')")
+    cells.run("%snapshot walked")
+    cells.run("%replay walked loop")
+    assert "0 of " in cells.run("print(recording)")
+    walked = cells.run(
+        "events = recording.step('turn')\nprint(len(events) == recording.position, [item.id for item in recording.pending])\n"
+        "recording.back('turn')\nprint(recording.position)"
+    )
+    assert walked.split("\n")[:2] == ["True ['w']", "0"]
+    cells.run("run.cancel()")
 
 
 def test_unloaded_the_magics_are_gone(cells: LiveKernel) -> None:
