@@ -112,7 +112,8 @@ def test_a_recording_is_walked_through_and_performs_nothing(cells: LiveKernel) -
     cells.run("%replay walked loop")
     assert "0 of " in cells.run("print(recording)")
     walked = cells.run(
-        "events = recording.step('turn')\nprint(len(events) == recording.position, [item.id for item in recording.pending])\n"
+        "events = recording.step('turn')\n"
+        "print(len(events) == recording.position, [item.id for item in recording.pending])\n"
         "recording.back('turn')\nprint(recording.position)"
     )
     assert walked.split("\n")[:2] == ["True ['w']", "0"]
