@@ -16,7 +16,7 @@ class CallState:
     """One call of the current turn, from the moment it was proposed to its result.
 
     `name` and `arguments` are what runs, `proposed` is the call as it was made, `replaced` what the loop has put in its
-    place.
+    place, `undecided` what it was before somebody else decided to change it.
     """
 
     id: str
@@ -31,6 +31,7 @@ class CallState:
     decision: e.ApprovalDecision | None = None
     end: e.CallEnd | None = None
     replaced: ToolCall | None = None
+    undecided: ToolCall | None = None
 
     def __init__(self, call: ToolCall, *, hidden: bool = False) -> None:
         self.id, self.name, self.arguments, self.proposed = call.id, call.name, call.arguments, call
@@ -51,7 +52,8 @@ class State:
 
     `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
     one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
-    `calls_started` and `usage` (tokens, cost) add up, nested loops included, and so does `failure`.
+    `calls_started` and `usage` (tokens, cost) add up, nested loops included, and so do `failure` and `rules`, the
+    decisions that are remembered.
 
     `memo` is no part of it: a place for what the design has worked out from this state and could work out again.
     """
@@ -74,6 +76,7 @@ class State:
     open: dict[str, CallState] = field(default_factory=dict)
     requests: int = 0
     calls_started: int = 0
+    rules: list[e.ApprovalDecision] = field(default_factory=list)
     queues: dict[e.Queue, list[Message]] = field(default_factory=lambda: {"input": [], "steering": [], "follow_up": []})
     heard: list[e.Origin] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)

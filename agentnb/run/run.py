@@ -20,7 +20,7 @@ from agentnb.core.messages import Message, to_message
 from agentnb.core.state import State
 from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
-from agentnb.run.approvals import Decisions, Pending
+from agentnb.run.approvals import Decided, Decisions, Pending
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.driving import Driving
@@ -229,6 +229,11 @@ class Run(Decisions):
     def pending(self) -> list[Pending]:
         """The calls that wait for a person."""
         return self.waiting_calls()
+
+    @property
+    def decided(self) -> list[Decided]:
+        """The calls that are decided and have not begun, each of which `undo` takes back."""
+        return self.decided_calls()
 
     def panel(self) -> Any:
         """The run's panel, as a widget."""

@@ -109,7 +109,7 @@ def _chain(lines: Sequence[bytes]) -> list[str]:
 
 def _summary(state: State) -> dict[str, Any]:
     """The state without what the events say already in as many words."""
-    left_out = ("messages", "input", "reply", "calls", "own_calls", "entered", "requests", "call", "children")
+    left_out = ("messages", "input", "reply", "calls", "own_calls", "entered", "requests", "call", "children", "rules")
     summary = {k: v for k, v in state.dump().items() if k not in left_out}
     return {**summary, "messages": len(state.messages)}
 

@@ -77,12 +77,14 @@ EVENTS = {
     },
     e.ApprovalDecision: {
         "call_id": names,
-        "decision": st.sampled_from(["approve", "reject", "edit", "replace", "answer"]),
+        "decision": st.sampled_from(["approve", "reject", "edit", "replace", "answer", "ask"]),
         "by": words,
         "name": st.none() | names,
         "arguments": st.none() | objects,
         "reason": words,
         "result": json_values,
+        "remember": st.none() | st.sampled_from(["tool", "arguments"]),
+        "earlier": st.none() | counts,
     },
     e.CallStart: {"call_id": names, "name": names, "arguments": objects, "attempt": counts},
     e.CallEnd: {
