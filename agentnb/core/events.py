@@ -120,11 +120,12 @@ class Queued(Event):
 
 
 class Withdrawn(Event):
-    """The user has taken the oldest `count` messages back out of a queue."""
+    """The user has taken `count` messages back out of a queue, from the one at `first` on: 0 is the oldest."""
 
     type: Literal["withdrawn"] = "withdrawn"
     queue: Queue
     count: int
+    first: int = 0
 
 
 class StateUpdate(Event):

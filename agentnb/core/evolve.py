@@ -139,7 +139,7 @@ def _queued(state: State, event: e.Queued) -> None:
 
 
 def _withdrawn(state: State, event: e.Withdrawn) -> None:
-    del state.queues[event.queue][: event.count]
+    del state.queues[event.queue][event.first : event.first + event.count]
 
 
 def _state_update(state: State, event: e.StateUpdate) -> None:

@@ -19,10 +19,27 @@ def listener(journal: Journal) -> Frame:
     return next((frame for frame in journal.frames if frame.design.listens), journal.root)
 
 
-def withdraw(journal: Journal, queue: Queue) -> list[Message]:
-    """Take everything back out of a queue, wherever it is kept."""
+def queued(journal: Journal) -> list[tuple[Queue, Message]]:
+    """What nobody has heard yet, wherever it is kept, each queue oldest first."""
+    return [(queue, message) for queue in QUEUES for frame in _kept(journal) for message in frame.state.queues[queue]]
+
+
+def withdraw(journal: Journal, queue: Queue, message: Message | None = None) -> list[Message]:
+    """Take everything back out of a queue, wherever it is kept, or the oldest message that says the same."""
+    if message is None:
+        return [taken for frame in _kept(journal) for taken in _take(journal, frame, queue)]
+    for frame in _kept(journal):
+        waiting = frame.state.queues[queue]
+        if message in waiting:
+            journal.append(Withdrawn.make(queue=queue, count=1, first=waiting.index(message)), frame)
+            return [message]
+    return []
+
+
+def _kept(journal: Journal) -> list[Frame]:
+    """The loops that keep what was said: the run's own, and the one that listens."""
     root, hears = journal.root, listener(journal)
-    return _take(journal, root, queue) + (_take(journal, hears, queue) if hears is not root else [])
+    return [root, hears] if hears is not root else [root]
 
 
 def hand_on(journal: Journal, frame: Frame) -> None:

@@ -14,19 +14,20 @@ from concurrent.futures import Future
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Delta, Event, Queue, Queued, RunResumed, StopReason
+from agentnb.core.events import Delta, Event, Queue, Queued, RunPaused, RunResumed, StopReason
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message
 from agentnb.core.state import State
 from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
 from agentnb.run.approvals import Decided, Decisions, Pending
+from agentnb.run.breakpoints import Breakpoints
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.driving import Driving
 from agentnb.run.gate import Gate, Unit
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
-from agentnb.run.listening import listener, withdraw
+from agentnb.run.listening import listener, queued, withdraw
 from agentnb.run.policy import make_policy
 from agentnb.run.portable import portable
 from agentnb.run.snapshot import Snapshot
@@ -118,6 +119,20 @@ class Run(Decisions):
     def pausing(self) -> bool:
         """Whether somebody has asked for a pause, and something in flight has to be finished first."""
         return self._gate.pausing is not None and not self.state.over
+
+    @property
+    def breakpoints(self) -> Breakpoints:
+        """Where the run pauses; add to them and take from them at any time."""
+        return self._gate.breakpoints
+
+    @property
+    def paused_for(self) -> str | None:
+        """Why the run is paused, or is about to be; None where it is not."""
+        if self.state.over or not self.state.paused:
+            return self._gate.pausing if not self.state.over else None
+        with self._journal.lock:
+            paused = (event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
+            return next(paused).reason
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` with every event and delta from now on, in order, from the thread it happens in.
@@ -220,10 +235,19 @@ class Run(Decisions):
             self._journal.append(Queued.make(queue=queue, message=message), listener(self._journal))
             return True
 
-    def withdraw(self, queue: Queue) -> list[Message] | None:
-        """Take everything back out of a queue; None where the run is over."""
+    @property
+    def queued(self) -> list[tuple[Queue, Message]]:
+        """What was said to the run and nobody has heard yet, in the order it will be heard."""
         with self._journal.lock:
-            return withdraw(self._journal, queue) if not self.state.over else None
+            return queued(self._journal) if not self.state.over else []
+
+    def withdraw(self, queue: Queue, message: Message | None = None) -> list[Message] | None:
+        """Take everything back out of a queue, or only this message; None where the run is over.
+
+        Gives what was taken back: nothing of what was heard in the meantime.
+        """
+        with self._journal.lock:
+            return withdraw(self._journal, queue, message) if not self.state.over else None
 
     @property
     def pending(self) -> list[Pending]:

@@ -54,7 +54,7 @@ EVENTS = {
     e.PhaseChange: {"source": words},
     e.MessageAdded: {"message": messages, "origin": st.sampled_from(["input", "steering", "follow_up", "loop"])},
     e.Queued: {"queue": queues, "message": messages},
-    e.Withdrawn: {"queue": queues, "count": counts},
+    e.Withdrawn: {"queue": queues, "count": counts, "first": counts},
     e.StateUpdate: {"values": objects},
     e.ModelStart: {"turn": counts, "attempt": counts, "options": objects},
     e.ModelEnd: {
