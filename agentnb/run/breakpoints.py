@@ -25,7 +25,7 @@ Predicate = Callable[[Event, State], object]
 Operator = Literal["is", "is not", "contains", "matches", "above", "below"]
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
-_NEVER = frozenset({"run_paused", "run_resumed", "run_end"})
+NEVER = frozenset({"run_paused", "run_resumed", "run_end"})
 """Facts that nothing is paused at: the run stands there already."""
 
 
@@ -243,7 +243,7 @@ class Breakpoints(Sequence[Breakpoint]):
 
     def hit(self, event: Event, state: State, run: State) -> Breakpoint | None:
         """The first breakpoint that stops the run behind this event; all that are hit count it."""
-        if event.type in _NEVER:
+        if event.type in NEVER:
             return None
         hits = [one for one in self._all if one.is_hit(event, state, run)]
         return hits[0] if hits else None

@@ -54,6 +54,7 @@ class Run(Decisions):
         self.loop = loop
         self.id = recording[0].run_id if recording else uuid.uuid4().hex[:12]
         self.name = name
+        self.store = store
         self._gate = Gate(breakpoints, limits)
         policy = make_policy(approve)
         self._journal = Journal(loop, self.id)

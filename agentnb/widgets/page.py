@@ -12,7 +12,10 @@ from functools import cache
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
-MODULES = ("text", "store", "form", "controls", "approvals", "details", "row", "events", "diagram", "graph", "panel")
+MODULES = (
+    *("text", "store", "form", "breakpoints", "queue", "controls", "call", "decisions", "approvals"),
+    *("details", "row", "events", "diagram", "graph", "panel"),
+)
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
