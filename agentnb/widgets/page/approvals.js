@@ -44,8 +44,8 @@ export class Approvals {
       "aria-label": "Reason for the selected calls",
     });
     this.selected = {
-      approve: button("Approve selected", () => this.decide("approve", this.picked(), this.remember.value)),
-      reject: button("Reject selected", () => this.decide("reject", this.picked(), this.remember.value)),
+      approve: button("Approve selected", () => this.decide("approve", this.picked(), this.remember.choice.value)),
+      reject: button("Reject selected", () => this.decide("reject", this.picked(), this.remember.choice.value)),
     };
     this.reason.addEventListener("keydown", (event) => {
       event.stopPropagation();
@@ -63,7 +63,7 @@ export class Approvals {
         { class: "agentnb-set" },
         this.selected.approve,
         el("span", { class: "agentnb-joined" }, this.selected.reject, this.reason),
-        this.remember,
+        this.remember.el,
       ),
     );
   }

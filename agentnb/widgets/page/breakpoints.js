@@ -9,7 +9,7 @@ export class Breakpoints {
     this.toggle = button("Breakpoints", () => this.show(this.el.hidden), { "aria-expanded": "false" });
     this.list = el("ul", { class: "agentnb-breakpoint-list", "aria-label": "Breakpoints" });
     this.error = el("p", { class: "agentnb-error", role: "alert" });
-    this.add = button("Add breakpoint", () => this.send());
+    this.add = button("Add", () => this.send(), { "aria-label": "Add breakpoint" });
     this.make();
     this.el = el(
       "section",
@@ -49,7 +49,7 @@ export class Breakpoints {
     const choice = (name) => el("select", { class: "agentnb-select", "aria-label": name });
     this.tools = el("datalist", { id: `agentnb-${unique()}` });
     this.event = choice("Event of the breakpoint");
-    this.tool = input("Tool of the breakpoint", { placeholder: "any, or a glob", list: this.tools.id });
+    this.tool = input("Tool of the breakpoint", { placeholder: "any", list: this.tools.id });
     this.field = input("Argument of the breakpoint", { placeholder: "name" });
     this.operator = choice("Comparison");
     this.value = input("Value", { placeholder: "value" });

@@ -11,9 +11,9 @@ export const REMEMBER = {
 };
 
 export function remembering(words = REMEMBER) {
-  const choice = el("select", { class: "agentnb-select agentnb-remember", "aria-label": "Remember" });
+  const choice = el("select", { class: "agentnb-select" });
   for (const [value, text] of Object.entries(words)) choice.append(el("option", { value, text }));
-  return choice;
+  return { choice, el: el("label", { class: "agentnb-remember" }, "Remember", choice) };
 }
 
 export class Call {
@@ -31,7 +31,7 @@ export class Call {
       "aria-label": `Select ${item.name} (${item.id})`,
       onchange: () => approvals.count(),
     });
-    this.more = button("\u203a", () => this.unfold(!this.opened), {
+    this.more = button("\u203a", () => this.unfold(), {
       class: "agentnb-more",
       "aria-label": `Details of ${item.name}`,
       "aria-expanded": "false",
@@ -39,7 +39,12 @@ export class Call {
     this.why = el("p", { class: "agentnb-why" });
     this.brief = el("span", { class: "agentnb-brief", text: item.arguments.replace(/\s+/g, " ") });
     this.left = el("span", { class: "agentnb-left" });
-    this.shown = el("pre", { class: "agentnb-arguments", tabindex: "0", role: "region", "aria-label": "Arguments" });
+    this.shown = el("pre", {
+      class: "agentnb-arguments",
+      tabindex: "0",
+      role: "region",
+      "aria-label": `Arguments of ${item.name} (${item.id})`,
+    });
     this.error = el("p", { class: "agentnb-error", role: "alert" });
     this.reason = el("input", {
       class: "agentnb-input",
@@ -91,7 +96,7 @@ export class Call {
         approve,
         el("span", { class: "agentnb-joined" }, reject, this.reason),
         ...Object.values(this.toggles),
-        this.remember,
+        this.remember?.el,
       ),
     );
   }
@@ -127,14 +132,19 @@ export class Call {
     });
   }
 
-  unfold(opened) {
-    this.opened = opened;
-    this.more.setAttribute("aria-expanded", String(opened));
+  unfold() {
+    this.opened = this.isClosed();
+    if (!this.opened && this.open) this.toggle(this.open);
     this.lay();
   }
 
+  isClosed() {
+    return this.approvals.many() && !this.opened && !this.open;
+  }
+
   lay() {
-    this.el.classList.toggle("agentnb-closed", this.approvals.many() && !this.opened && !this.open);
+    this.el.classList.toggle("agentnb-closed", this.isClosed());
+    this.more.setAttribute("aria-expanded", String(!this.isClosed()));
     this.el.classList.toggle("agentnb-editing", Boolean(this.open));
     this.el.classList.toggle("agentnb-picked", this.approvals.many() && this.pick.checked);
   }
@@ -218,7 +228,7 @@ export class Call {
   }
 
   // What is decided, with what an open form says; null where that does not fit, which is said beside it.
-  told(decision, remember = this.remember?.value) {
+  told(decision, remember = this.remember?.choice.value) {
     const call = { id: this.item.id, digest: this.item.digest };
     if (decision === "reject") return { ...call, decision, reason: this.reason.value, remember };
     if (!this.open) return { ...call, decision, remember };

@@ -43,8 +43,8 @@ export class Decided {
   }
 
   rule(rule) {
-    const which = rule.arguments === null ? "every call" : "calls with exactly these arguments";
-    return `${which}: ${rule.decision}, as ${rule.by} decided`;
+    const which = rule.arguments === null ? "every call" : "every call with exactly these arguments";
+    return `${rule.decision} ${which}, as ${rule.by} decided`;
   }
 
   show(list, wanted) {
@@ -84,6 +84,7 @@ export class Decided {
     return el(
       "li",
       { "data-decision": one.decision },
+      control ? el("span", { class: "agentnb-dim agentnb-decided-kind", text: one.words ? "not run yet" : "remembered" }) : null,
       one.path ? el("span", { class: "agentnb-path", text: one.path }) : null,
       el("code", { text: one.name }),
       one.arguments ? el("span", { class: "agentnb-brief", text: one.arguments }) : null,
