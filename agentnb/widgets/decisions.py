@@ -62,7 +62,7 @@ class Decisions:
             self._follow(run.events)
             can_undo = {item.event for item in run.decided}
             recent = [_row(*kept, kept[0].seq in can_undo) for kept in reversed(self._recent)]
-        return {"recent": recent, "rules": [_rule(rule) for rule in run.remembered]}
+        return {"recent": recent, "rules": [rule_row(rule) for rule in run.remembered]}
 
     def last(self, run: Any, path: str, call_id: str) -> str:
         """How a call was decided last, in words; empty where it was not."""
@@ -113,12 +113,14 @@ def _row(decision: ApprovalDecision, name: str, arguments: str, can_undo: bool) 
     }
 
 
-def _rule(rule: Any) -> dict[str, Any]:
+def rule_row(rule: Any) -> dict[str, Any]:
+    """A remembered decision, as it is told."""
+    which = "every call" if rule.arguments is None else "every call with exactly these arguments"
     return {
         "event": rule.event,
         "time": rule.time,
         "decision": rule.decision,
         "name": repaired(rule.tool),
         "arguments": one_line(repaired(brief(rule.arguments, BRIEF)), BRIEF) if rule.arguments is not None else None,
-        "by": _BY.get(rule.by, repaired(rule.by)),
+        "words": f"{rule.decision} {which}, as {_BY.get(rule.by, repaired(rule.by))} decided",
     }

@@ -29,6 +29,7 @@ def module() -> str:
 
 
 @cache
-def style_sheet() -> str:
-    """The panel's CSS."""
-    return (PAGE / "panel.css").read_text(encoding="utf-8")
+def style_sheet(*, live: bool = True) -> str:
+    """The panel's CSS; for a frozen one without that of the parts a person acts with."""
+    names = ("panel.css", "acting.css") if live else ("panel.css",)
+    return "\n".join((PAGE / name).read_text(encoding="utf-8") for name in names)

@@ -16,7 +16,7 @@ from typing import Any
 from agentnb.core.events import ApprovalDecision, CallEnd, Event
 from agentnb.core.evolve import nested as state_at
 from agentnb.core.messages import Message, ToolCall, text_of
-from agentnb.widgets.decisions import clock, in_words
+from agentnb.widgets.decisions import clock, in_words, rule_row
 from agentnb.widgets.diagram import Table, diagram, mark
 from agentnb.widgets.graph import dress
 from agentnb.widgets.loops import Loops, Standing, breadcrumb, graph_name
@@ -33,6 +33,8 @@ TEXT = 1500
 """Characters of any one text."""
 LINE = 160
 """Characters of the line about an event."""
+REMEMBERED = 20
+"""Remembered decisions."""
 DECIDED = 5
 """Decisions about one call."""
 NESTED = 3
@@ -59,9 +61,10 @@ def static_html(run: Any, drawing: str | None = None) -> str:
     detail = _Detail()
     calls = _Calls(events)
     parts = [
-        f"<style>{style_sheet()}</style>",
+        f"<style>{style_sheet(live=False)}</style>",
         _head(now, events),
         *_questions(run),
+        *_remembered(run),
         *_graphs(loops, detail),
         '<div class="agentnb-columns"><div class="agentnb-main">',
         *_conversation(run.messages, "", calls, detail),
@@ -122,6 +125,8 @@ def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
     if len(events) > 1:
         facts.append(f"{events[-1].time - events[0].time:.1f} s")
     problem = f'<p class="agentnb-problem">{_text(now["problem"])}</p>' if now["problem"] else ""
+    if now["paused_for"].startswith("breakpoint"):
+        problem += f'<p class="agentnb-stopped">Stopped by the {_line(now["paused_for"])}</p>'
     return (
         '<div class="agentnb-head"><div class="agentnb-title">'
         f'<strong class="agentnb-name">{_text(now["run"] or now["id"])}</strong> '
@@ -143,6 +148,23 @@ def _questions(run: Any) -> Iterator[str]:
             f"<span>{_path(question['path'])}<code>{_text(question['name'])}</code></span> "
             f"was waiting for a decision. {_text(question['why'])}</div><pre>{_long(question['arguments'])}</pre></div>"
         )
+
+
+def _remembered(run: Any) -> Iterator[str]:
+    """The decisions that hold for later calls too, with who made them and when."""
+    rules = list(map(rule_row, run.remembered[-REMEMBERED:]))
+    if not rules:
+        return
+    yield '<div class="agentnb-decisions"><ul class="agentnb-decided" aria-label="Remembered decisions">'
+    for rule in rules:
+        which = f"<code>{_text(rule['arguments'])}</code> " if rule["arguments"] is not None else ""
+        yield (
+            f'<li data-decision="{_text(rule["decision"])}"><span class="agentnb-dim agentnb-decided-kind">remembered'
+            f"</span> <code>{_text(rule['name'])}</code> {which}"
+            f'<span class="agentnb-decided-words">{_text(rule["words"])}</span> '
+            f'<span class="agentnb-dim">{clock(rule["time"])}</span></li>'
+        )
+    yield "</ul></div>"
 
 
 def _graphs(loops: Loops, detail: _Detail) -> Iterator[str]:

@@ -354,7 +354,7 @@ def test_nothing_that_others_said_is_executed_in_decisions_breakpoints_and_queue
     page.goto("about:blank")
     one = {"event": 1, "time": 1.0, "path": hostile, "name": hostile, "arguments": hostile, "words": hostile,
            "decision": hostile, "reason": hostile, "undo": True}  # fmt: skip
-    rule = {"event": 2, "time": 1.0, "decision": hostile, "name": hostile, "arguments": hostile, "by": hostile}
+    rule = {"event": 2, "time": 1.0, "decision": hostile, "name": hostile, "arguments": hostile, "words": hostile}
     question = {"id": hostile, "path": hostile, "name": hostile, "why": hostile, "unknown": False, "deadline": None,
                 "arguments": hostile, "length": len(hostile), "digest": "", "fields": []}  # fmt: skip
     status = {"run": "r", "id": "r", "loop": "L", "can": {"Fork": True}, "paused_for": f"breakpoint {hostile}",

@@ -30,7 +30,7 @@ export class Decided {
     );
     this.show(
       this.rules,
-      rules.map((rule) => ["forget", rule, this.rule(rule)]),
+      rules.map((rule) => ["forget", rule, rule.words]),
     );
     say(this.count, recent.length < 20 ? count(recent.length, "decision") : "The newest 20 decisions");
     const key = recent.map((one) => one.event).join();
@@ -40,11 +40,6 @@ export class Decided {
     }
     this.past.hidden = !recent.length;
     this.el.hidden = !recent.length && !rules.length;
-  }
-
-  rule(rule) {
-    const which = rule.arguments === null ? "every call" : "every call with exactly these arguments";
-    return `${rule.decision} ${which}, as ${rule.by} decided`;
   }
 
   show(list, wanted) {
@@ -84,7 +79,7 @@ export class Decided {
     return el(
       "li",
       { "data-decision": one.decision },
-      control ? el("span", { class: "agentnb-dim agentnb-decided-kind", text: one.words ? "not run yet" : "remembered" }) : null,
+      control ? el("span", { class: "agentnb-dim agentnb-decided-kind", text: "undo" in one ? "not run yet" : "remembered" }) : null,
       one.path ? el("span", { class: "agentnb-path", text: one.path }) : null,
       el("code", { text: one.name }),
       one.arguments ? el("span", { class: "agentnb-brief", text: one.arguments }) : null,
