@@ -229,10 +229,11 @@ class Decisions:
     def _find(self, id: str) -> tuple[Frame, CallState] | None:
         """The call of that id, or of that path and id: one that waits before one that does not."""
         found = [
-            (frame, call)
+            (frame, calls[name])
             for frame in self._journal.frames
-            for call in (*frame.state.open.values(), *frame.state.calls.values())
-            if id in (call.id, f"{frame.path}/{call.id}")
+            for name in {id: None, id.removeprefix(f"{frame.path}/"): None}
+            for calls in (frame.state.open, frame.state.calls)
+            if name in calls
         ]
         return min(found, key=lambda one: one[1].status != "asking", default=None)
 

@@ -16,7 +16,7 @@ from typing import Any
 from agentnb.core.events import ApprovalDecision, CallEnd, Event
 from agentnb.core.evolve import nested as state_at
 from agentnb.core.messages import Message, ToolCall, text_of
-from agentnb.widgets.decisions import clock, in_words, rule_row
+from agentnb.widgets.decisions import RECENT, clock, in_words, rule_row
 from agentnb.widgets.diagram import Table, diagram, mark
 from agentnb.widgets.graph import dress
 from agentnb.widgets.loops import Loops, Standing, breadcrumb, graph_name
@@ -33,8 +33,6 @@ TEXT = 1500
 """Characters of any one text."""
 LINE = 160
 """Characters of the line about an event."""
-REMEMBERED = 20
-"""Remembered decisions."""
 DECIDED = 5
 """Decisions about one call."""
 NESTED = 3
@@ -152,19 +150,15 @@ def _questions(run: Any) -> Iterator[str]:
 
 def _remembered(run: Any) -> Iterator[str]:
     """The decisions that hold for later calls too, with who made them and when."""
-    rules = list(map(rule_row, run.remembered[-REMEMBERED:]))
-    if not rules:
-        return
-    yield '<div class="agentnb-decisions"><ul class="agentnb-decided" aria-label="Remembered decisions">'
-    for rule in rules:
-        which = f"<code>{_text(rule['arguments'])}</code> " if rule["arguments"] is not None else ""
-        yield (
-            f'<li data-decision="{_text(rule["decision"])}"><span class="agentnb-dim agentnb-decided-kind">remembered'
-            f"</span> <code>{_text(rule['name'])}</code> {which}"
-            f'<span class="agentnb-decided-words">{_text(rule["words"])}</span> '
-            f'<span class="agentnb-dim">{clock(rule["time"])}</span></li>'
-        )
-    yield "</ul></div>"
+    told = "".join(
+        f'<li data-decision="{_text(rule["decision"])}"><span class="agentnb-dim agentnb-decided-kind">remembered</span> '
+        f"<code>{_text(rule['name'])}</code> <code>{_text(rule['arguments'] or '')}</code> "
+        f'<span class="agentnb-decided-words">{_text(rule["words"])}</span> '
+        f'<span class="agentnb-dim">{clock(rule["time"])}</span></li>'
+        for rule in map(rule_row, run.remembered[-RECENT:])
+    )
+    if told:
+        yield f'<div class="agentnb-decisions"><ul class="agentnb-decided" aria-label="Remembered">{told}</ul></div>'
 
 
 def _graphs(loops: Loops, detail: _Detail) -> Iterator[str]:

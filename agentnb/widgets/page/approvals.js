@@ -99,9 +99,11 @@ export class Approvals {
         added.push(item.path ? `${item.name} (in ${item.path})` : item.name);
       }
     }
-    for (const item of pending) {
+    let next = null; // in the order they were made, also one that is asked about again
+    for (const item of [...pending].reverse()) {
       const call = this.calls.get(`${item.id} ${item.digest}`);
-      if (call.el.parentNode !== this.list) this.place(call, pending);
+      if (call.el.parentNode !== this.list) this.list.insertBefore(call.el, next);
+      next = call.el;
       call.update(item);
     }
     this.announce(added, pending.length);
@@ -113,13 +115,6 @@ export class Approvals {
     this.count();
     left?.();
     return undefined;
-  }
-
-  // In the order they were made, also one that is asked about again.
-  place(call, pending) {
-    const at = pending.findIndex((item) => item.id === call.item.id);
-    const next = pending.slice(at + 1).map((item) => this.calls.get(`${item.id} ${item.digest}`)?.el);
-    this.list.insertBefore(call.el, next.find((node) => node?.parentNode === this.list) ?? null);
   }
 
   // Takes away what is decided; where the focus was in it, gives what moves it to the call that takes its place.
