@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agentnb.core.errors import AgentnbError, UsageError
+from agentnb.core.errors import AgentnbError, UnknownCall, UsageError
 from agentnb.core.events import plain_event
 from agentnb.widgets.deciding import Deciding, json_or_text
 from agentnb.widgets.decisions import Decisions
@@ -75,6 +75,8 @@ class Clicks:
             told = act(message)
         except AgentnbError as error:
             answer |= {"ok": False, "error": str(error)}
+            if isinstance(error, UnknownCall):  # decided by somebody else: the page has nowhere left to say it at
+                answer["late"] = [str(message.get("id"))]
         except Exception as error:
             # A click has no caller to raise to: the person gets the error beside the button, the log the traceback.
             logger.exception("A click on run %s failed", self._run.id)

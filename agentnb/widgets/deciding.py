@@ -45,6 +45,7 @@ class Deciding:
                 self._decide(message, waiting)
                 return {}
             failed: dict[str, str] = {}
+            late: list[str] = []
             # What is to be remembered comes last: it decides others too, and not those with a decision of their own.
             for one in sorted(message["decisions"], key=lambda one: bool(one.get("remember"))):
                 try:
@@ -54,7 +55,8 @@ class Deciding:
                         failed[str(one.get("id"))] = str(error)
                 except AgentnbError as error:
                     failed[str(one.get("id"))] = str(error)
-            return {"failed": failed}
+                    late += [str(one.get("id"))] if isinstance(error, UnknownCall) else []
+            return {"failed": failed, "late": late}
 
     def undo(self, message: Message) -> dict[str, Any]:
         """Take the decision of this event back."""

@@ -151,8 +151,8 @@ def _questions(run: Any) -> Iterator[str]:
 def _remembered(run: Any) -> Iterator[str]:
     """The decisions that hold for later calls too, with who made them and when."""
     told = "".join(
-        f'<li data-decision="{_text(rule["decision"])}"><span class="agentnb-dim agentnb-decided-kind">remembered</span> '
-        f"<code>{_text(rule['name'])}</code> <code>{_text(rule['arguments'] or '')}</code> "
+        f'<li data-decision="{_text(rule["decision"])}"><span class="agentnb-dim agentnb-decided-kind">remembered'
+        f"</span> <code>{_text(rule['name'])}</code> <code>{_text(rule['arguments'] or '')}</code> "
         f'<span class="agentnb-decided-words">{_text(rule["words"])}</span> '
         f'<span class="agentnb-dim">{clock(rule["time"])}</span></li>'
         for rule in map(rule_row, run.remembered[-RECENT:])

@@ -190,7 +190,7 @@ export class Approvals {
   decide(decision, calls, remember) {
     if (this.store.gone || calls.some((call) => call.busy)) return;
     const reason = this.reason.value;
-    const told = calls.map((call) => call.told(decision, call.item.unknown ? "" : remember));
+    const told = calls.map((call) => call.told(decision, call.item.unknown ? "" : remember, false));
     if (!told.length || told.includes(null)) return; // a form that does not fit: it says so, and nothing is decided
     const because = decision === "reject" && reason ? told.map((one) => ({ ...one, reason: one.reason || reason })) : told;
     this.send(calls, { decisions: because });
@@ -205,21 +205,13 @@ export class Approvals {
       const late = [];
       for (const call of calls) {
         const error = answer.ok ? answer.failed?.[call.item.id] : answer.error;
-        call.answered(error);
-        if (error && !call.el.isConnected) late.push(`${call.item.name}: ${error}`);
+        const gone = answer.late?.includes(call.item.id);
+        call.answered(gone ? "" : error);
+        if (gone) late.push(`${call.item.name}: ${error}`);
       }
       if (late.length) this.tell(late.join("\n"), false);
-      else if (!answer.ok) this.late(calls, answer.error);
       this.count();
     });
-  }
-
-  // It may go away with the next news: then the list says why.
-  late(calls, error) {
-    setTimeout(() => {
-      const gone = calls.filter((call) => !call.el.isConnected);
-      if (gone.length) this.tell(gone.map((call) => `${call.item.name}: ${error}`).join("\n"), false);
-    }, 300);
   }
 
   dispose() {

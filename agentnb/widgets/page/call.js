@@ -55,6 +55,8 @@ export class Call {
     this.remember = item.unknown ? null : remembering();
     this.form = el("form", { class: "agentnb-form", hidden: true });
     this.form.addEventListener("submit", (event) => event.preventDefault());
+    this.typed = new Set(); // the words of the forms in which something was changed
+    for (const kind of ["input", "change"]) this.form.addEventListener(kind, () => this.typed.add(this.open));
     this.hint = el("p", { class: "agentnb-hint" });
     this.make();
     this.el.addEventListener("keydown", (event) => this.key(event));
@@ -227,11 +229,12 @@ export class Call {
     this.decide("approve");
   }
 
-  // What is decided, with what an open form says; null where that does not fit, which is said beside it.
-  told(decision, remember = this.remember?.choice.value) {
+  // What is decided, with what an open form says; null where that does not fit, which is said beside it. Among others a
+  // form that was only looked at says nothing.
+  told(decision, remember = this.remember?.choice.value, alone = true) {
     const call = { id: this.item.id, digest: this.item.digest };
     if (decision === "reject") return { ...call, decision, reason: this.reason.value, remember };
-    if (!this.open) return { ...call, decision, remember };
+    if (!this.open || !(alone || this.typed.has(this.open))) return { ...call, decision, remember };
     const form = this.forms[this.open],
       filled = form.read();
     say(this.error, filled.ok ? "" : filled.error);
