@@ -12,7 +12,7 @@ export class Decided {
     this.open = el("ul", { class: "agentnb-decided", "aria-label": "Decided, and not run yet" });
     this.rules = el("ul", { class: "agentnb-decided", "aria-label": "Remembered decisions" });
     this.count = el("summary");
-    this.list = el("ol", { class: "agentnb-decided", "aria-label": "Newest decisions" });
+    this.list = el("ol", { class: "agentnb-decided", "aria-label": "Newest decisions", tabindex: "0" });
     this.past = el("details", { class: "agentnb-past" }, this.count, this.list);
     this.el = el("div", { class: "agentnb-decisions", hidden: true }, this.open, this.rules, this.past);
     this.update();
