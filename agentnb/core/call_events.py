@@ -7,7 +7,8 @@ from typing import Any, Literal
 from agentnb.core.event import ErrorInfo, Event
 from agentnb.core.messages import ToolCall
 
-Decision = Literal["approve", "reject", "edit", "replace", "answer"]
+Decision = Literal["approve", "reject", "edit", "replace", "answer", "ask"]
+Remember = Literal["tool", "arguments"]
 Outcome = Literal[
     "returned",  # the tool gave a result
     "raised",  # the tool failed
@@ -42,9 +43,13 @@ class ApprovalRequest(Event):
 
 
 class ApprovalDecision(Event):
-    """What was decided about a call, and by whom (`human`, `policy`, `deadline`, `loop`).
+    """What was decided about a call, and by whom (`human`, `policy`, `deadline`, `loop`, `remembered`).
 
     `arguments` are those it runs with instead, and for an approval those that were looked at, where they could change.
+    `remember`: an approval or rejection that holds from here on for every call of the tool `name`, or for those with
+    exactly these `arguments`; a call that it decides is decided by `remembered`. `ask` takes an earlier decision back:
+    the call, which has not begun, is asked about again, and what was remembered is forgotten; with no `call_id` that is
+    all. `earlier` is the number of the decision that is remembered, or taken back.
     """
 
     type: Literal["approval_decision"] = "approval_decision"
@@ -55,6 +60,8 @@ class ApprovalDecision(Event):
     arguments: dict[str, Any] | None = None
     reason: str = ""
     result: Any = None
+    remember: Remember | None = None
+    earlier: int | None = None
 
 
 class CallStart(Event):

@@ -31,6 +31,7 @@ from agentnb.core.call_events import (
     CallStart,
     Decision,
     Outcome,
+    Remember,
 )
 from agentnb.core.event import Delta, ErrorInfo, Event
 from agentnb.core.messages import Message, ToolCall
@@ -57,6 +58,7 @@ __all__ = [
     "PhaseChange",
     "Queue",
     "Queued",
+    "Remember",
     "RunEnd",
     "RunPaused",
     "RunResumed",
@@ -134,11 +136,12 @@ class Queued(Event):
 
 
 class Withdrawn(Event):
-    """The user has taken the oldest `count` messages back out of a queue."""
+    """The user has taken `count` messages back out of a queue, from the one at `first` on: 0 is the oldest."""
 
     type: Literal["withdrawn"] = "withdrawn"
     queue: Queue
     count: int
+    first: int = 0
 
 
 class StateUpdate(Event):

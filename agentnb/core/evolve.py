@@ -155,7 +155,7 @@ def _queued(state: State, event: e.Queued) -> None:
 
 
 def _withdrawn(state: State, event: e.Withdrawn) -> None:
-    del state.queues[event.queue][: event.count]
+    del state.queues[event.queue][event.first : event.first + event.count]
 
 
 def _state_update(state: State, event: e.StateUpdate) -> None:
@@ -235,15 +235,41 @@ def _approval_request(state: State, event: e.ApprovalRequest) -> None:
 
 
 def _approval_decision(state: State, event: e.ApprovalDecision) -> None:
+    if event.decision == "ask":
+        _take_back(state, event)
+        return
     call = _open_call(state, event)
+    _note_rule(state, event)
     call.decision = event
     call.status = "proposed" if event.by == "loop" else "ready"  # what the loop has decided is looked at again
     if event.decision in ("edit", "replace"):
+        call.undecided = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
         call.name = event.name if event.name is not None else call.name
         call.arguments = event.arguments if event.arguments is not None else call.arguments
         call.malformed = None
         if event.by == "loop":
             call.replaced = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
+
+
+def _take_back(state: State, event: e.ApprovalDecision) -> None:
+    """The decision `earlier` stands no more. A call that it let run, and that has not begun, waits for another."""
+    _note_rule(state, event)
+    call = state.open.get(event.call_id)
+    if call is None or call.status != "ready" or call.decision is None or call.decision.seq != event.earlier:
+        return
+    if call.undecided is not None and call.decision.decision in ("edit", "replace"):
+        before = call.undecided
+        call.name, call.arguments, call.malformed = before.name, before.arguments, before.malformed
+    call.decision = call.undecided = None
+    call.status = "asking"  # at once, so that nothing can run it before it is asked about
+
+
+def _note_rule(state: State, event: e.ApprovalDecision) -> None:
+    """Remember a decision, or forget the one that is taken back."""
+    if event.decision == "ask":
+        state.rules = [rule for rule in state.rules if rule.seq != event.earlier]
+    elif event.remember is not None:
+        state.rules = [*state.rules, event]
 
 
 def _call_start(state: State, event: e.CallStart) -> None:
@@ -416,5 +442,6 @@ _ADDS_UP: dict[str, Callable[[State, Any], None]] = {
     "model_start": _count_request,
     "model_end": _add_usage,
     "model_error": _note_failure,
+    "approval_decision": _note_rule,
     "call_start": _count_call,
 }

@@ -16,7 +16,8 @@ class CallState:
     """One call of the current turn, from the moment it was proposed to its result.
 
     `name` and `arguments` are what runs, `proposed` is the call as it was made, `replaced` what the loop has put in its
-    place. `detached`: it runs, and nothing but the end of the run waits for it; `let_go`: the history says so.
+    place, `undecided` what it was before somebody else decided to change it. `detached`: it runs, and nothing but the
+    end of the run waits for it; `let_go`: the history says so.
     """
 
     id: str
@@ -33,6 +34,7 @@ class CallState:
     replaced: ToolCall | None = None
     detached: bool = False
     let_go: bool = False
+    undecided: ToolCall | None = None
 
     def __init__(self, call: ToolCall, *, hidden: bool = False) -> None:
         self.id, self.name, self.arguments, self.proposed = call.id, call.name, call.arguments, call
@@ -71,7 +73,7 @@ class State:
     `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
     one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
     `calls_started` (of tools, not of what a loop does itself) and `usage` (tokens, cost) add up, nested loops included,
-    and so does `failure`.
+    and so do `failure` and `rules`, the decisions that are remembered.
 
     `listens` says whether the loop has a conversation of its own. Where it has none, `inside` has what was said in each
     loop that it has run, and `conversation` has it all.
@@ -101,6 +103,7 @@ class State:
     detached: int = 0
     requests: int = 0
     calls_started: int = 0
+    rules: list[e.ApprovalDecision] = field(default_factory=list)
     queues: dict[e.Queue, list[Message]] = field(default_factory=lambda: {"input": [], "steering": [], "follow_up": []})
     heard: list[e.Origin] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)

@@ -1,7 +1,9 @@
 """What people decide about calls: the decisions, each one a fact that names who made it.
 
 A decision binds what was shown (DESIGN, promise 5): an approved call runs with exactly the arguments of its request;
-edited arguments are checked against the tool's schema before anything changes. The first decision stands.
+edited arguments are checked against the tool's schema before anything changes. The first decision stands, unless it is
+taken back before the call begins; then the call is asked about again, and both are facts. What is to be remembered is
+said with the decision itself, so that there is no moment at which only one of the two is a fact.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from agentnb.core.errors import AlreadyDecided, UnknownCall
-from agentnb.core.events import ApprovalDecision, ApprovalRequest
+from agentnb.core.errors import AlreadyDecided, UnknownCall, UsageError
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, Decision, Remember
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState, State
 from agentnb.run.endings import carry_out, expire
@@ -22,6 +24,7 @@ from agentnb.run.endings import reject as refuse
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
+from agentnb.run.remembered import Remembered, decide_those_waiting, remembering
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,24 @@ class Pending:
     reason: str
     deadline: float | None
     unknown: bool
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A call that is decided and has not begun: `undo` takes the decision back.
+
+    `id` as in `Pending`. `name` and `arguments` are what would run. `event` is the number of the decision, made at
+    `time` (epoch seconds) `by` a `human`, the `policy`, or as `remembered`.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    decision: Decision
+    by: str
+    time: float
+    event: int
     path: str = ""
 
 
@@ -67,16 +88,77 @@ class Decisions:
         with self._journal.lock:
             return waiting(self._journal.frames, self._lost())
 
-    def approve(self, id: str) -> None:
-        """Let the call run as shown. Raises UnknownCall, or AlreadyDecided."""
+    def decided_calls(self) -> list[Decided]:
+        """The calls that are decided and have not begun, in the order they were made."""
+        with self._journal.lock:
+            ready = [one for one in _open(self._journal.frames) if one[1].status == "ready"]
+            return [_decided(frame, call, id) for frame, call, id in _found_by(ready)]
+
+    def approve(self, id: str, *, remember: Remember | None = None) -> None:
+        """Let the call run as shown. Raises UnknownCall, or AlreadyDecided.
+
+        remember: approve later calls of this run without asking, and those that wait now: every one of the same `tool`,
+        or those of it with exactly the same `arguments`.
+        """
         with self._journal.lock:
             frame, call = self._waiting(id)
-            self._journal.append(ApprovalDecision.make(call_id=call.id, decision="approve"), frame)
+            rule = _remembering(call, remember)
+            self._journal.append(ApprovalDecision.make(call_id=call.id, decision="approve", **rule), frame)
+            if rule:
+                decide_those_waiting(self._journal)
 
-    def reject(self, id: str, reason: str = "") -> None:
-        """Do not let the call run; the model is told why. Raises UnknownCall, or AlreadyDecided."""
+    def reject(self, id: str, reason: str = "", *, remember: Remember | None = None) -> None:
+        """Do not let the call run; the model is told why. `remember` as in `approve`. Raises as it does."""
         with self._journal.lock:
-            refuse(self._journal, *self._waiting(id), reason, by="human")
+            frame, call = self._waiting(id)
+            rule = _remembering(call, remember)
+            refuse(self._journal, frame, call, reason, by="human", **rule)
+            if rule:
+                decide_those_waiting(self._journal)
+
+    def undo(self, id: str) -> None:
+        """Take back what was decided about a call that has not begun: it is asked about again, with the time it had.
+
+        What the decision was to be remembered for is forgotten with it. Raises UnknownCall where no such call is open,
+        UsageError where it is not decided or has begun.
+        """
+        with self._journal.lock:
+            frame, call = self._decided(id)
+            decision, asked = call.decision, call.approval
+            assert decision is not None
+            back = ApprovalDecision.make(call_id=call.id, decision="ask", earlier=decision.seq)
+            self._journal.append(back, frame, call)
+            changed = decision.decision in ("edit", "replace")
+            arguments = decision.arguments if decision.arguments is not None and not changed else call.arguments
+            had = asked.deadline - asked.time if asked is not None and asked.deadline is not None else None
+            again = ApprovalRequest.make(
+                call_id=call.id,
+                name=call.name,
+                arguments=asked.arguments if asked is not None else arguments,
+                reason=asked.reason if asked is not None else f"What {decision.by} decided was taken back.",
+                deadline=time.time() + had if had is not None else None,
+                unknown=asked.unknown if asked is not None else False,
+            )
+            self._journal.append(again, frame, call)
+
+    @property
+    def remembered(self) -> list[Remembered]:
+        """The decisions that hold for later calls too, oldest first."""
+        return [Remembered.of(rule) for rule in self._journal.state.rules]
+
+    def forget(self, event: int) -> None:
+        """Decide no more calls by a remembered decision; `event` is its number. Raises UsageError.
+
+        What it has decided already stands.
+        """
+        with self._journal.lock:
+            rule = next((rule for rule in self._journal.state.rules if rule.seq == event), None)
+            if rule is None:
+                known = ", ".join(str(rule.seq) for rule in self._journal.state.rules) or "none"
+                raise UsageError(f"No decision of event {event} is remembered; remembered: {known}.")
+            if self._journal.state.over:
+                raise UsageError("The run is over; there is nothing more to decide.")
+            self._journal.append(ApprovalDecision.make(call_id="", decision="ask", earlier=event))
 
     def edit(self, id: str, arguments: dict[str, Any]) -> None:
         """Let the call run with other arguments. Raises InvalidArguments, UnknownCall, or AlreadyDecided."""
@@ -125,13 +207,25 @@ class Decisions:
         how = f"{decided.decision} by {decided.by}" if decided is not None else call.status
         raise AlreadyDecided(f"The call {id!r} is decided already: {how}.")
 
+    def _decided(self, id: str) -> tuple[Frame, CallState]:
+        """The call, if it is decided and has not begun."""
+        found = self._find(id)
+        if found is None:
+            raise UnknownCall(f"No call {id!r} is open.")
+        frame, call = found
+        if call.status != "ready":
+            stands = {"proposed": "is not decided", "asking": "is not decided", "running": "has begun"}
+            raise UsageError(f"The call {id!r} {stands.get(call.status, 'is over')}; there is nothing to take back.")
+        return frame, call
+
     def _find(self, id: str) -> tuple[Frame, CallState] | None:
         """The call of that id, or of that path and id: one that waits before one that does not."""
         found = [
-            (frame, call)
+            (frame, calls[name])
             for frame in self._journal.frames
-            for call in (*frame.state.open.values(), *frame.state.calls.values())
-            if id in (call.id, f"{frame.path}/{call.id}")
+            for name in {id: None, id.removeprefix(f"{frame.path}/"): None}
+            for calls in (frame.state.open, frame.state.calls)
+            if name in calls
         ]
         lost = self._lost()
         return min(found, key=lambda one: one[1].status != "asking" and one not in lost, default=None)
@@ -148,10 +242,8 @@ def question_about_lost(call: CallState) -> ApprovalRequest:
 
 def waiting(frames: Iterable[Frame], lost: Sequence[tuple[Frame, CallState]] = ()) -> list[Pending]:
     """The calls of these loops that wait for a person, in the order they were made; those that are lost wait too."""
-    calls = [(frame, call) for frame in frames for call in frame.state.open.values()]
-    asking = [one for one in calls if one[1].status == "asking" or one in lost]
-    ids = [call.id for _, call in asking]
-    return [_pending(*one, ids.count(one[1].id) > 1, lost=one in lost) for one in asking]
+    asking = _found_by([one for one in _open(frames) if one[1].status == "asking" or one in lost])
+    return [_pending(frame, call, id, lost=(frame, call) in lost) for frame, call, id in asking]
 
 
 def recorded_questions(state: State, path: str = "") -> list[Pending]:
@@ -170,11 +262,49 @@ def recorded_questions(state: State, path: str = "") -> list[Pending]:
     return asking + inside
 
 
-def _pending(frame: Frame, call: CallState, ambiguous: bool, *, lost: bool) -> Pending:
+def _open(frames: Iterable[Frame]) -> list[tuple[Frame, CallState]]:
+    return [(frame, call) for frame in frames for call in frame.state.open.values()]
+
+
+def _found_by(calls: Sequence[tuple[Frame, CallState]]) -> list[tuple[Frame, CallState, str]]:
+    """These calls, each with the id it is found by: with its path where another of them has the same."""
+    ids = [call.id for _, call in calls]
+    return [
+        (frame, call, f"{frame.path}/{call.id}" if frame.path and ids.count(call.id) > 1 else call.id)
+        for frame, call in calls
+    ]
+
+
+def _remembering(call: CallState, remember: Remember | None) -> dict[str, Any]:
+    """The fields of a decision about a call that is to be remembered. Raises UsageError where it cannot be."""
+    if remember not in (None, "tool", "arguments"):
+        raise UsageError(f"remember= takes 'tool' or 'arguments', not {remember!r}.")
+    asked = call.approval
+    if remember is not None and asked is not None and asked.unknown:
+        raise UsageError("Whether a call of unknown outcome runs again is decided each time; it cannot be remembered.")
+    return remembering(call, asked.arguments if asked is not None else call.arguments, remember)
+
+
+def _decided(frame: Frame, call: CallState, id: str) -> Decided:
+    decision = call.decision
+    assert decision is not None
+    return Decided(
+        id=id,
+        name=call.name,
+        arguments=copy.deepcopy(call.arguments),
+        decision=decision.decision,
+        by=decision.by,
+        time=decision.time,
+        event=decision.seq,
+        path=frame.path,
+    )
+
+
+def _pending(frame: Frame, call: CallState, id: str, *, lost: bool) -> Pending:
     tool = frame.tools.get(call.name)
     asked = question_about_lost(call) if lost else call.approval
     return Pending(
-        id=f"{frame.path}/{call.id}" if ambiguous and frame.path else call.id,
+        id=id,
         name=call.name,
         arguments=copy.deepcopy(
             asked.arguments if asked is not None else call.arguments

@@ -40,6 +40,7 @@ class Driving:
         self._design = design
         self._playing = False
         self._waiting: tuple[Callable[[], None], ...] = ()
+        gate.breakpoints.added = lambda: journal.observe(self.observe)
         if gate.breakpoints:
             journal.observe(self.observe)
         self._task: object = None  # keeps a background task alive: asyncio itself holds only a weak reference

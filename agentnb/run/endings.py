@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from agentnb.core.events import ApprovalDecision, CallEnd, ErrorInfo, RunEnd, StopReason
 from agentnb.core.state import CallState
@@ -38,17 +39,19 @@ def end_at_limit(journal: Journal, why: str) -> None:
     end_run(journal, "limit", why, ErrorInfo.make(type="LimitReached", message=why))
 
 
-def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str) -> None:
-    """Decide a call with no, and tell the model so."""
+def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str, **fields: Any) -> None:
+    """Decide a call with no, and tell the model so; `fields` are the decision's."""
     reason = portable(reason)
     with journal.lock:
-        decision = ApprovalDecision.make(call_id=call.id, decision="reject", by=by, reason=reason)
+        decision = ApprovalDecision.make(call_id=call.id, decision="reject", by=by, reason=reason, **fields)
         journal.append(decision, frame, call)
         carry_out(journal, frame, call, decision)
 
 
 def carry_out(journal: Journal, frame: Frame, call: CallState, decision: ApprovalDecision) -> None:
     """Give the call the end that was decided: the rejection, or the answer."""
+    if call.decision is not decision:  # a watcher that was told of it has taken it back
+        return
     words = f"Rejected: {decision.reason}" if decision.reason else "Rejected by the user."
     end = _refused(call, words, "rejected")
     if decision.decision == "answer":

@@ -36,7 +36,7 @@ from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
-DECISIONS: tuple[str, ...] = get_args(Decision)
+DECISIONS = tuple(decision for decision in get_args(Decision) if decision != "ask")
 
 
 @dataclass(frozen=True)

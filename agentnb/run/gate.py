@@ -16,19 +16,18 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallStart, Event
+from agentnb.core.events import Event
 from agentnb.core.state import State
+from agentnb.run.breakpoints import Breakpoints
 
 Unit = Literal["event", "call", "turn", "phase"]
 UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
 LIMITS = frozenset({"turns", "calls", "seconds", "tokens", "cost"})
-
-Breakpoint = Callable[[Event, State], bool]
 
 
 @dataclass
@@ -47,8 +46,8 @@ class Permit:
 class Gate:
     """What holds a run back, and the limits that end it."""
 
-    def __init__(self, breakpoints: Sequence[Breakpoint | str], limits: Mapping[str, Any] | None) -> None:
-        self.breakpoints = [_breakpoint(b) for b in breakpoints]
+    def __init__(self, breakpoints: Sequence[Any], limits: Mapping[str, Any] | None) -> None:
+        self.breakpoints = Breakpoints(breakpoints)
         self.limits = _check_limits(limits or {})
         self.pausing: str | None = None
         """Why a pause is to come, where one is."""
@@ -81,10 +80,8 @@ class Gate:
             self._turn_ends.add(event.seq)
         if self.permit is not None and self._ends(self.permit.unit, event):
             self.release_permit()
-        if event.type not in ("run_paused", "run_resumed", "run_end"):
-            for hit in self.breakpoints:
-                if hit(event, run):
-                    self.ask_for_pause(f"breakpoint at {event.type} (seq {event.seq})", at_once=True)
+        if (hit := self.breakpoints.hit(event, state, run)) is not None:
+            self.ask_for_pause(f"breakpoint at {event.type} (seq {event.seq}): {hit.label}", at_once=True)
 
     def boundary(self, unit: Unit, events: Sequence[Event]) -> int | None:
         """How many of these events a step by `unit` takes in, None where they do not reach its end."""
@@ -139,17 +136,3 @@ def _check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
         if not isinstance(limit, (int, float)) or isinstance(limit, bool) or limit < 0:
             raise UsageError(f"limits[{name!r}] must be a number that is not negative, not {limit!r}.")
     return dict(limits)
-
-
-def _breakpoint(spec: Any) -> Breakpoint:
-    """A predicate as it is, or a word: an event type, a tool's name, or a phase."""
-    if isinstance(spec, str):
-
-        def by_word(event: Event, state: State) -> bool:
-            called = isinstance(event, CallStart) and event.name == spec
-            return event.type == spec or event.phase == spec or called
-
-        return by_word
-    if callable(spec):
-        return lambda event, state: bool(spec(event, state))
-    raise UsageError(f"A breakpoint is a callable of (event, state) or a word, not {spec!r}.")

@@ -49,12 +49,13 @@ class Hearing:
             self._journal.append(Queued.make(queue=queue, message=said), self._frame or listener(self._journal))
             return True
 
-    def withdraw(self, queue: Queue) -> list[Message] | None:
-        """Take everything back out of a queue; None where the run is over."""
+    def withdraw(self, queue: Queue, message: Message | None = None) -> list[Message] | None:
+        """Take everything back out of a queue, or the oldest message that says the same; None where the run is over."""
         with self._journal.lock:
             if self.over:
                 return None
-            return _take(self._journal, self._frame, queue) if self._frame else withdraw(self._journal, queue)
+            kept = [self._frame] if self._frame is not None else _kept(self._journal)
+            return _withdraw(self._journal, kept, queue, message)
 
     def unheard(self) -> dict[Queue, list[Message]]:
         """What is queued; of a loop inside that is over, what was said to it and nobody has heard."""
@@ -69,10 +70,26 @@ def listener(journal: Journal) -> Frame:
     return next((frame for frame in journal.frames if frame.design.listens), journal.root)
 
 
-def withdraw(journal: Journal, queue: Queue) -> list[Message]:
-    """Take everything back out of a queue, wherever it is kept."""
+def queued(journal: Journal) -> list[tuple[Queue, Message]]:
+    """What nobody has heard yet, wherever it is kept, each queue oldest first."""
+    return [(queue, message) for queue in QUEUES for frame in _kept(journal) for message in frame.state.queues[queue]]
+
+
+def _withdraw(journal: Journal, kept: list[Frame], queue: Queue, message: Message | None) -> list[Message]:
+    if message is None:
+        return [taken for frame in kept for taken in _take(journal, frame, queue)]
+    for frame in kept:
+        waiting = frame.state.queues[queue]
+        if message in waiting:
+            journal.append(Withdrawn.make(queue=queue, count=1, first=waiting.index(message)), frame)
+            return [message]
+    return []
+
+
+def _kept(journal: Journal) -> list[Frame]:
+    """The loops that keep what was said: the run's own, and the one that listens."""
     root, hears = journal.root, listener(journal)
-    return _take(journal, root, queue) + (_take(journal, hears, queue) if hears is not root else [])
+    return [root, hears] if hears is not root else [root]
 
 
 def hand_on(journal: Journal, frame: Frame) -> None:

@@ -15,19 +15,20 @@ from concurrent.futures import Future
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Delta, Event, Queue, RunResumed
+from agentnb.core.events import Delta, Event, Queue, RunPaused, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
-from agentnb.run.approvals import Decisions, Pending
+from agentnb.run.approvals import Decided, Decisions, Pending
+from agentnb.run.breakpoints import Breakpoints
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.driving import Driving
 from agentnb.run.gate import Gate, Unit
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
-from agentnb.run.listening import Hearing
+from agentnb.run.listening import Hearing, queued
 from agentnb.run.policy import make_policy
 from agentnb.run.portable import portable_input
 from agentnb.run.recording import Recording
@@ -56,6 +57,7 @@ class Run(Decisions, Recording):
         self._fork_options = {"store": store, "approve": approve, "limits": limits}
         self.id = recording[0].run_id if recording else uuid.uuid4().hex[:12]
         self.name = name
+        self.store = store
         self._gate = Gate(breakpoints, limits)
         policy = make_policy(approve)
         self._journal = Journal(loop, self.id)
@@ -99,6 +101,20 @@ class Run(Decisions, Recording):
     def pausing(self) -> bool:
         """Whether somebody has asked for a pause, and something in flight has to be finished first."""
         return self._gate.pausing is not None and not self.state.over
+
+    @property
+    def breakpoints(self) -> Breakpoints:
+        """Where the run pauses; add to them and take from them at any time."""
+        return self._gate.breakpoints
+
+    @property
+    def paused_for(self) -> str | None:
+        """Why the run is paused, or is about to be; None where it is not."""
+        if self.state.over or not self.state.paused:
+            return self._gate.pausing if not self.state.over else None
+        with self._journal.lock:
+            paused = (event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
+            return next(paused).reason
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` with every event and delta from now on, in order, from the thread it happens in.
@@ -196,14 +212,28 @@ class Run(Decisions, Recording):
         """Put a message into one of the run's queues; False where the run is over."""
         return self._hearing.queue_if_open(queue, text)
 
-    def withdraw(self, queue: Queue) -> list[Message] | None:
-        """Take everything back out of a queue; None where the run is over."""
-        return self._hearing.withdraw(queue)
+    @property
+    def queued(self) -> list[tuple[Queue, Message]]:
+        """What was said to the run and nobody has heard yet, in the order it will be heard."""
+        with self._journal.lock:
+            return queued(self._journal) if not self.state.over else []
+
+    def withdraw(self, queue: Queue, message: Message | None = None) -> list[Message] | None:
+        """Take everything back out of a queue, or only this message; None where the run is over.
+
+        Gives what was taken back: nothing of what was heard in the meantime.
+        """
+        return self._hearing.withdraw(queue, message)
 
     @property
     def pending(self) -> list[Pending]:
         """The calls that wait for a person."""
         return self.waiting_calls()
+
+    @property
+    def decided(self) -> list[Decided]:
+        """The calls that are decided and have not begun, each of which `undo` takes back."""
+        return self.decided_calls()
 
     def panel(self) -> Any:
         """The run's panel, as a widget."""

@@ -122,6 +122,7 @@ def _summary(state: State) -> dict[str, Any]:
         "call",
         "children",
         "listens",
+        "rules",
     )
     summary = {k: v for k, v in state.dump().items() if k not in left_out}
     return {**summary, "messages": len(state.messages)}

@@ -27,6 +27,7 @@ from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
 from agentnb.run.journal import Journal
 from agentnb.run.policy import NO_POLICY, Policy, Verdict
+from agentnb.run.remembered import decide_as_before
 
 Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
@@ -160,6 +161,15 @@ class Work:
             if call.id not in self._intents:
                 self._recover(call)
             return
+        if call.status != "ready":
+            self._consider(call, effect)
+            return
+        with self._journal.lock:  # a decision may be taken back up to here, and not between a look at it and the intent
+            if call.status == "ready":
+                self._consider(call, effect)
+
+    def _consider(self, call: CallState, effect: Effect) -> None:
+        """Begin a call that may run, or see whether it may."""
         if call.decision is not None and call.decision.decision in ("reject", "answer"):
             carry_out(self._journal, self.frame, call, call.decision)  # a crash came between it and its end
             return
@@ -202,7 +212,8 @@ class Work:
         elif isinstance(verdict, ApprovalDecision):
             self._journal.append(verdict, self.frame, call)
         elif verdict.decision == "ask":
-            self._ask_person(call, verdict, arguments)
+            if not decide_as_before(self._journal, self.frame, call, arguments):
+                self._ask_person(call, verdict, arguments)
         else:
             looked_at = arguments if arguments is not call.arguments else None
             decision = ApprovalDecision.make(

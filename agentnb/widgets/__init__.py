@@ -1,6 +1,6 @@
 """The panel of a run in a notebook, its parts, and what a saved notebook shows of it."""
 
-from agentnb.widgets.clicks import SNAPSHOTS
+from agentnb.widgets.clicks import FORKS, SNAPSHOTS
 from agentnb.widgets.comms import COMM_IDS
 from agentnb.widgets.present import panel, present
 from agentnb.widgets.static import static_html
@@ -8,6 +8,7 @@ from agentnb.widgets.widget import Approvals, CallGraph, Controls, EventStream, 
 
 __all__ = [
     "COMM_IDS",
+    "FORKS",
     "SNAPSHOTS",
     "Approvals",
     "CallGraph",

@@ -1,114 +1,100 @@
 """What a person does in the panel, done to the run.
 
-A decision comes in one message, with the arguments as the form gave them and a digest of the question that was on
-screen, and is answered by one. So a click that crossed a change of the arguments decides nothing, and of two clicks in
-two tabs the first wins (the run raises on the second). Nothing here may raise: whatever goes wrong is the answer.
+Each message from the page is answered by one, under the message's token. Nothing here may raise: whatever goes wrong is
+the answer.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from agentnb.core.errors import AgentnbError, InvalidArguments, UnknownCall, UsageError
+from agentnb.core.errors import AgentnbError, UnknownCall, UsageError
 from agentnb.core.events import plain_event
-from agentnb.widgets.forms import merge
+from agentnb.widgets.deciding import Deciding, json_or_text
+from agentnb.widgets.decisions import Decisions
 from agentnb.widgets.rows import full_text
-from agentnb.widgets.standing import UNITS, digest, question_id
+from agentnb.widgets.standing import UNITS, digest
 
 Answer = Callable[[dict[str, Any]], object]
+Message = dict[str, Any]
 
 SNAPSHOTS: dict[str, Any] = {}
-"""The snapshots taken with the button in this process, by the name the panel showed for each: run@position."""
+"""The snapshots taken with the button in this process, by the name the panel showed for each."""
+FORKS: dict[str, Any] = {}
+"""The runs forked with the button in this process, by the name the panel showed for each."""
 
 logger = logging.getLogger("agentnb")
 
 
 class Clicks:
-    """Does to `run` what messages from the page ask for, and answers each by `answer`."""
+    """Does to `run` what messages from the page ask for, and answers each by `answer`.
 
-    def __init__(self, run: Any, answer: Answer) -> None:
+    `handlers`: what does it, by the type of the message.
+    """
+
+    def __init__(self, run: Any, answer: Answer, decisions: Decisions) -> None:
         self._run = run
         self._answer = answer
-        self._decisions: dict[str, Callable[[Any, dict[str, Any]], object]] = {
-            "approve": lambda item, message: run.approve(question_id(item)),
-            "reject": lambda item, message: run.reject(question_id(item), str(message.get("reason") or "")),
-            "edit": lambda item, message: run.edit(question_id(item), _arguments(message, item)),
-            "replace": lambda item, message: run.replace(
-                question_id(item), str(message["name"]), _arguments(message, item)
-            ),
-            "answer": lambda item, message: run.answer(question_id(item), _result(message)),
-        }
-        self._controls: dict[str, Callable[[dict[str, Any]], str | None]] = {
+        self._deciding = deciding = Deciding(run, decisions)
+        self._controls: dict[str, Callable[[Message], Any]] = {
             "Step": self._step,
             "Play": lambda message: _done(run.play()),
             "Pause": lambda message: _done(run.pause(), "What is in flight is finished first."),
             "Cancel": lambda message: _done(run.cancel("cancelled in the panel")),
             "Snapshot": self._snapshot,
+            "Fork": self._fork,
             "Steer": lambda message: _done(run.steer(str(message["text"]))),
             "Follow up": lambda message: _done(run.follow_up(str(message["text"]))),
         }
+        self.handlers: dict[str, Callable[[Message], object]] = {
+            "decision": lambda message: self._respond("decided", message, deciding.decide),
+            "undo": lambda message: self._respond("done", message, deciding.undo),
+            "forget": lambda message: self._respond("done", message, deciding.forget),
+            "control": lambda message: self._respond("done", message, self._press),
+            "withdraw": lambda message: self._respond("done", message, self._withdraw),
+            "breakpoint": lambda message: self._respond("done", message, self._breakpoint),
+            "show": self._show,
+        }
 
-    def decide(self, message: dict[str, Any]) -> None:
-        """Do what a `decision` message says; answered by `decided`."""
-        self._respond("decided", message, self._decide)
-
-    def control(self, message: dict[str, Any]) -> None:
-        """Press the button that a `control` message names; answered by `done`."""
-        self._respond("done", message, self._press)
-
-    def show(self, message: dict[str, Any]) -> None:
-        """Give all of an event's data, or of a waiting call's arguments; answered by `shown`."""
+    def _show(self, message: Message) -> None:
+        """Give all of an event's data, or of a waiting call's arguments."""
         try:
             shows_event = "seq" in message
-            value = self._event_data(int(message["seq"])) if shows_event else self._item(str(message["id"])).arguments
+            item = None if shows_event else self._deciding.item(str(message["id"]))
+            value = self._event_data(int(message["seq"])) if item is None else item.arguments
         except AgentnbError as error:
             value = str(error)
         self._answer({"type": "shown", "token": message.get("token"), **full_text(value)})
 
-    def _respond(self, type: str, message: dict[str, Any], act: Callable[[dict[str, Any]], str | None]) -> None:
-        answer: dict[str, Any] = {"type": type, "token": message.get("token"), "ok": True}
+    def _respond(self, type: str, message: Message, act: Callable[[Message], Mapping[str, Any] | None]) -> None:
+        answer: Message = {"type": type, "token": message.get("token"), "ok": True, "note": ""}
         try:
-            note = act(message)
+            told = act(message)
         except AgentnbError as error:
             answer |= {"ok": False, "error": str(error)}
+            if isinstance(error, UnknownCall):  # decided by somebody else: the page has nowhere left to say it at
+                answer["late"] = [str(message.get("id"))]
         except Exception as error:
             # A click has no caller to raise to: the person gets the error beside the button, the log the traceback.
             logger.exception("A click on run %s failed", self._run.id)
             answer |= {"ok": False, "error": f"{type_name(error)}: {error}"}
         else:
-            if note is None:
+            if told is None:
                 return  # answered later
-            answer["note"] = note
+            answer |= told
         self._answer(answer)
 
-    def _decide(self, message: dict[str, Any]) -> str:
-        decide = self._decisions.get(str(message.get("decision")))
-        if decide is None:
-            raise UsageError(f"There is no decision {message.get('decision')!r}.")
-        with self._run.lock:  # what is looked at is what is decided
-            item = self._item(str(message.get("id")))
-            if message.get("digest", "") != digest(item.name, item.arguments):
-                raise UsageError("The call has changed since it was shown; look at it again.")
-            decide(item, message)
-        return ""
-
-    def _item(self, id: str) -> Any:
-        for item in self._run.pending:
-            if question_id(item) == id:
-                return item
-        raise UnknownCall(f"The call {id!r} is not waiting any more.")
-
-    def _press(self, message: dict[str, Any]) -> str | None:
+    def _press(self, message: Message) -> Mapping[str, Any] | None:
         press = self._controls.get(str(message.get("action")))
         if press is None:
             raise UsageError(f"There is no button {message.get('action')!r}.")
-        return press(message)
+        note = press(message)
+        return {"note": note} if note is not None else None
 
-    def _step(self, message: dict[str, Any]) -> None:
+    def _step(self, message: Message) -> None:
         unit = str(message.get("unit") or "event")
         if unit not in UNITS:
             raise UsageError(f"A step is by one of {', '.join(UNITS)}, not by {unit!r}.")
@@ -121,14 +107,54 @@ class Clicks:
 
         self._run.submit_step(unit).add_done_callback(finished)
 
-    def _snapshot(self, message: dict[str, Any]) -> str:
-        name = f"{self._run.name or self._run.id}@{self._run.state.position}"
-        SNAPSHOTS[name] = self._run.snapshot(name)
-        return f"Snapshot taken: {name}"
+    def _snapshot(self, message: Message) -> str:
+        given = str(message.get("name") or "").strip()
+        name = given or f"{self._run.name or self._run.id}@{self._run.state.position}"
+        snapshot = SNAPSHOTS[name] = self._run.snapshot(name)
+        path = getattr(self._run.store, "path", None)
+        kept = f", and in {path}: store.load({name!r})" if path is not None else ""
+        return f"Snapshot taken of {snapshot.position} events: agentnb.widgets.SNAPSHOTS[{name!r}]{kept}"
+
+    def _fork(self, message: Message) -> str:
+        at = message.get("at")
+        at = int(at) if at is not None else self._run.state.position - 1
+        name = f"{self._run.name or self._run.id} fork@{at}"
+        FORKS[name] = self._run.fork(at=at)
+        return f"Forked at event {at}: agentnb.widgets.FORKS[{name!r}]"
+
+    def _withdraw(self, message: Message) -> dict[str, Any]:
+        """Take one queued message back, the one that was shown."""
+        with self._run.lock:
+            for queue, queued in self._run.queued:
+                same = digest(queue, {"message": queued.plain}) == message.get("digest")
+                if same and self._run.withdraw(queue, queued):
+                    return {"note": "Taken back; the run will not hear it."}
+        raise UsageError("It is too late to take this back: it was heard, or taken back elsewhere.")
+
+    def _breakpoint(self, message: Message) -> dict[str, Any]:
+        breakpoints = self._run.breakpoints
+        if message.get("do") == "add":
+            breakpoints.add(_conditions(message))
+        elif message.get("do") == "remove":
+            breakpoints.remove(int(message["number"]))
+        else:
+            breakpoints.by_number(int(message["number"])).enabled = bool(message.get("enabled"))
+        return {}
 
     def _event_data(self, seq: int) -> Any:
         events = self._run.events
         return plain_event(events[seq]) if 0 <= seq < len(events) else {}
+
+
+def _conditions(message: Message) -> dict[str, Any]:
+    """The conditions in a form: texts, of which the empty ones ask for nothing."""
+    conditions: dict[str, Any] = {name: str(message.get(name) or "").strip() for name in ("event", "tool", "phase")}
+    if cost := str(message.get("cost") or "").strip():
+        conditions["cost_above"] = json_or_text(cost)
+    if field := str(message.get("field") or "").strip():
+        value = json_or_text(str(message.get("value") or ""))
+        conditions["arguments"] = [(field, str(message.get("operator")), value)]
+    return conditions
 
 
 def _done(did: Any, note: str = "") -> str:
@@ -139,25 +165,3 @@ def _done(did: Any, note: str = "") -> str:
 def type_name(error: BaseException) -> str:
     """The name of an error's type."""
     return type(error).__name__
-
-
-def _arguments(message: dict[str, Any], item: Any) -> dict[str, Any]:
-    """The arguments as the form gave them: JSON text, so that its numbers are exact, or an object."""
-    given = message.get("arguments")
-    try:
-        arguments = json.loads(given) if isinstance(given, str) else given
-    except ValueError as error:
-        raise InvalidArguments(f"The arguments are not JSON: {error}") from None
-    if not isinstance(arguments, dict):
-        raise InvalidArguments("The arguments must be a JSON object.")
-    merged: dict[str, Any] = merge(arguments, message.get("kept") or [], item.arguments)
-    return merged
-
-
-def _result(message: dict[str, Any]) -> Any:
-    """The result a person gave: JSON where it is JSON, else the text."""
-    text = str(message.get("result", ""))
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

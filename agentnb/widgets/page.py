@@ -12,7 +12,10 @@ from functools import cache
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
-MODULES = ("text", "store", "form", "controls", "approvals", "details", "row", "events", "diagram", "graph", "panel")
+MODULES = (
+    *("text", "store", "form", "breakpoints", "queue", "controls", "call", "decisions", "approvals"),
+    *("details", "row", "events", "diagram", "graph", "panel"),
+)
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
@@ -26,6 +29,7 @@ def module() -> str:
 
 
 @cache
-def style_sheet() -> str:
-    """The panel's CSS."""
-    return (PAGE / "panel.css").read_text(encoding="utf-8")
+def style_sheet(*, live: bool = True) -> str:
+    """The panel's CSS; for a frozen one without that of the parts a person acts with."""
+    names = ("panel.css", "acting.css") if live else ("panel.css",)
+    return "\n".join((PAGE / name).read_text(encoding="utf-8") for name in names)

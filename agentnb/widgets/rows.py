@@ -172,10 +172,20 @@ def _model_start(data: Mapping[str, Any]) -> str:
 
 
 def _decision(data: Mapping[str, Any]) -> str:
-    head = f"{data['decision']} by {data.get('by', 'human')}"
+    earlier = data.get("earlier")
+    if data["decision"] == "ask":
+        return f"decision of event {earlier} taken back"
+    head = f"{data['decision']} by {decider(data.get('by', 'human'), earlier)}"
+    if "remember" in data:
+        head += f", remembered for {'these arguments' if data['remember'] == 'arguments' else 'the tool'}"
     if data["decision"] in ("edit", "replace"):
         head += f" → {_call(data)}"
     return _told(head, data.get("result"), data.get("reason"))
+
+
+def decider(by: str, earlier: int | None) -> str:
+    """Who decided, in words."""
+    return f"the decision of event {earlier}" if by == "remembered" else by
 
 
 def _call_end(data: Mapping[str, Any]) -> str:

@@ -9,13 +9,18 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from agentnb.core.events import EVENT_TYPES
+from agentnb.core.messages import text_of
 from agentnb.core.state import State
+from agentnb.run.breakpoints import NEVER, OPERATORS
 from agentnb.widgets.forms import form
 from agentnb.widgets.loops import Loops, arrows_of, nested_status
 from agentnb.widgets.rows import ROW_LIMIT
 from agentnb.widgets.text import as_json, one_line, pretty, repaired
 
 UNITS = ("event", "call", "turn", "phase")
+QUEUED = 20
+"""Queued messages that are shown."""
 
 
 def standing(run: Any) -> str:
@@ -69,6 +74,8 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
         "calls": state.calls_started,
         "usage": dict(run.usage),
         "problem": problem(state),
+        "paused_for": repaired(run.paused_for or ""),
+        "queued": queued(run),
         "can": {
             "Step": not over and (paused or not driven),
             "Play": not over and (paused or not driven),
@@ -77,7 +84,41 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
             "Snapshot": True,
             "Steer": not over,
             "Follow up": not over,
+            **({"Fork": state.position > 0} if hasattr(run, "fork") else {}),
         },
+    }
+
+
+def queued(run: Any) -> list[dict[str, Any]]:
+    """What was said to the run and nobody has heard yet."""
+    return [
+        {
+            "queue": queue,
+            "text": one_line(repaired(text_of(message.content))),
+            "digest": digest(queue, {"message": message.plain}),
+        }
+        for queue, message in run.queued[:QUEUED]
+    ]
+
+
+def breakpoints(run: Any, loops: Loops) -> dict[str, Any]:
+    """The breakpoints of a run, and what one may be made of."""
+    tables = [loops.root.table, *loops.tables]
+    return {
+        "list": [
+            {
+                "number": one.number,
+                "label": repaired(one.label),
+                "enabled": one.enabled,
+                "hits": one.hits,
+                "last": one.last,
+            }
+            for one in run.breakpoints
+        ],
+        "events": [name for name in EVENT_TYPES if name not in NEVER],
+        "tools": sorted({repaired(name) for name in run.tool_schemas()}),
+        "phases": list(dict.fromkeys(repaired(phase) for table in tables for phase, _ in table or ())),
+        "operators": list(OPERATORS),
     }
 
 

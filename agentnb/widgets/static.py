@@ -16,6 +16,7 @@ from typing import Any
 from agentnb.core.events import ApprovalDecision, CallEnd, Event
 from agentnb.core.evolve import nested as state_at
 from agentnb.core.messages import Message, ToolCall, text_of
+from agentnb.widgets.decisions import RECENT, clock, in_words, rule_row
 from agentnb.widgets.diagram import Table, diagram, mark
 from agentnb.widgets.graph import dress
 from agentnb.widgets.loops import Loops, Standing, breadcrumb, graph_name
@@ -32,6 +33,8 @@ TEXT = 1500
 """Characters of any one text."""
 LINE = 160
 """Characters of the line about an event."""
+DECIDED = 5
+"""Decisions about one call."""
 NESTED = 3
 """Of how many nested loops there is what was said in them."""
 ROOM = 54_000
@@ -56,9 +59,10 @@ def static_html(run: Any, drawing: str | None = None) -> str:
     detail = _Detail()
     calls = _Calls(events)
     parts = [
-        f"<style>{style_sheet()}</style>",
+        f"<style>{style_sheet(live=False)}</style>",
         _head(now, events),
         *_questions(run),
+        *_remembered(run),
         *_graphs(loops, detail),
         '<div class="agentnb-columns"><div class="agentnb-main">',
         *_conversation(run.state.messages, "", calls, detail),
@@ -119,6 +123,8 @@ def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
     if len(events) > 1:
         facts.append(f"{events[-1].time - events[0].time:.1f} s")
     problem = f'<p class="agentnb-problem">{_text(now["problem"])}</p>' if now["problem"] else ""
+    if now["paused_for"].startswith("breakpoint"):
+        problem += f'<p class="agentnb-stopped">Stopped by the {_line(now["paused_for"])}</p>'
     return (
         '<div class="agentnb-head"><div class="agentnb-title">'
         f'<strong class="agentnb-name">{_text(now["run"] or now["id"])}</strong> '
@@ -140,6 +146,19 @@ def _questions(run: Any) -> Iterator[str]:
             f"<span>{_path(question['path'])}<code>{_text(question['name'])}</code></span> "
             f"was waiting for a decision. {_text(question['why'])}</div><pre>{_long(question['arguments'])}</pre></div>"
         )
+
+
+def _remembered(run: Any) -> Iterator[str]:
+    """The decisions that hold for later calls too, with who made them and when."""
+    told = "".join(
+        f'<li data-decision="{_text(rule["decision"])}"><span class="agentnb-dim agentnb-decided-kind">remembered'
+        f"</span> <code>{_text(rule['name'])}</code> <code>{_text(rule['arguments'] or '')}</code> "
+        f'<span class="agentnb-decided-words">{_text(rule["words"])}</span> '
+        f'<span class="agentnb-dim">{clock(rule["time"])}</span></li>'
+        for rule in map(rule_row, run.remembered[-RECENT:])
+    )
+    if told:
+        yield f'<div class="agentnb-decisions"><ul class="agentnb-decided" aria-label="Remembered">{told}</ul></div>'
 
 
 def _graphs(loops: Loops, detail: _Detail) -> Iterator[str]:
@@ -211,21 +230,21 @@ class _Calls:
     """How each call was decided and how it came out, by the path of its loop and its id: two loops may use the same."""
 
     def __init__(self, events: Iterable[Event]) -> None:
-        self.decisions: dict[tuple[str, str], ApprovalDecision] = {}
+        self.decisions: dict[tuple[str, str], list[ApprovalDecision]] = {}
         self.ends: dict[tuple[str, str], CallEnd] = {}
         for event in events:
             if isinstance(event, ApprovalDecision):
-                self.decisions[event.path, event.call_id] = event
+                self.decisions.setdefault((event.path, event.call_id), []).append(event)
             elif isinstance(event, CallEnd):
                 self.ends[event.path, event.call_id] = event
 
     def show(self, path: str, call: ToolCall, detail: _Detail) -> str:
-        """One call with its arguments, its decision and its result, to be opened."""
-        decision, end = self.decisions.get((path, call.id)), self.ends.get((path, call.id))
-        outcome = end.outcome if end is not None else "no result yet"
-        words = [outcome] if decision is None else [f"{decision.decision} by {decision.by}", outcome]
+        """One call with its arguments, what was decided, by whom and when, and its result, to be opened."""
+        decisions, end = self.decisions.get((path, call.id), []), self.ends.get((path, call.id))
+        words = [f"{in_words(made)} at {clock(made.time)}" for made in decisions[-DECIDED:]]
+        words.append(end.outcome if end is not None else "no result yet")
         blocks = [detail.of("arguments", call.malformed or call.arguments)]
-        if decision is not None and (decision.arguments is not None or decision.reason):
+        for decision in (made for made in decisions[-DECIDED:] if made.arguments is not None or made.reason):
             changed = {"name": decision.name, "arguments": decision.arguments, "reason": decision.reason}
             blocks.append(detail.of("decision", {key: value for key, value in changed.items() if value}))
         if end is not None:

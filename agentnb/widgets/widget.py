@@ -23,13 +23,14 @@ import traitlets
 from agentnb.run.headless import page_has_spoken
 from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
+from agentnb.widgets.decisions import Decisions
 from agentnb.widgets.diagram import Table, diagram, table_of
 from agentnb.widgets.feed import Feed
 from agentnb.widgets.graph import draw
 from agentnb.widgets.loops import Loops, graph_status
 from agentnb.widgets.page import module, style_sheet
 from agentnb.widgets.rows import row
-from agentnb.widgets.standing import Waiting, status
+from agentnb.widgets.standing import Waiting, breakpoints, status
 from agentnb.widgets.static import plain_text, static_html
 from agentnb.widgets.text import as_json, repaired
 
@@ -56,6 +57,8 @@ class Panel(anywidget.AnyWidget):
     status = traitlets.Dict().tag(sync=True)
     pending: traitlets.List[Any] = traitlets.List().tag(sync=True)
     tools = traitlets.Dict().tag(sync=True)
+    decisions = traitlets.Dict().tag(sync=True)
+    breakpoints = traitlets.Dict().tag(sync=True)
     phases = traitlets.List(traitlets.Unicode()).tag(sync=True)
     diagram = traitlets.Unicode().tag(sync=True)
     tables: traitlets.List[Any] = traitlets.List().tag(sync=True)  # of the nested loops: their phases and their drawing
@@ -70,6 +73,7 @@ class Panel(anywidget.AnyWidget):
             parts = tuple(getattr(run, "parts", PARTS))  # a run that can only be looked at has no buttons
         self._loops = Loops(run.loop, graphs="graph" in parts)
         self._waiting = Waiting()
+        self._decisions = Decisions()
         self._drawing = threading.Lock()
         self._to_draw = -1  # how many nested loops had been seen when the drawing was last begun
         self._told = -1
@@ -82,14 +86,12 @@ class Panel(anywidget.AnyWidget):
             **self._now(),
         )
         comms.opened(self.model_id)
-        self._clicks = Clicks(run, self.send)
+        self._clicks = Clicks(run, self.send, self._decisions)
         self._feed = Feed(run, self.send, self._settled)
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
             "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
             "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": time.time()}),
-            "decision": self._clicks.decide,
-            "control": self._clicks.control,
-            "show": self._clicks.show,
+            **self._clicks.handlers,
         }
         self.on_msg(self._receive)
         self._draw_in_background()
@@ -122,7 +124,8 @@ class Panel(anywidget.AnyWidget):
 
     def _now(self) -> dict[str, Any]:
         now = {"status": status(self.run, self._loops), "pending": self._waiting.questions(self.run)}
-        return {**now, "tools": self._waiting.tools, **self._graphs_now()}
+        now |= {"tools": self._waiting.tools, "decisions": self._decisions.tell(self.run)}
+        return {**now, "breakpoints": breakpoints(self.run, self._loops), **self._graphs_now()}
 
     def _graphs_now(self) -> dict[str, Any]:
         began = time.monotonic()

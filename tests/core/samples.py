@@ -54,7 +54,7 @@ EVENTS = {
     e.PhaseChange: {"source": words},
     e.MessageAdded: {"message": messages, "origin": st.sampled_from(["input", "steering", "follow_up", "loop"])},
     e.Queued: {"queue": queues, "message": messages},
-    e.Withdrawn: {"queue": queues, "count": counts},
+    e.Withdrawn: {"queue": queues, "count": counts, "first": counts},
     e.StateUpdate: {"values": objects},
     e.ModelStart: {"turn": counts, "attempt": counts, "options": objects},
     e.ModelEnd: {
@@ -77,12 +77,14 @@ EVENTS = {
     },
     e.ApprovalDecision: {
         "call_id": names,
-        "decision": st.sampled_from(["approve", "reject", "edit", "replace", "answer"]),
+        "decision": st.sampled_from(["approve", "reject", "edit", "replace", "answer", "ask"]),
         "by": words,
         "name": st.none() | names,
         "arguments": st.none() | objects,
         "reason": words,
         "result": json_values,
+        "remember": st.none() | st.sampled_from(["tool", "arguments"]),
+        "earlier": st.none() | counts,
     },
     e.CallStart: {"call_id": names, "name": names, "arguments": objects, "attempt": counts},
     e.CallEnd: {

@@ -26,6 +26,8 @@ TRAITS = (
     "status",
     "pending",
     "tools",
+    "decisions",
+    "breakpoints",
     "phases",
     "diagram",
     "tables",

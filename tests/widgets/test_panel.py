@@ -276,7 +276,7 @@ def test_a_click_that_fails_in_our_code_is_answered_and_logged(
     run = waiting("/a")
     shown = show(run)
 
-    def broken(id: str) -> None:
+    def broken(id: str, **more: Any) -> None:
         raise ValueError("broken")
 
     monkeypatch.setattr(run, "approve", broken)

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from agentnb.core.events import CallEnd, MessageAdded, Queued, RunStart, StateUpdate
+from agentnb.core.events import ApprovalDecision, CallEnd, MessageAdded, Queued, RunStart, StateUpdate
 from agentnb.core.messages import Message
 from agentnb.testing import call, text
 from agentnb.widgets import static_html
+from agentnb.widgets.decisions import clock
 from agentnb.widgets.static import plain_text
 from tests.widgets.support import HOSTILE, Recording, asking, asking_everywhere, asking_inside, session, until
 
@@ -71,6 +72,9 @@ class Told(Recording):
         )()
         self.pending: list[object] = []
         self.driven = False
+        self.remembered: list[object] = []
+        self.queued: list[object] = []
+        self.paused_for: str | None = None
 
     messages = property(lambda self: self.state.messages)
     phase = property(lambda self: self.state.phase or next(iter(self.loop.phases)))
@@ -105,10 +109,33 @@ def test_decisions_are_told_with_the_calls_they_were_about() -> None:
     run.edit("c1", {"path": "/elsewhere"})
     run.result(10)
     text = Reader(static_html(run)).text
-    assert "reject by human · rejected" in text
+    first, second = (event for event in run.events if isinstance(event, ApprovalDecision))
+    assert f"rejected by a person at {clock(first.time)} · rejected" in text
     assert "keep it" in text
-    assert "edit by human · returned" in text
+    assert f"edited and approved by a person at {clock(second.time)} · returned" in text
     assert "deleted /elsewhere" in text
+
+
+def test_what_is_remembered_and_what_was_taken_back_is_told_too() -> None:
+    run = asking("/a", "/b")
+    run.submit_step("turn").result(10)
+    run.approve("c0", remember="tool")
+    run.undo("c1")
+    text = Reader(static_html(run)).text
+    (rule,) = run.remembered
+    assert "approve every call, as a person decided" in text
+    assert clock(rule.time) in text
+    assert f"approved by the decision of event {rule.event} at" in text
+    assert "taken back by a person at" in text
+    run.cancel()
+
+
+def test_a_run_that_stands_at_a_breakpoint_says_at_which() -> None:
+    run = session(["Hello."], breakpoints=["model_start"])
+    run.play()
+    until(lambda: run.state.paused)
+    assert "Stopped by the breakpoint at model_start" in Reader(static_html(run)).text
+    run.cancel()
 
 
 def test_loops_inside_are_shown_with_their_phases_and_what_was_said_in_them() -> None:

@@ -1,6 +1,8 @@
 // The head of the panel: where the run stands, the buttons that drive it, and the message box.
 
 import { button, count, el, enable, number, say, visible } from "./text.js";
+import { Breakpoints } from "./breakpoints.js";
+import { Queue } from "./queue.js";
 
 export class Controls {
   constructor(store) {
@@ -12,6 +14,16 @@ export class Controls {
     this.where = el("p", { class: "agentnb-where", hidden: true }); // of one line, so that nothing moves as it changes
     this.problem = el("p", { class: "agentnb-problem", hidden: true });
     this.note = el("p", { class: "agentnb-note", role: "status" });
+    this.stopped = el("p", { class: "agentnb-stopped", role: "status" });
+    this.breakpoints = new Breakpoints(store);
+    this.queue = new Queue(store, (answer) => this.tell(answer));
+    this.snapshotName = el("input", {
+      class: "agentnb-input agentnb-snapshot-name",
+      type: "text",
+      "aria-label": "Name of the snapshot (optional)",
+      placeholder: "name",
+    });
+    this.forkAt = el("span", { class: "agentnb-dim agentnb-fork-at" });
     this.unit = el(
       "select",
       { class: "agentnb-select", "aria-label": "Unit of a step" },
@@ -25,7 +37,7 @@ export class Controls {
     });
     this.busy = new Set();
     this.buttons = Object.fromEntries(
-      ["Step", "Play", "Pause", "Cancel", "Snapshot", "Steer", "Follow up"].map((name) => [
+      ["Step", "Play", "Pause", "Cancel", "Snapshot", "Fork", "Steer", "Follow up"].map((name) => [
         name,
         button(name, () => this.press(name)),
       ]),
@@ -34,7 +46,12 @@ export class Controls {
       if (event.key === "Enter" && !event.isComposing) this.press("Steer");
       event.stopPropagation(); // the notebook has shortcuts on bare letters
     });
-    const { Step, Play, Pause, Cancel, Snapshot } = this.buttons;
+    this.snapshotName.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.isComposing) this.press("Snapshot");
+      event.stopPropagation();
+    });
+    const { Step, Play, Pause, Cancel, Snapshot, Fork } = this.buttons;
+    this.fork = el("span", { class: "agentnb-fork", hidden: true }, Fork, this.forkAt);
     this.el = el(
       "div",
       { class: "agentnb-top" },
@@ -56,12 +73,17 @@ export class Controls {
           Play,
           Pause,
           Cancel,
-          Snapshot,
+          el("span", { class: "agentnb-joined" }, Snapshot, this.snapshotName),
+          this.fork,
+          this.breakpoints.toggle,
         ),
         el("div", { class: "agentnb-set agentnb-talk" }, this.text, this.buttons.Steer, this.buttons["Follow up"]),
       ),
+      this.queue.el,
+      this.stopped,
       this.problem,
       this.note,
+      this.breakpoints.el,
     );
     this.update();
   }
@@ -72,16 +94,29 @@ export class Controls {
     if (this.busy.has(name) || (talking && !text.trim())) return;
     this.busy.add(name);
     this.update();
-    this.store.ask({ type: "control", action: name, unit: this.unit.value, text: talking ? text : "" }, (answer) => {
+    const more = {
+      unit: this.unit.value,
+      text: talking ? text : "",
+      name: this.snapshotName.value,
+      at: this.store.selected?.seq,
+    };
+    this.store.ask({ type: "control", action: name, ...more }, (answer) => {
       this.busy.delete(name);
-      say(this.note, answer.ok ? (answer.note ?? "") : answer.error);
-      this.note.classList.toggle("agentnb-bad", !answer.ok);
+      this.tell(answer);
       if (talking && answer.ok && this.text.value === text) this.text.value = "";
+      if (name === "Snapshot" && answer.ok) this.snapshotName.value = "";
       this.update();
     });
   }
 
-  update() {
+  tell(answer) {
+    say(this.note, answer.ok ? (answer.note ?? "") : answer.error);
+    this.note.classList.toggle("agentnb-bad", !answer.ok);
+  }
+
+  update(what) {
+    if (what === "breakpoints") return this.breakpoints.update();
+    this.queue.update();
     const status = this.store.model.get("status") ?? {},
       usage = status.usage ?? {};
     say(this.name, status.run || status.id);
@@ -110,6 +145,10 @@ export class Controls {
       control.classList.toggle("agentnb-busy", this.busy.has(name));
     }
     this.text.disabled = !status.can?.Steer || this.store.gone;
+    say(this.stopped, status.paused_for?.startsWith("breakpoint") ? `Stopped by the ${status.paused_for}` : "");
+    this.fork.hidden = status.can?.Fork === undefined;
+    say(this.forkAt, this.store.selected ? `at #${this.store.selected.seq}` : "at the newest event");
+    return undefined;
   }
 }
 

@@ -27,6 +27,8 @@ export class Details {
 
   show(row) {
     this.row = row;
+    this.store.selected = row;
+    this.store.tell("selected");
     this.el.hidden = !row;
     if (!row) return;
     const clock = new Date(row.time * 1000).toLocaleTimeString("en", { hour12: false });

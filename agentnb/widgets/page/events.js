@@ -54,10 +54,10 @@ export class Events {
       "aria-label": "Events, newest last",
     });
     this.empty = el("p", { class: "agentnb-empty", text: "Nothing has happened yet." });
-    this.spacer.append(this.empty);
     this.log = el(
       "div",
       { class: "agentnb-log", role: "log", "aria-label": "Events", "aria-live": "off" },
+      this.empty, // a list box has options in it and nothing else
       this.spacer,
     );
     this.live = el("div", { class: "agentnb-live", "aria-hidden": "true" });

@@ -53,8 +53,8 @@ function render({ model, el: host }) {
     frame = 0;
     const all = news.has("kernel");
     const wants = {
-      controls: ["status", "rows", "total"],
-      approvals: ["pending", "tools"],
+      controls: ["status", "rows", "total", "selected", "breakpoints"],
+      approvals: ["pending", "tools", "decisions"],
       graph: ["graphs", "drawings", "status"],
       events: ["rows", "live", "status", "tail"],
       diagram: ["status", "diagram", "tables"],

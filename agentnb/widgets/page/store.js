@@ -15,6 +15,7 @@ export class Store {
     this.rows = [];
     this.total = model.get("total") ?? 0;
     this.live = [];
+    this.selected = null; // the row whose event is shown in full
     this.views = new Set();
     this.asked = new Map(); // token -> what to do with the answer
     this.skew = 0; // the kernel's clock minus ours, in milliseconds
@@ -24,7 +25,7 @@ export class Store {
     this.gone = false;
     this.syncing = 0;
     model.on("msg:custom", (message) => this.receive(message));
-    for (const name of ["status", "pending", "tools", "tail", "diagram", "tables", "graphs", "drawings", "total"]) {
+    for (const name of ["status", "pending", "tools", "decisions", "breakpoints", "tail", "diagram", "tables", "graphs", "drawings", "total"]) {
       model.on(`change:${name}`, () => {
         this.alive();
         this.tell(name);

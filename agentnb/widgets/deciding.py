@@ -1,0 +1,119 @@
+"""Decisions made in the panel, done to the run.
+
+A decision comes in one message, with the arguments as the form gave them and a digest of the question that was on
+screen; a message may have the decisions about many calls. So a click that crossed a change of the arguments decides
+nothing, and of two clicks in two tabs the first wins: the second is told what was decided, by whom and when.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from agentnb.core.errors import AgentnbError, AlreadyDecided, InvalidArguments, UnknownCall, UsageError
+from agentnb.widgets.decisions import Decisions
+from agentnb.widgets.forms import merge
+from agentnb.widgets.standing import digest, question_id
+
+Message = Mapping[str, Any]
+
+
+class Deciding:
+    """Decides about the calls of `run`, as messages say."""
+
+    def __init__(self, run: Any, decisions: Decisions) -> None:
+        self._run = run
+        self._decisions = decisions
+        self._ways: dict[str, Callable[[Any, Message], object]] = {
+            "approve": lambda item, message: run.approve(question_id(item), remember=message.get("remember") or None),
+            "reject": lambda item, message: run.reject(
+                question_id(item), str(message.get("reason") or ""), remember=message.get("remember") or None
+            ),
+            "edit": lambda item, message: run.edit(question_id(item), _arguments(message, item)),
+            "replace": lambda item, message: run.replace(
+                question_id(item), str(message["name"]), _arguments(message, item)
+            ),
+            "answer": lambda item, message: run.answer(question_id(item), _result(message)),
+        }
+
+    def decide(self, message: Message) -> dict[str, Any]:
+        """Do what one decision says, or each of many; of many, what went wrong is told call by call."""
+        with self._run.lock:  # what is looked at is what is decided, and nobody else's decision comes between many
+            waiting = {question_id(item): item for item in self._run.pending}
+            if "decisions" not in message:
+                self._decide(message, waiting)
+                return {}
+            failed: dict[str, str] = {}
+            late: list[str] = []
+            # What is to be remembered comes last: it decides others too, and not those with a decision of their own.
+            for one in sorted(message["decisions"], key=lambda one: bool(one.get("remember"))):
+                try:
+                    self._decide(one, waiting)
+                except AlreadyDecided as error:
+                    if not one.get("remember"):  # otherwise by what the one before it is remembered for
+                        failed[str(one.get("id"))] = str(error)
+                except AgentnbError as error:
+                    failed[str(one.get("id"))] = str(error)
+                    late += [str(one.get("id"))] if isinstance(error, UnknownCall) else []
+            return {"failed": failed, "late": late}
+
+    def undo(self, message: Message) -> dict[str, Any]:
+        """Take the decision of this event back."""
+        with self._run.lock:
+            for item in self._run.decided:
+                if item.event == message.get("event"):
+                    self._run.undo(question_id(item))
+                    return {"note": f"Taken back; {item.name} is asked about again."}
+        raise UsageError("It is too late to take this back: the call has begun, or somebody else has taken it back.")
+
+    def forget(self, message: Message) -> dict[str, Any]:
+        """Forget the decision of this event."""
+        self._run.forget(message.get("event"))
+        return {"note": "Forgotten; later calls are asked about again."}
+
+    def item(self, id: str) -> Any:
+        """The waiting call of this id. Raises UnknownCall, which says who has decided it."""
+        waiting = {question_id(item): item for item in self._run.pending}
+        return waiting[id] if id in waiting else self._missing(id)
+
+    def _missing(self, id: str) -> NoReturn:
+        path, _, call_id = id.rpartition("/")
+        last = self._decisions.last(self._run, path, call_id)
+        raise UnknownCall(f"The call {id!r} is not waiting any more{f': it was {last}' if last else ''}.")
+
+    def _decide(self, message: Message, waiting: Mapping[str, Any]) -> None:
+        decide = self._ways.get(str(message.get("decision")))
+        if decide is None:
+            raise UsageError(f"There is no decision {message.get('decision')!r}.")
+        id = str(message.get("id"))
+        item = waiting[id] if id in waiting else self._missing(id)
+        if message.get("digest", "") != digest(item.name, item.arguments):
+            raise UsageError("The call has changed since it was shown; look at it again.")
+        decide(item, message)
+
+
+def _arguments(message: Message, item: Any) -> dict[str, Any]:
+    """The arguments as the form gave them: JSON text, so that its numbers are exact, or an object."""
+    given = message.get("arguments")
+    try:
+        arguments = json.loads(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise InvalidArguments(f"The arguments are not JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise InvalidArguments("The arguments must be a JSON object.")
+    merged: dict[str, Any] = merge(arguments, message.get("kept") or [], item.arguments)
+    return merged
+
+
+def _result(message: Message) -> Any:
+    """The result a person gave."""
+    return json_or_text(str(message.get("result", "")))
+
+
+def json_or_text(text: str) -> Any:
+    """JSON where it is JSON, else the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,126 @@
+"""What was decided about calls, by whom and when, as the panel tells it.
+
+Followed from the run's events, so that a restored run and a recording tell the same. The newest decisions are kept, and
+of the calls as much as is needed to say which one a decision is about.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallProposed, Event, ModelEnd
+from agentnb.widgets.text import brief, one_line, repaired
+
+RECENT = 20
+"""Decisions that are told."""
+CALLS = 500
+"""Calls that are kept by name: far more than wait for a decision at once."""
+BRIEF = 120
+"""Characters of a call's arguments."""
+
+_DONE = {
+    "approve": "approved",
+    "reject": "rejected",
+    "edit": "edited and approved",
+    "replace": "replaced",
+    "answer": "answered",
+    "ask": "taken back",
+}
+_BY = {"human": "a person", "policy": "the policy", "deadline": "the deadline", "loop": "the loop"}
+
+
+def in_words(decision: ApprovalDecision) -> str:
+    """What was decided, and by whom."""
+    by = _BY.get(decision.by, decision.by)
+    if decision.by == "remembered":
+        by = f"the decision of event {decision.earlier}"
+    kept = {"tool": ", for every call of the tool", "arguments": ", for every call with these arguments"}
+    return f"{_DONE[decision.decision]} by {by}{kept.get(decision.remember or '', '')}"
+
+
+def clock(seconds: float) -> str:
+    """A time of day."""
+    return time.strftime("%H:%M:%S", time.localtime(seconds))
+
+
+class Decisions:
+    """The newest decisions of a run. Safe from every thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen = 0
+        self._calls: dict[tuple[str, str], tuple[str, Any]] = {}
+        self._recent: deque[tuple[ApprovalDecision, str, str]] = deque(maxlen=RECENT)
+
+    def tell(self, run: Any) -> dict[str, Any]:
+        """The newest decisions, newest first, those that can be taken back among them, and what is remembered."""
+        with self._lock:
+            self._follow(run.events)
+            can_undo = {item.event for item in run.decided}
+            recent = [_row(*kept, kept[0].seq in can_undo) for kept in reversed(self._recent)]
+        return {"recent": recent, "rules": [rule_row(rule) for rule in run.remembered]}
+
+    def last(self, run: Any, path: str, call_id: str) -> str:
+        """How a call was decided last, in words; empty where it was not."""
+        with self._lock:
+            self._follow(run.events)
+            found = (kept for kept, *_ in reversed(self._recent) if (kept.path, kept.call_id) == (path, call_id))
+            last = next(found, None)
+        return f"{in_words(last)} at {clock(last.time)}" if last is not None else ""
+
+    def _follow(self, events: Sequence[Event]) -> None:
+        total = len(events)
+        for event in events[self._seen : total]:
+            self._take(event)
+        self._seen = total
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, ModelEnd):
+            for call in event.message.tool_calls:
+                self._know(event.path, call.id, call.name, call.arguments)
+        elif isinstance(event, CallProposed):
+            self._know(event.path, event.call.id, event.call.name, event.call.arguments)
+        elif isinstance(event, ApprovalRequest):
+            self._know(event.path, event.call_id, event.name, event.arguments)
+        elif isinstance(event, ApprovalDecision):
+            name, arguments = self._calls.get((event.path, event.call_id), ("", {}))
+            if event.decision in ("edit", "replace"):
+                name, arguments = event.name or name, event.arguments
+            self._recent.append((event, repaired(name), one_line(repaired(brief(arguments, BRIEF)), BRIEF)))
+
+    def _know(self, path: str, id: str, name: str, arguments: Mapping[str, Any]) -> None:
+        self._calls.pop((path, id), None)
+        self._calls[path, id] = (name, arguments)
+        if len(self._calls) > CALLS:
+            del self._calls[next(iter(self._calls))]
+
+
+def _row(decision: ApprovalDecision, name: str, arguments: str, can_undo: bool) -> dict[str, Any]:
+    return {
+        "event": decision.seq,
+        "time": decision.time,
+        "path": repaired(decision.path),
+        "name": name or f"decision of event {decision.earlier}",
+        "arguments": arguments if name else "",
+        "words": in_words(decision),
+        "decision": decision.decision,
+        "reason": one_line(repaired(decision.reason), BRIEF),
+        "undo": can_undo,
+    }
+
+
+def rule_row(rule: Any) -> dict[str, Any]:
+    """A remembered decision, as it is told."""
+    which = "every call" if rule.arguments is None else "every call with exactly these arguments"
+    return {
+        "event": rule.event,
+        "time": rule.time,
+        "decision": rule.decision,
+        "name": repaired(rule.tool),
+        "arguments": one_line(repaired(brief(rule.arguments, BRIEF)), BRIEF) if rule.arguments is not None else None,
+        "words": f"{rule.decision} {which}, as {_BY.get(rule.by, repaired(rule.by))} decided",
+    }

@@ -1,0 +1,265 @@
+// One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
+// row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
+
+import { button, el, enable, number, say } from "./text.js";
+import { Form, Replacement } from "./form.js";
+
+export const REMEMBER = {
+  "": "only this time",
+  arguments: "for exactly these arguments",
+  tool: "always for this tool in this run",
+};
+
+export function remembering(words = REMEMBER) {
+  const choice = el("select", { class: "agentnb-select" });
+  for (const [value, text] of Object.entries(words)) choice.append(el("option", { value, text }));
+  return { choice, el: el("label", { class: "agentnb-remember" }, "Remember", choice) };
+}
+
+export class Call {
+  constructor(store, item, approvals) {
+    this.store = store;
+    this.item = item;
+    this.approvals = approvals;
+    this.busy = false;
+    this.opened = false; // in a table: laid out in full
+    this.open = null; // the word of the form that is open: Edit, Replace or Answer
+    this.forms = {};
+    this.pick = el("input", {
+      type: "checkbox",
+      class: "agentnb-pick",
+      "aria-label": `Select ${item.name} (${item.id})`,
+      onchange: () => approvals.count(),
+    });
+    this.more = button("\u203a", () => this.unfold(), {
+      class: "agentnb-more",
+      "aria-label": `Details of ${item.name}`,
+      "aria-expanded": "false",
+    });
+    this.why = el("p", { class: "agentnb-why" });
+    this.brief = el("span", { class: "agentnb-brief", text: item.arguments.replace(/\s+/g, " ") });
+    this.left = el("span", { class: "agentnb-left" });
+    this.shown = el("pre", {
+      class: "agentnb-arguments",
+      tabindex: "0",
+      role: "region",
+      "aria-label": `Arguments of ${item.name} (${item.id})`,
+    });
+    this.error = el("p", { class: "agentnb-error", role: "alert" });
+    this.reason = el("input", {
+      class: "agentnb-input",
+      type: "text",
+      placeholder: "Reason (the model is told)",
+      "aria-label": "Reason",
+    });
+    this.remember = item.unknown ? null : remembering();
+    this.form = el("form", { class: "agentnb-form", hidden: true });
+    this.form.addEventListener("submit", (event) => event.preventDefault());
+    this.typed = new Set(); // the words of the forms in which something was changed
+    for (const kind of ["input", "change"]) this.form.addEventListener(kind, () => this.typed.add(this.open));
+    this.hint = el("p", { class: "agentnb-hint" });
+    this.make();
+    this.el.addEventListener("keydown", (event) => this.key(event));
+    this.show(item.arguments, item.length);
+    this.explain();
+  }
+
+  make() {
+    const { item } = this;
+    this.toggles = {
+      Edit: button("Edit", () => this.toggle("Edit")),
+      Replace: button("Replace", () => this.toggle("Replace")),
+    };
+    if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"));
+    const approve = button("Approve", () => this.approve(), { class: "agentnb-button agentnb-primary" });
+    const reject = button("Reject", () => this.decide("reject"));
+    this.buttons = [approve, reject, ...Object.values(this.toggles)];
+    this.rejects = reject;
+    this.all =
+      item.length > item.arguments.length ? button("Show all", () => this.showAll(), { class: "agentnb-link" }) : null;
+    const name = el(
+      "span",
+      { class: "agentnb-call-name" },
+      item.path ? el("span", { class: "agentnb-path", text: item.path }) : null,
+      el("code", { text: item.name }),
+    );
+    this.el = el(
+      "div",
+      { class: "agentnb-call", role: "group", "aria-label": item.name },
+      el("div", { class: "agentnb-call-head" }, this.pick, this.more, name, this.brief, this.why, this.left),
+      this.shown,
+      this.all,
+      this.form,
+      this.hint,
+      this.error,
+      el(
+        "div",
+        { class: "agentnb-set agentnb-choices" },
+        approve,
+        el("span", { class: "agentnb-joined" }, reject, this.reason),
+        ...Object.values(this.toggles),
+        this.remember?.el,
+      ),
+    );
+  }
+
+  key(event) {
+    event.stopPropagation(); // the notebook has shortcuts on bare letters
+    const { target } = event;
+    if (event.key === "Escape" && this.open) {
+      const last = this.toggles[this.open];
+      this.toggle(this.open);
+      last.focus();
+    }
+    if (target === this.pick && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+      event.preventDefault();
+      this.approvals.beside(this, event.key === "ArrowDown" ? 1 : -1)?.pick.focus();
+    }
+    if (event.key !== "Enter" || event.isComposing || !target.matches("input[type=text]")) return;
+    event.preventDefault();
+    if (target === this.reason) this.rejects.click();
+    else this.approve();
+  }
+
+  show(text, length) {
+    say(this.shown, text);
+    if (length > text.length)
+      this.shown.append(el("span", { class: "agentnb-dim", text: `\u2026 (${number(length)} characters in all)` }));
+  }
+
+  showAll() {
+    this.store.ask({ type: "show", id: this.item.id }, (answer) => {
+      this.show(answer.text, answer.length);
+      this.all.remove();
+    });
+  }
+
+  unfold() {
+    this.opened = this.isClosed();
+    if (!this.opened && this.open) this.toggle(this.open);
+    this.lay();
+  }
+
+  isClosed() {
+    return this.approvals.many() && !this.opened && !this.open;
+  }
+
+  lay() {
+    this.el.classList.toggle("agentnb-closed", this.isClosed());
+    this.more.setAttribute("aria-expanded", String(!this.isClosed()));
+    this.el.classList.toggle("agentnb-editing", Boolean(this.open));
+    this.el.classList.toggle("agentnb-picked", this.approvals.many() && this.pick.checked);
+  }
+
+  update(item) {
+    this.item = item;
+    say(this.why, item.why || (item.unknown ? "Nobody knows how this call ended." : "This tool asks before it runs."));
+    this.tick();
+    this.lay();
+    for (const control of this.buttons) enable(control, !this.busy && !this.store.gone);
+  }
+
+  tick() {
+    const seconds = this.item.deadline
+      ? Math.round((this.item.deadline * 1000 - this.store.skew - Date.now()) / 1000)
+      : null;
+    const clock = seconds === null ? "" : `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+    say(
+      this.left,
+      seconds === null ? "" : seconds > 0 ? `${clock} left; no answer means no` : "time is up: no answer means no",
+    );
+    this.left.classList.toggle("agentnb-bad", seconds !== null && seconds < 15);
+  }
+
+  explain() {
+    const unknown =
+      "It was started, and nobody knows how it ended. Approve runs it again. Answer says that it happened and what it gave. Reject fails it.";
+    const name = this.forms.Replace?.tool.value;
+    say(
+      this.hint,
+      this.open === "Edit"
+        ? "Approve runs the call with the values above."
+        : this.open === "Replace"
+          ? `Approve runs ${name} with the values above instead.`
+          : this.open === "Answer"
+            ? "Approve takes the text above as the call's result; nothing runs."
+            : this.item.unknown
+              ? unknown
+              : "",
+    );
+  }
+
+  toggle(word) {
+    this.open = this.open === word ? null : word;
+    for (const [name, control] of Object.entries(this.toggles))
+      control.setAttribute("aria-expanded", String(name === this.open));
+    this.form.replaceChildren();
+    this.form.hidden = !this.open;
+    this.shown.hidden = this.open === "Edit";
+    say(this.error, "");
+    this.lay();
+    if (this.open) {
+      this.forms[word] ??= this.fill(word); // kept while closed: nothing typed is lost
+      this.form.append(this.forms[word].el);
+      this.form.querySelector("input, textarea, select")?.focus();
+    }
+    this.explain();
+  }
+
+  fill(word) {
+    if (word === "Edit") return new Form(this.item.fields);
+    if (word === "Answer")
+      return new Form([
+        {
+          path: [],
+          label: "result",
+          kind: "text",
+          type: "JSON or text",
+          required: true,
+          given: "value",
+          text: "",
+          description: "What the call gave.",
+        },
+      ]);
+    const tools = this.store.model.get("tools")?.[this.item.path ?? ""]; // those of the loop that asks
+    return new Replacement(tools ?? {}, this.item.name, () => this.explain());
+  }
+
+  approve() {
+    this.decide("approve");
+  }
+
+  // What is decided, with what an open form says; null where that does not fit, which is said beside it. Among others a
+  // form that was only looked at says nothing.
+  told(decision, remember = this.remember?.choice.value, alone = true) {
+    const call = { id: this.item.id, digest: this.item.digest };
+    if (decision === "reject") return { ...call, decision, reason: this.reason.value, remember };
+    if (!this.open || !(alone || this.typed.has(this.open))) return { ...call, decision, remember };
+    const form = this.forms[this.open],
+      filled = form.read();
+    say(this.error, filled.ok ? "" : filled.error);
+    if (!filled.ok) return null;
+    if (this.open === "Answer") return { ...call, decision: "answer", result: filled.arguments };
+    const name = this.open === "Replace" ? { name: form.tool.value } : {};
+    return { ...call, decision: this.open.toLowerCase(), ...name, arguments: filled.arguments, kept: filled.kept };
+  }
+
+  decide(decision) {
+    if (this.busy || this.store.gone) return;
+    const told = this.told(decision);
+    if (told) this.approvals.send([this], told);
+  }
+
+  wait() {
+    this.busy = true;
+    say(this.error, "");
+    this.update(this.item);
+  }
+
+  // Decided, it goes away with the next news; where it was not, the reason is said here, or by the list once it is gone.
+  answered(error) {
+    this.busy = !error;
+    say(this.error, error ?? "");
+    this.update(this.item);
+  }
+}

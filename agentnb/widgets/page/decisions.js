@@ -1,0 +1,91 @@
+// What was decided: what can still be taken back, what is remembered, and the newest decisions with who made them, when.
+
+import { button, count, el, enable, say } from "./text.js";
+
+const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en", { hour12: false });
+
+export class Decided {
+  constructor(store, answered) {
+    this.store = store;
+    this.answered = answered;
+    this.rows = new Map();
+    this.open = el("ul", { class: "agentnb-decided", "aria-label": "Decided, and not run yet" });
+    this.rules = el("ul", { class: "agentnb-decided", "aria-label": "Remembered decisions" });
+    this.count = el("summary");
+    this.list = el("ol", { class: "agentnb-decided", "aria-label": "Newest decisions", tabindex: "0" });
+    this.past = el("details", { class: "agentnb-past" }, this.count, this.list);
+    this.el = el("div", { class: "agentnb-decisions", hidden: true }, this.open, this.rules, this.past);
+    this.update();
+  }
+
+  first() {
+    return this.open.querySelector("button");
+  }
+
+  update() {
+    const { recent = [], rules = [] } = this.store.model.get("decisions") ?? {};
+    this.show(
+      this.open,
+      recent.filter((one) => one.undo).map((one) => ["undo", one, one.words]),
+    );
+    this.show(
+      this.rules,
+      rules.map((rule) => ["forget", rule, rule.words]),
+    );
+    say(this.count, recent.length < 20 ? count(recent.length, "decision") : "The newest 20 decisions");
+    const key = recent.map((one) => one.event).join();
+    if (key !== this.told) {
+      this.told = key;
+      this.list.replaceChildren(...recent.map((one) => this.line(one, one.words)));
+    }
+    this.past.hidden = !recent.length;
+    this.el.hidden = !recent.length && !rules.length;
+  }
+
+  show(list, wanted) {
+    const keys = new Set(wanted.map(([what, one]) => `${what} ${one.event}`));
+    for (const [key, row] of this.rows)
+      if (row.parentNode === list && !keys.has(key)) {
+        row.remove();
+        this.rows.delete(key);
+      }
+    for (const [what, one, words] of wanted) {
+      const key = `${what} ${one.event}`;
+      if (!this.rows.has(key)) {
+        this.rows.set(key, this.line(one, words, this.button(what, one)));
+        list.append(this.rows.get(key));
+      }
+      enable(this.rows.get(key).querySelector("button"), !this.store.gone);
+    }
+    list.hidden = !wanted.length;
+  }
+
+  button(what, one) {
+    const press = (event) => {
+      const control = event.currentTarget;
+      if (control.getAttribute("aria-disabled") === "true") return;
+      enable(control, false);
+      this.store.ask({ type: what, event: one.event }, (answer) => {
+        enable(control, true);
+        this.answered(answer);
+      });
+    };
+    return button(what === "undo" ? "Undo" : "Forget", press, {
+      "aria-label": `${what === "undo" ? "Undo" : "Forget"}: ${one.name}`,
+    });
+  }
+
+  line(one, words, control = null) {
+    return el(
+      "li",
+      { "data-decision": one.decision },
+      control ? el("span", { class: "agentnb-dim agentnb-decided-kind", text: "undo" in one ? "not run yet" : "remembered" }) : null,
+      one.path ? el("span", { class: "agentnb-path", text: one.path }) : null,
+      el("code", { text: one.name }),
+      one.arguments ? el("span", { class: "agentnb-brief", text: one.arguments }) : null,
+      el("span", { class: "agentnb-decided-words", text: one.reason ? `${words}: ${one.reason}` : words }),
+      el("time", { class: "agentnb-dim", datetime: new Date(one.time * 1000).toISOString(), text: clock(one.time) }),
+      control,
+    );
+  }
+}

@@ -1,0 +1,42 @@
+// What was said to the run and nobody has heard yet, each to be taken back.
+
+import { button, el, enable } from "./text.js";
+
+export class Queue {
+  constructor(store, answered) {
+    this.store = store;
+    this.answered = answered;
+    this.rows = [];
+    this.el = el("ul", { class: "agentnb-queue", "aria-label": "Messages that nobody has heard yet", hidden: true });
+  }
+
+  update() {
+    const queued = this.store.model.get("status")?.queued ?? [],
+      key = JSON.stringify(queued);
+    if (key !== this.told) {
+      this.told = key;
+      const at = this.rows.findIndex((row) => row.contains(document.activeElement));
+      this.rows = queued.map((one) => this.row(one));
+      this.el.replaceChildren(...this.rows);
+      if (at >= 0) this.rows[Math.min(at, this.rows.length - 1)]?.querySelector("button").focus();
+    }
+    for (const row of this.rows) enable(row.querySelector("button"), !this.store.gone);
+    this.el.hidden = !queued.length;
+  }
+
+  row(one) {
+    const back = button(
+      "Take back",
+      () => this.store.ask({ type: "withdraw", digest: one.digest }, (answer) => this.answered(answer)),
+      { class: "agentnb-link", "aria-label": `Take back: ${one.text}` },
+    );
+    const kind = one.queue === "follow_up" ? "follow up" : one.queue;
+    return el(
+      "li",
+      {},
+      el("span", { class: "agentnb-dim", text: `${kind}, not heard yet` }),
+      el("span", { class: "agentnb-queued-text", text: one.text }),
+      back,
+    );
+  }
+}

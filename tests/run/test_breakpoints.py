@@ -1,0 +1,215 @@
+"""Breakpoints: what they are made from, and that they stop a run that goes on."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from agentnb import UsageError, restore
+from agentnb.core.events import RunPaused
+from agentnb.run.breakpoints import OPERATORS, Argument
+from agentnb.testing import call
+from tests.run.agents import Agent
+from tests.widgets.support import asking_inside, engine
+from tests.worlds import asks, types, until
+
+TURN = [call("echo", {"value": "a"}, id="1"), call("look", {"value": "b"}, id="2")]
+
+
+async def pauses(run: Any) -> list[str]:
+    """Where the run pauses on its way to the end, as the facts tell."""
+    run.play()
+    while not run.state.over:
+        await until(lambda: run.state.paused or run.state.over)
+        run.resume()
+    return [event.reason for event in run.events if isinstance(event, RunPaused)]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "at"),
+    [
+        ({"event": "model_end"}, ["model_end", "model_end"]),
+        ({"tool": "echo"}, ["call_start"]),
+        ({"tool": "l*k"}, ["call_start"]),
+        ({"tool": "nothing"}, []),
+        ({"tool": "look", "event": "call_end"}, ["call_end"]),
+        ({"tool": "look", "event": "model_end"}, ["model_end"]),
+        ({"phase": "acting"}, ["call_start"]),
+        ({"arguments": [("value", "is", "b")]}, ["call_start"]),
+        ({"arguments": [{"field": "value", "operator": "is not", "value": "b"}]}, ["call_start"]),
+        ({"tool": "echo", "arguments": [("value", "is", "b")]}, []),
+        ({"tool": "echo", "phase": "acting", "event": "call_start", "cost_above": 9}, []),
+    ],
+)
+@pytest.mark.parametrize("form", ["mapping", "names"])
+async def test_conditions_all_hold_where_it_stops(form: str, conditions: dict[str, Any], at: list[str]) -> None:
+    given = [conditions] if form == "mapping" else []
+    run = Agent().loop(TURN, "done").start("hi", breakpoints=given)
+    if form == "names":
+        run.breakpoints.add(**conditions)
+    assert [reason.split()[2] for reason in await pauses(run)] == at
+    assert run.breakpoints[0].hits == len(at)
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "fits"),
+    [
+        ("is", 5, True), ("is", 5.0, True), ("is", True, False), ("is not", 5, False), ("is not", "5", True),
+        ("above", 4, True), ("above", 5, False), ("below", 5.5, True), ("contains", 5, False), ("matches", "5", True),
+    ],
+)  # fmt: skip
+def test_numbers_are_compared_as_json_does(operator: Any, value: Any, fits: bool) -> None:
+    assert Argument("n.m", operator, value).fits({"n": {"m": 5}}) is fits
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "found", "fits"),
+    [
+        ("contains", "b", "abc", True), ("contains", "b", ["a", "b"], True), ("contains", "b", {"b": 1}, True),
+        ("contains", 1, [True], False), ("matches", "/e*", "/etc/passwd", True), ("matches", "/etc", "/etc/x", False),
+        ("above", 1, "2", False), ("is", None, None, True), ("is", {"a": [1]}, {"a": [1]}, True),
+    ],
+)  # fmt: skip
+def test_other_values_too(operator: Any, value: Any, found: Any, fits: bool) -> None:
+    assert Argument("x", operator, value).fits({"x": found}) is fits
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_argument_that_is_not_there_fits_only_is_not(operator: Any) -> None:
+    assert Argument("a.b", operator, 1).fits({"a": 1}) is (operator == "is not")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"event": "explosion"}, {"evnt": "x"}, {"cost_above": "much"}, {"arguments": [("x", "eval", "1")]},
+     {"arguments": [("x", "above", "y")]}, {"arguments": [("", "is", 1)]}, {"arguments": [("x",)]}, 7],
+)  # fmt: skip
+def test_what_is_no_breakpoint_is_refused(wrong: Any) -> None:
+    run = Agent().loop("done").start("hi")
+    with pytest.raises(UsageError, match="breakpoint"):
+        run.breakpoints.add(wrong)
+    assert list(run.breakpoints) == []
+
+
+def test_a_breakpoint_is_made_one_way() -> None:
+    with pytest.raises(UsageError, match="not from both"):
+        Agent().loop("done").start("hi").breakpoints.add("model_end", tool="x")
+
+
+async def test_the_pause_says_which_breakpoint_it_was() -> None:
+    run = Agent().loop(TURN, "done").start("hi", breakpoints=[{"tool": "look", "arguments": [("value", "is", "b")]}])
+    run.play()
+    await until(lambda: run.state.paused)
+    seq = next(event.seq for event in run.events if event.type == "call_start" and event.name == "look")
+    assert run.paused_for == f'breakpoint at call_start (seq {seq}): tool look, value is "b"'
+    assert (run.breakpoints[0].hits, run.breakpoints[0].last) == (1, seq)
+    restored = restore(run.snapshot(), Agent().loop("done"))
+    assert restored.paused_for == run.paused_for
+    run.cancel()
+    assert run.paused_for is None
+
+
+async def test_it_is_added_switched_and_removed_while_the_run_goes_on() -> None:
+    agent = Agent()
+    turns = [asks(str(n)) for n in range(30)]
+    run = agent.loop(asks("hold"), *turns, "done").start("hi")
+    run.play()
+    await agent.holding.wait()
+    made: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: made.append(run.breakpoints.add(tool="echo", arguments=[("value", "is", "3")]))
+    )
+    thread.start()
+    thread.join()
+    ending = run.breakpoints.add("call_end")
+    ending.enabled = False
+    agent.release.set()
+    await until(lambda: run.state.paused)
+    assert agent.ran[-1] == "3"
+    run.breakpoints.remove(made[0])
+    ending.enabled = True
+    run.resume()
+    await until(lambda: agent.ran[-1] == "4" and run.state.paused)
+    run.breakpoints.remove(ending.number)
+    with pytest.raises(UsageError):
+        run.breakpoints.remove(ending)
+    with pytest.raises(UsageError):
+        run.breakpoints.by_number(99)
+    run.resume()
+    assert await run == "done"
+    assert (made[0].hits, ending.hits) == (1, 1)
+    assert types(run.events).count("run_paused") == 2
+
+
+async def test_a_cost_is_stopped_at_once() -> None:
+    def turn(id: str) -> list[Any]:
+        return [*asks(id), {"type": "usage", "cost": 0.25, "input_tokens": 1}]
+
+    run = Agent().loop(turn("a"), turn("b"), turn("c"), "done").start("hi", breakpoints=[{"cost_above": 0.4}])
+    assert [reason.split()[2] for reason in await pauses(run)] == ["model_end"]
+    assert run.usage["cost"] == 0.75
+    assert run.breakpoints[0].label == "cost above 0.4"
+
+
+async def test_a_step_stops_at_a_breakpoint_too() -> None:
+    run = Agent().loop(asks("a"), "done").start("hi", breakpoints=[{"event": "model_start"}])
+    await run.step("turn")
+    assert run.breakpoints[0].hits == 1
+    run.cancel()
+
+
+async def test_a_call_of_a_loop_inside_is_stopped_at() -> None:
+    run = asking_inside()
+    run.breakpoints.add(event="approval_request", tool="delete_file", arguments=[("path", "matches", "/*")])
+    run.play()
+    await until(lambda: run.pending)
+    await until(lambda: run.breakpoints[0].hits)
+    assert run.events[run.breakpoints[0].last].path == "worker"
+    run.cancel()
+
+
+# -- what is queued --------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_queued_is_seen_and_one_of_it_taken_back() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done", "fine").start("hi")
+    run.play()
+    await agent.holding.wait()
+    for words in ("one", "two", "three"):
+        run.steer(words)
+    run.follow_up("last")
+    assert [(queue, message.content) for queue, message in run.queued] == [
+        ("steering", "one"), ("steering", "two"), ("steering", "three"), ("follow_up", "last"),
+    ]  # fmt: skip
+    two = run.queued[1][1]
+    assert run.withdraw("steering", two) == [two]
+    assert run.withdraw("steering", two) == []
+    assert [message.content for _, message in run.queued] == ["one", "three", "last"]
+    assert run.events[-1].model_dump(include={"queue", "count", "first"}) == {
+        "queue": "steering",
+        "count": 1,
+        "first": 1,
+    }
+    agent.release.set()
+    await until(lambda: any(message.content == "one" for message in run.messages))
+    assert not any(message.content == "two" for message in run.messages)
+    run.cancel()
+    assert run.queued == []
+    assert run.withdraw("follow_up", two) is None
+
+
+async def test_what_is_queued_to_a_loop_inside_is_taken_back_from_there() -> None:
+    run = engine([call("delete_file", {"path": "/a"}, id="c0")], "Drafted.", "Heard.", "Proof-read.")
+    run.steer("early")
+    assert [message.content for _, message in run.queued] == ["early"]
+    run.play()
+    await until(lambda: run.pending)
+    run.steer("late")
+    ((_, late),) = run.queued
+    assert run.withdraw("steering", late) == [late]
+    assert run.events[-1].path == "worker"
+    assert run.queued == []
+    run.cancel()

@@ -1,0 +1,196 @@
+"""Messages from the page that decide, take back, stop and keep; the page is the test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agentnb import Store
+from agentnb.core.events import ApprovalDecision, CallStart
+from agentnb.testing import call
+from agentnb.widgets import FORKS, SNAPSHOTS
+from agentnb.widgets.decisions import CALLS, RECENT, Decisions
+from tests.widgets.support import asking, asking_everywhere, session, until
+from tests.widgets.test_panel import Shown
+
+
+@pytest.fixture
+def show() -> Iterator[Callable[[Any], Shown]]:
+    made: list[Shown] = []
+
+    def make(run: Any) -> Shown:
+        made.append(Shown(run))
+        return made[-1]
+
+    yield make
+    for shown in made:
+        shown.run.cancel()
+        shown.panel.close()
+
+
+def waiting(*paths: str, **arguments: Any) -> Any:
+    run = asking(*paths, **arguments)
+    run.submit_step("turn").result(10)
+    return run
+
+
+def asked(shown: Shown, decision: str, **more: Any) -> list[dict[str, Any]]:
+    """A decision about each call that is shown."""
+    return [
+        {"id": question["id"], "digest": question["digest"], "decision": decision, **more}
+        for question in shown.panel.pending
+    ]
+
+
+def decisions(run: Any) -> list[tuple[str, str, str]]:
+    return [(e.call_id, e.decision, e.by) for e in run.events if isinstance(e, ApprovalDecision)]
+
+
+def test_of_many_decisions_each_is_done_and_what_went_wrong_is_told_call_by_call(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a", "/b", "/c", "/d")
+    shown = show(run)
+    made = asked(shown, "approve")
+    made[1] = {**made[1], "digest": "another"}
+    made[2] = {**made[2], "decision": "edit", "arguments": '{"path": 7}'}
+    run.reject("c3")
+    answer = shown.click("decision", decisions=made)
+    assert answer["ok"]
+    assert "changed since" in answer["failed"]["c1"]
+    assert "path" in answer["failed"]["c2"]
+    assert "it was rejected by a person at" in answer["failed"]["c3"]
+    assert decisions(run) == [("c3", "reject", "human"), ("c0", "approve", "human")]
+    assert [item.id for item in run.pending] == ["c1", "c2"]
+
+
+def test_one_that_was_edited_is_not_decided_by_what_is_remembered_for_the_others(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a", "/b")
+    shown = show(run)
+    first, second = asked(shown, "approve", remember="tool")
+    second |= {"decision": "edit", "arguments": '{"path": "/mine"}', "remember": ""}
+    assert shown.click("decision", decisions=[first, second])["failed"] == {}
+    assert decisions(run) == [("c1", "edit", "human"), ("c0", "approve", "human")]
+
+
+def test_of_two_tabs_that_decide_about_many_each_call_has_one_decision_and_each_loss_is_told(
+    show: Callable[[Any], Shown],
+) -> None:
+    run = waiting(*(f"/{n}" for n in range(40)))
+    tabs = [show(run), show(run)]
+    answers: list[dict[str, Any]] = []
+    made = [asked(tabs[0], "approve"), asked(tabs[1], "reject")]
+    made[1].reverse()
+
+    def click(tab: int, message: dict[str, Any]) -> None:
+        answers.append(tabs[tab].click("decision", **message))
+
+    both = [threading.Thread(target=click, args=(tab, {"decisions": made[tab]})) for tab in (0, 1)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert len(decisions(run)) == 40
+    assert sum(len(answer["failed"]) for answer in answers) == 40
+
+
+def test_a_nested_call_is_decided_among_many_and_taken_back(show: Callable[[Any], Shown]) -> None:
+    run = asking_everywhere()
+    while len(run.pending) < 3:
+        run.submit_step("call").result(10)
+    shown = show(run)
+    assert shown.click("decision", decisions=asked(shown, "approve"))["failed"] == {}
+    told = shown.panel._decisions.tell(run)
+    assert [(one["path"], one["undo"]) for one in told["recent"]] == [("critic:k2", True), ("critic", True), ("", True)]
+    assert shown.click("undo", event=told["recent"][0]["event"])["ok"]
+    assert [(item.id, item.path) for item in run.pending] == [("c0", "critic:k2")]
+    assert "too late" in shown.click("undo", event=told["recent"][0]["event"])["error"]
+
+
+def test_what_was_decided_is_told_with_who_and_when(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a", "/b")
+    shown = show(run)
+    shown.decide("approve", remember="tool")
+    told = shown.panel._decisions.tell(run)
+    by_rule, by_person = told["recent"]
+    assert by_person["words"] == "approved by a person, for every call of the tool"
+    assert by_rule["words"] == f"approved by the decision of event {by_person['event']}"
+    assert by_person["time"] == run.events[by_person["event"]].time
+    assert (by_person["name"], by_person["arguments"]) == ("delete_file", '{"path":"/a"}')
+    assert told["rules"][0]["words"] == "approve every call, as a person decided"
+    assert shown.click("forget", event=told["rules"][0]["event"])["ok"]
+    assert "remembered: none" in shown.click("forget", event=told["rules"][0]["event"])["error"]
+
+
+def test_of_a_long_run_the_newest_decisions_are_kept() -> None:
+    turns = [[call("search", {"query": str(n)}, id=f"c{n}")] for n in range(CALLS + 20)]
+    run = session([*turns, "Done."], approve=True)
+    run.result(60)
+    told = Decisions()
+    recent = told.tell(run)["recent"]
+    assert len(recent) == RECENT
+    assert recent[0]["arguments"] == f'{{"query":"{CALLS + 19}"}}'
+    assert not any(one["undo"] for one in recent)
+    assert len(told._calls) == CALLS
+
+
+def test_a_breakpoint_is_made_from_a_form_and_its_texts_are_only_compared(show: Callable[[Any], Shown]) -> None:
+    run = session([[call("search", {"query": "x", "deep": {"n": 3}}, id="s")], "Done."])
+    shown = show(run)
+    evil = "__import__('os').system('boom')"
+    form = {"event": "", "tool": "", "phase": "", "cost": "", "field": "query", "operator": "is", "value": evil}
+    assert shown.click("breakpoint", do="add", **form)["ok"]
+    assert shown.click("breakpoint", do="add", **{**form, "operator": "matches", "value": "[x"})["ok"]
+    assert shown.panel._now()["breakpoints"]["list"][0]["label"] == f'query is "{evil}"'
+    for wrong in ({"operator": "eval"}, {"event": "explosion"}, {"cost": "much"}, {"field": "", "value": ""}):
+        assert "breakpoint" in shown.click("breakpoint", do="add", **{**form, **wrong})["error"].lower()
+    assert shown.click("breakpoint", do="enable", number=2, enabled=False)["ok"]
+    assert shown.click("breakpoint", do="remove", number=1)["ok"]
+    assert "no breakpoint 1" in shown.click("breakpoint", do="remove", number=1)["error"]
+    assert [(one.number, one.enabled) for one in run.breakpoints] == [(2, False)]
+
+
+def test_a_queued_message_is_taken_back_by_what_it_says(show: Callable[[Any], Shown]) -> None:
+    run = session(["Hello."])
+    shown = show(run)
+    for words in ("one", "two", "two"):
+        run.steer(words)
+    queued = shown.panel._now()["status"]["queued"]
+    assert [one["text"] for one in queued] == ["one", "two", "two"]
+    assert shown.click("withdraw", digest=queued[2]["digest"])["ok"]
+    assert [message.content for _, message in run.queued] == ["one", "two"]
+    assert "too late" in shown.click("withdraw", digest="nothing")["error"]
+
+
+def test_a_snapshot_of_a_run_in_a_store_says_where_it_is(show: Callable[[Any], Shown], tmp_path: Any) -> None:
+    store = Store(tmp_path / "runs.db")
+    run = session(["Hello."], store=store)
+    note = show(run).click("control", action="Snapshot", name=" mine ")["note"]
+    assert "SNAPSHOTS['mine']" in note
+    assert f"{tmp_path / 'runs.db'}: store.load('mine')" in note
+    assert store.load("mine").position == SNAPSHOTS.pop("mine").position
+    run.cancel()
+    store.close()
+
+
+def test_fork_is_offered_where_the_run_has_it(show: Callable[[Any], Shown], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = waiting("/a")
+    without = show(run).panel._now()["status"]["can"]
+    assert ("Fork" in without) == hasattr(run, "fork")
+    monkeypatch.setattr(run, "fork", lambda *, at: f"from {at}", raising=False)
+    shown = show(run)
+    assert shown.panel._now()["status"]["can"]["Fork"]
+    assert "FORKS['tidy fork@1']" in shown.click("control", action="Fork", at=1)["note"]
+    assert FORKS.pop("tidy fork@1") == "from 1"
+
+
+def test_no_call_runs_that_a_page_has_taken_back(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a", "/b")
+    shown = show(run)
+    shown.click("decision", decisions=asked(shown, "approve"))
+    told = shown.panel._decisions.tell(run)["recent"]
+    assert shown.click("undo", event=told[0]["event"])["ok"]
+    run.play()
+    until(lambda: any(isinstance(event, CallStart) for event in run.events))
+    assert [event.call_id for event in run.events if isinstance(event, CallStart)] == ["c0"]

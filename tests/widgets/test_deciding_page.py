@@ -1,0 +1,403 @@
+"""Deciding, stopping and taking back in the panel, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from agentnb.core.events import ApprovalDecision, CallEnd
+from agentnb.testing import call, delay, text
+from agentnb.widgets import FORKS, SNAPSHOTS
+from tests.widgets.pages import PanelPage, RecordedPanel, launch
+from tests.widgets.support import HOSTILE, session
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        made = launch(playwright)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1000, "height": 1000})
+    context.set_default_timeout(5000)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def show(page: Page) -> Iterator[Callable[..., PanelPage]]:
+    shown: list[PanelPage] = []
+
+    def make(run: Any, *parts: str) -> PanelPage:
+        page.goto("about:blank")
+        shown.append(PanelPage(page, RecordedPanel(run, parts=parts or ("controls", "approvals"))))
+        return shown[-1]
+
+    yield make
+    for panel_page in shown:
+        assert panel_page.errors == []
+        assert panel_page.panel is not None
+        panel_page.panel.run.cancel()
+        panel_page.panel.close()
+
+
+def deletes(*paths: str) -> list[Any]:
+    return [call("delete_file", {"path": path}, id=f"c{n}") for n, path in enumerate(paths)]
+
+
+def waiting(*calls: Any, then: Any = ("Done.",)) -> Any:
+    run = session([list(calls), *then])
+    run.submit_step("turn").result(10)
+    return run
+
+
+def mixed() -> Any:
+    return waiting(*deletes("/a", "/b", "/c"), call("move_file", {"path": "/a", "to": "/b"}, id="m"))
+
+
+def row(shown: PanelPage, number: int = 0, tool: str = "delete_file") -> Locator:
+    return shown.page.get_by_role("group", name=tool, exact=True).nth(number)
+
+
+def press(scope: Any, name: str) -> None:
+    scope.get_by_role("button", name=name, exact=True).click()
+
+
+def decisions(run: Any) -> list[tuple[str, str, str]]:
+    return [(e.call_id, e.decision, e.by) for e in run.events if isinstance(e, ApprovalDecision)]
+
+
+def results(run: Any) -> list[Any]:
+    return [event.result for event in run.events if isinstance(event, CallEnd)]
+
+
+# -- many calls ------------------------------------------------------------------------------------------------------
+
+
+def test_the_calls_of_a_tool_are_selected_and_decided_in_one_message(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    bar = shown.page.get_by_role("group", name="Selected calls")
+    bar.get_by_label("Select by tool").select_option(label="delete_file (3)")
+    expect(bar).to_contain_text("3 selected")
+    row(shown, 1).get_by_role("checkbox").uncheck()
+    bar.get_by_label("Reason for the selected calls").fill("keep these")
+    press(bar, "Reject selected")
+    shown.until(lambda: len(run.pending) == 2, "the rejections")
+    assert len(shown.sent("decision")) == 1
+    assert decisions(run) == [("c0", "reject", "human"), ("c2", "reject", "human")]
+    assert results(run) == ["Rejected: keep these"] * 2
+    bar.get_by_label("Select all").check()
+    press(bar, "Approve selected")
+    shown.until(lambda: not run.pending, "the approvals")
+    run.result(10)
+    assert results(run)[2:] == ["deleted /b False 3", "moved /a to /b"]
+
+
+def test_what_is_remembered_for_the_selected_decides_once_and_is_shown(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a", "/b"), then=(deletes("/c"), "Done."))
+    shown = show(run)
+    bar = shown.page.get_by_role("group", name="Selected calls")
+    bar.get_by_label("Select all").check()
+    bar.get_by_label("Remember").select_option("tool")
+    press(bar, "Approve selected")
+    shown.until(lambda: not run.pending, "the approvals")
+    rules = shown.page.get_by_role("list", name="Remembered decisions")
+    shown.until(rules.is_visible, "the rule")
+    expect(rules).to_contain_text("approve every call, as a person decided")
+    assert decisions(run) == [("c0", "approve", "human"), ("c1", "approve", "remembered")]
+    expect(shown.page.locator(".agentnb-told")).to_have_text("")
+    run.result(10)
+    assert decisions(run)[-1] == ("c0", "approve", "remembered")
+
+
+def test_a_row_is_edited_where_it_stands_and_its_form_decides_with_the_others(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    press(row(shown, 1), "Edit")
+    form = row(shown, 1)
+    expect(form.get_by_label("path", exact=True)).to_be_focused()
+    form.get_by_label("retries", exact=True).fill("many")
+    press(shown.page, "Approve all")
+    expect(form).to_contain_text("A whole number, please.")
+    assert shown.sent("decision") == [], "one that does not fit decides nothing, nor do the others"
+    press(row(shown, 2), "Replace")  # which is only looked at
+    form.get_by_label("retries", exact=True).fill("5")
+    form.get_by_label("path", exact=True).fill("/edited")
+    press(shown.page, "Approve all")
+    shown.until(lambda: not run.pending, "the decisions")
+    assert len(shown.sent("decision")) == 1
+    run.result(10)
+    assert results(run) == ["deleted /a False 3", "deleted /edited False 5", "deleted /c False 3", "moved /a to /b"]
+
+
+def test_a_call_keeps_what_was_typed_when_others_come_to_wait(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    pending = list(shown.panel.pending)  # type: ignore[union-attr]
+    tell = lambda items: shown.page.evaluate("items => window.model.set('pending', items)", items)  # noqa: E731
+    tell(pending[:1])
+    shown.settle()
+    expect(shown.page.get_by_role("button", name="Approve all")).to_be_hidden()
+    press(row(shown), "Edit")
+    row(shown).get_by_label("path", exact=True).fill("/typed")
+    tell(pending)
+    shown.settle()
+    expect(row(shown).get_by_label("path", exact=True)).to_have_value("/typed")
+    expect(row(shown).get_by_label("path", exact=True)).to_be_focused()
+    tell([pending[3], pending[0]])
+    shown.settle()
+    expect(row(shown).get_by_label("path", exact=True)).to_have_value("/typed")
+
+
+def test_the_keyboard_goes_through_the_rows_and_stays_when_one_is_decided(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    keys = shown.page.keyboard
+    row(shown).get_by_role("checkbox").focus()
+    keys.press("ArrowDown")
+    keys.press("Space")
+    expect(row(shown, 1).get_by_role("checkbox")).to_be_checked()
+    keys.press("ArrowUp")
+    for _ in range(2):
+        keys.press("Tab")
+    expect(row(shown).get_by_role("button", name="Approve", exact=True)).to_be_focused()
+    keys.press("Enter")
+    shown.until(lambda: len(run.pending) == 3, "the decision")
+    shown.until(lambda: row(shown, 2).count() == 0, "the row to go")
+    expect(row(shown).get_by_role("button", name="Approve", exact=True)).to_be_focused()
+    for left in (2, 1, 0):
+        keys.press("Enter")
+        shown.until(lambda left=left: len(run.pending) == left, "the next decision")
+        shown.settle()
+    assert shown.page.evaluate("document.activeElement.closest('.agentnb') !== null")
+
+
+def test_many_calls_are_announced_together(show: Callable[..., PanelPage]) -> None:
+    shown = show(mixed(), "approvals")
+    page = shown.page
+    pending = shown.panel.pending  # type: ignore[union-attr]
+    page.evaluate(
+        "() => { window.told = []; const at = document.querySelector('.agentnb-spoken');"
+        " new MutationObserver(() => window.told.push(at.textContent)).observe(at, { childList: true }); }"
+    )
+    for count in range(12):
+        more = [{**pending[0], "id": f"x{n}"} for n in range(count)]
+        page.evaluate("items => window.model.set('pending', items)", [*pending, *more])
+        shown.settle()
+    page.wait_for_function("() => window.told.some((words) => words.startsWith('15 calls wait'))")
+    assert len(page.evaluate("window.told")) <= 3
+
+
+# -- who decided -----------------------------------------------------------------------------------------------------
+
+
+def test_a_decision_is_taken_back_by_its_button(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    press(row(shown), "Approve")
+    undo = shown.page.get_by_role("button", name="Undo: delete_file")
+    shown.until(undo.is_visible, "the decision")
+    open_ones = shown.page.get_by_role("list", name="Decided, and not run yet")
+    expect(open_ones).to_contain_text("approved by a person")
+    undo.click()
+    shown.until(lambda: len(run.pending) == 4, "the question")
+    shown.until(lambda: row(shown, 2).count() == 1, "the row")
+    assert row(shown).locator("code").inner_text() == "delete_file"
+    assert decisions(run)[-1] == ("c0", "ask", "human")
+    expect(shown.page.locator(".agentnb-told")).to_contain_text("is asked about again")
+    shown.page.locator("summary").click()
+    expect(shown.page.get_by_role("list", name="Newest decisions").get_by_role("listitem")).to_have_count(2)
+
+
+def test_what_is_remembered_is_forgotten_by_its_button(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    row(shown).get_by_label("Remember").select_option("arguments")
+    press(row(shown), "Approve")
+    forget = shown.page.get_by_role("button", name="Forget: delete_file")
+    shown.until(forget.is_visible, "the rule")
+    expect(shown.page.get_by_role("list", name="Remembered decisions")).to_contain_text('{"path":"/a"}')
+    forget.click()
+    shown.until(lambda: not run.remembered, "the forgetting")
+    shown.until(lambda: not forget.count(), "the rule to go")
+
+
+def test_whoever_comes_second_is_told_who_was_first_though_the_call_is_gone(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    press(row(shown), "Approve")  # not yet carried to the kernel
+    run.reject("c0", "no")
+    shown.settle()
+    told = shown.page.locator(".agentnb-told")
+    shown.until(lambda: "was rejected by a person" in told.inner_text(), "who was first")
+    expect(told).to_contain_text("delete_file")
+    assert decisions(run) == [("c0", "reject", "human")]
+    shown.page.get_by_role("group", name="Selected calls").get_by_label("Select all").check()
+    press(shown.page, "Approve selected")
+    run.reject("m")
+    shown.until(lambda: not run.pending, "the others")
+    shown.until(lambda: "move_file" in told.inner_text(), "the one that was late")
+    assert [entry[:2] for entry in decisions(run)][1:] == [("m", "reject"), ("c1", "approve"), ("c2", "approve")]
+
+
+# -- stopping --------------------------------------------------------------------------------------------------------
+
+
+def test_a_breakpoint_is_set_stops_the_run_and_is_switched_and_removed(show: Callable[..., PanelPage]) -> None:
+    searches = [[call("search", {"query": query}, id=query)] for query in ("a", "b", "c", "d")]
+    run = session([*searches, "Done."])
+    shown = show(run)
+    page = shown.page
+    press(page, "Breakpoints")
+    section = page.get_by_role("region", name="Breakpoints")
+    expect(section.get_by_label("Event of the breakpoint")).to_be_focused()
+    press(section, "Add breakpoint")
+    shown.until(lambda: "without a condition" in section.inner_text(), "the refusal")
+    section.get_by_label("Tool of the breakpoint").fill("sea*")
+    section.get_by_label("Argument of the breakpoint").fill("query")
+    section.get_by_label("Comparison").select_option("matches")
+    section.get_by_label("Value", exact=True).fill("[bd]")
+    section.get_by_label("Value", exact=True).press("Enter")
+    item = section.get_by_role("listitem")
+    shown.until(item.count, "the breakpoint")
+    expect(item).to_contain_text('tool sea*, query matches "[bd]"')
+    press(page, "Play")
+    shown.until(lambda: run.state.paused, "the pause")
+    shown.until(lambda: "Stopped by the breakpoint" in page.inner_text(".agentnb-stopped"), "the reason")
+    expect(page.locator(".agentnb-stopped")).to_contain_text("call_start")
+    assert [event.call_id for event in run.events if isinstance(event, CallEnd)] == ["a", "b"]
+    expect(item).to_contain_text("1 hit, last at #")
+    item.get_by_role("checkbox").uncheck()
+    shown.until(lambda: not run.breakpoints[0].enabled, "switching it off")
+    expect(page.get_by_role("button", name="Breakpoints", exact=True)).to_be_visible()
+    item.get_by_role("checkbox").check()
+    shown.until(lambda: run.breakpoints[0].enabled, "switching it on")
+    press(item, 'Remove breakpoint: tool sea*, query matches "[bd]"')
+    shown.until(lambda: not len(run.breakpoints), "taking it away")
+    press(page, "Play")
+    shown.until(lambda: run.state.over, "the end")
+    expect(page.locator(".agentnb-stopped")).to_have_text("")
+
+
+def test_a_message_is_seen_in_its_queue_and_taken_back(show: Callable[..., PanelPage]) -> None:
+    run = session([[*text("One"), delay(30)]])
+    shown = show(run)
+    run.submit_step("event").result(10)
+    for words in ("stop that", "and this"):
+        shown.page.get_by_label("Message to the run").fill(words)
+        press(shown.page, "Steer")
+        shown.until(lambda words=words: words in [m.content for _, m in run.queued], "the message")
+    queued = shown.page.get_by_role("list", name="Messages that nobody has heard yet")
+    shown.until(lambda: queued.get_by_role("listitem").count() == 2, "the queue")
+    back = queued.get_by_role("button", name="Take back: and this")
+    back.click()
+    shown.until(lambda: [m.content for _, m in run.queued] == ["stop that"], "the taking back")
+    shown.until(lambda: queued.get_by_role("listitem").count() == 1, "the queue")
+    queued.get_by_role("button", name="Take back: stop that").click()
+    run.withdraw("steering")
+    shown.until(lambda: "too late" in shown.page.inner_text(".agentnb-note"), "the refusal")
+
+
+# -- keeping ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_is_taken_under_the_name_that_was_given(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    shown.page.get_by_label("Name of the snapshot (optional)").fill("before it")
+    press(shown.page, "Snapshot")
+    shown.until(lambda: "before it" in SNAPSHOTS, "the snapshot")
+    note = shown.page.locator(".agentnb-top > .agentnb-note")
+    expect(note).to_have_text("Snapshot taken of 5 events: agentnb.widgets.SNAPSHOTS['before it']")
+    assert SNAPSHOTS.pop("before it").name == "before it"
+
+
+def test_a_run_that_can_be_forked_has_the_button_for_it(show: Callable[..., PanelPage], monkeypatch: Any) -> None:
+    run = waiting(*deletes("/a"))
+    asked: list[int] = []
+
+    def fork(*, at: int) -> str:
+        asked.append(at)
+        return "another run"
+
+    monkeypatch.setattr(run, "fork", fork, raising=False)
+    shown = show(run, "controls", "events")
+    press(shown.page, "Fork")
+    shown.until(lambda: asked == [4], "the fork at the newest")
+    option = shown.page.get_by_role("log", name="Events").get_by_role("option").filter(has_text="model_start")
+    shown.until(option.count, "the events")
+    option.click()
+    shown.settle()
+    expect(shown.page.locator(".agentnb-fork-at")).to_have_text("at #2")
+    press(shown.page, "Fork")
+    shown.until(lambda: asked == [4, 2], "the fork at the event")
+    note = shown.page.locator(".agentnb-top > .agentnb-note")
+    expect(note).to_have_text("Forked at event 2: agentnb.widgets.FORKS['tidy fork@2']")
+    assert FORKS.pop("tidy fork@2") == FORKS.pop("tidy fork@4") == "another run"
+
+
+# -- what others say -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_that_others_said_is_executed_in_decisions_breakpoints_and_queues(page: Page) -> None:
+    hostile = HOSTILE.replace("\ud800", "\ufffd")
+    page.add_init_script("window.boomed = 0; window.boom = () => { window.boomed += 1; };")
+    page.goto("about:blank")
+    one = {"event": 1, "time": 1.0, "path": hostile, "name": hostile, "arguments": hostile, "words": hostile,
+           "decision": hostile, "reason": hostile, "undo": True}  # fmt: skip
+    rule = {"event": 2, "time": 1.0, "decision": hostile, "name": hostile, "arguments": hostile, "words": hostile}
+    question = {"id": hostile, "path": hostile, "name": hostile, "why": hostile, "unknown": False, "deadline": None,
+                "arguments": hostile, "length": len(hostile), "digest": "", "fields": []}  # fmt: skip
+    status = {"run": "r", "id": "r", "loop": "L", "can": {"Fork": True}, "paused_for": f"breakpoint {hostile}",
+              "queued": [{"queue": hostile, "text": hostile, "digest": "d"}]}  # fmt: skip
+    breakpoints = {"list": [{"number": 1, "label": hostile, "enabled": True, "hits": 1, "last": 1}],
+                   "events": [hostile], "tools": [hostile], "phases": [hostile], "operators": [hostile]}  # fmt: skip
+    shown = PanelPage(
+        page,
+        state={
+            "key": "k", "parts": ["controls", "approvals"], "status": status, "tools": {}, "total": 0, "tail": "[]",
+            "pending": [question, {**question, "id": "other"}], "decisions": {"recent": [one], "rules": [rule]},
+            "breakpoints": breakpoints,
+        },
+    )  # fmt: skip
+    press(page, "Breakpoints (1)")
+    page.locator("summary").click()
+    told = page.inner_text("#here")
+    assert told.count("<script>boom()</script>") >= 10
+    assert "\u202e" not in told
+    assert page.evaluate("window.boomed") == 0
+    assert page.locator("#here :is(script, img, [onload], [onerror], [onclick])").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1000
+    assert shown.errors == []
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 1000), ("light", 480), ("dark", 360)])
+def test_a_table_of_calls_fits_its_place(page: Page, scheme: Any, width: int) -> None:
+    page.goto("about:blank")
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    run = waiting(*deletes("/a" * 200, "/b"), call("move_file", {"path": "/a", "to": "/b"}, id="m"))
+    run.approve("m", remember="arguments")
+    shown = PanelPage(page, RecordedPanel(run, parts=("controls", "approvals")))
+    press(page, "Breakpoints")
+    press(row(shown, 1), "Edit")
+    shown.settle()
+    assert page.evaluate("window.poorContrast()") == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for control in page.locator("#here :is(button, input, select)").all():
+        box = control.bounding_box()
+        assert box is None or (box["x"] >= 0 and box["x"] + box["width"] <= width)
+    run.cancel()
+    assert shown.panel is not None
+    shown.panel.close()
+    page.set_viewport_size({"width": 1000, "height": 1000})
