@@ -102,6 +102,11 @@ class Loops:
         self._seen = total
         return self
 
+    def design_at(self, path: str) -> Any:
+        """The loop at `path`, where it is known which one it is."""
+        loop = self._by_path.get(path)
+        return loop.design if loop is not None else None
+
     def nested(self) -> list[Standing]:
         """The nested loops to show, each before those inside it."""
         return list(self.root.of_interest())

@@ -8,13 +8,37 @@ each other, without their imports and exports.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
-MODULES = ("text", "store", "form", "controls", "approvals", "details", "row", "events", "diagram", "graph", "panel")
+MODULES = (
+    "text",
+    "trace",
+    "store",
+    "form",
+    "controls",
+    "approvals",
+    "details",
+    "row",
+    "filter",
+    "events",
+    "timeline",
+    "messages",
+    "live",
+    "usage",
+    "tabs",
+    "diagram",
+    "graph",
+    "panel",
+)
+STYLES = ("panel", "views")
+FROZEN_STYLES = ("panel", "frozen")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_SPACE = re.compile(r"\s*\n\s*")
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 
@@ -27,5 +51,15 @@ def module() -> str:
 
 @cache
 def style_sheet() -> str:
-    """The panel's CSS."""
-    return (PAGE / "panel.css").read_text(encoding="utf-8")
+    """The live panel's CSS."""
+    return _styles(STYLES)
+
+
+@cache
+def frozen_style_sheet() -> str:
+    """The CSS that a saved notebook carries for each run: without comments and indentation."""
+    return _SPACE.sub("\n", _COMMENT.sub("", _styles(FROZEN_STYLES)))
+
+
+def _styles(names: Sequence[str]) -> str:
+    return "\n".join((PAGE / f"{name}.css").read_text(encoding="utf-8") for name in names)

@@ -83,8 +83,8 @@ def test_a_finished_run_reads_from_top_to_bottom() -> None:
     run.result(10)
     page = Reader(static_html(run))
     assert page.find(role="log")["aria-label"] == "Events"
-    assert page.find(role="img") == page.find(aria_label="State diagram")
-    assert page.find(role="img")["data-phase"] == run.phase == "done"
+    assert page.find(aria_label="State diagram")["role"] == page.find(aria_label="Timeline")["role"] == "img"
+    assert page.find(aria_label="State diagram")["data-phase"] == run.phase == "done"
     for words in (
         "tidy up",
         "I will look.",
@@ -219,7 +219,7 @@ def test_results_of_other_kinds_than_text_are_shown_as_json() -> None:
 def test_a_page_without_its_drawing_names_the_phase_all_the_same() -> None:
     run = session(["Hello."])
     page = Reader(static_html(run, ""))
-    assert page.find(role="img")["data-phase"] == "idle"
+    assert page.find(aria_label="State diagram")["data-phase"] == "idle"
     assert "svg" not in {tag for tag, _ in page.elements}
 
 
