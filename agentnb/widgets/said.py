@@ -12,12 +12,13 @@ Where a message is an event, the event's position is given too, and so is each c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-from agentnb.core.evolve import nested
+from agentnb.core.events import Event
+from agentnb.core.evolve import evolve, nested
 from agentnb.core.messages import text_of
 from agentnb.core.state import CallStatus, State
 from agentnb.widgets.rows import clip
@@ -71,21 +72,26 @@ class Said(NamedTuple):
 
 
 class Conversation:
-    """The messages of the loop at `path` as they stand now; one without a state has none."""
+    """The messages of the loop at `path` as they stand now; a place where no loop has run has none.
 
-    def __init__(self, run: Any, design: Any, trace: Trace, path: str = "") -> None:
-        trace.follow(run.events, len(run.events))
-        with run.lock:
-            try:
-                state = _copied(nested(run.state, path))
-            except KeyError:
-                state = State()
+    begun: of the loops that have run there one after the other, the one that began with this event; by default the
+    last. reach: of how many messages, from the end, the events are looked up; of all by default.
+    """
+
+    def __init__(
+        self, run: Any, design: Any, trace: Trace, path: str = "", *, begun: int | None = None, reach: int | None = None
+    ) -> None:
         self._events = run.events
+        trace.follow(self._events, len(self._events))
+        is_last = begun is None or begun == trace.begun(path)
+        state = _standing(run, path) if is_last else _folded(self._events, path, begun or 0)
         self._open = state.open
         self._trace = trace
         self.messages = _as_sent(design, state)
         self.note = PREPARED if getattr(design, "prepare", None) is not None else ""
-        self._places, self._ends = self._look_up(path)
+        said = reversed(trace.said.get(path, ()))
+        positions = (position for position in said if position < len(self._events))  # another thread may be further
+        self._places, self._ends = self._look_up(positions, reach)
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -136,13 +142,22 @@ class Conversation:
             at = self._trace.causes[at]
         return {}
 
-    def _look_up(self, path: str) -> tuple[dict[int, int], dict[tuple[int, str], int]]:
+    def _look_up(
+        self, positions: Iterable[int], reach: int | None
+    ) -> tuple[dict[int, int], dict[tuple[int, str], int]]:
         """The events of the messages, and of the ends of the calls that each of them made."""
+        found: list[int] = []
+        for position in positions:
+            found.append(position)
+            if reach is not None and self._events[position].type != "call_end":
+                reach -= 1
+                if reach < 0:
+                    break
         places: dict[int, int] = {}
         ends: dict[tuple[int, str], int] = {}
         makers: dict[str, int] = {}
         early: dict[str, int] = {}
-        for position in self._trace.said.get(path, ()):
+        for position in reversed(found):
             event = self._events[position]
             if event.type == "call_end":
                 maker = makers.get(event.call_id)
@@ -203,6 +218,26 @@ def _cut(value: Any, room: int) -> str:
     return text if len(text) <= room else f"{text[:room]}\n… ({len(text):,} characters in all)"
 
 
+def _standing(run: Any, path: str) -> State:
+    """Where the loop at `path` stands."""
+    with run.lock:
+        try:
+            return _copied(nested(run.state, path))
+        except KeyError:
+            return State()
+
+
+def _folded(events: Sequence[Event], path: str, begun: int) -> State:
+    """Where a loop has ended that another has taken the place of: its own events, folded once more."""
+    state = State()
+    for event in islice(events, begun, None):
+        if event.path == path:
+            if event.type == "run_start" and event.seq != begun:
+                break
+            evolve(state, event, nested=True)
+    return state
+
+
 def _copied(state: State) -> State:
     """A copy that the run does not change, without what the design keeps in it."""
     grows = ("messages", "calls", "open", "own_calls", "entered", "values", "children", "heard", "queues")
@@ -225,6 +260,8 @@ def _as_sent(design: Any, state: State) -> Sequence[Mapping[str, Any]]:
     if own is not None:
         return [*prefix, *own]
     history: Sequence[Mapping[str, Any]] = cast("Sequence[Mapping[str, Any]]", state.messages)  # each reads as one
+    if not instead:
+        return [*prefix, *history]
     return [*prefix, *(instead.get(position, message) for position, message in enumerate(history))]
 
 

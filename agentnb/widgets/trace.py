@@ -97,6 +97,11 @@ class Trace:
         read = self._readers.get(event.type)
         return (loop.heard, NOTHING) if read is None else read(loop, position, event)
 
+    def begun(self, path: str) -> int:
+        """Where the loop at `path` began that ran there last."""
+        loop = self._loops.get(path)
+        return self.firsts[loop.thing] if loop is not None and loop.thing >= 0 else NOTHING
+
     def marks(self, position: int) -> dict[str, Any]:
         """What a row tells of this: `cause`, `thing`, and with a thing's first event its `name`."""
         cause, thing = self.causes[position], self.things[position]

@@ -147,7 +147,9 @@ class Panel(anywidget.AnyWidget):
     def _tell_said(self, message: dict[str, Any]) -> None:
         """Give the last messages of a loop, as its model is sent them; answered by `said`."""
         path, last = str(message.get("path") or ""), min(SAID, int(message.get("last") or SAID))
-        conversation = Conversation(self.run, self._loops.design_at(path), self._feed.trace, path)
+        begun = None if message.get("begun") is None else int(message["begun"])
+        design = self._loops.design_at(path)
+        conversation = Conversation(self.run, design, self._feed.trace, path, begun=begun, reach=last)
         self.send({"type": "said", "token": message.get("token"), **tell(conversation, last)})
 
     def _settled(self, over: bool) -> None:

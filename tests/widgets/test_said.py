@@ -69,9 +69,42 @@ def test_each_loop_inside_has_a_conversation_of_its_own() -> None:
     run.play()
     until(lambda: run.pending)
     assert told(run)["messages"] == []
-    assert [message["text"] for message in told(run, "worker")["messages"]][0] == "Write the draft"
+    assert told(run, "worker")["messages"][0]["text"] == "Write the draft"
     assert told(run, "nowhere")["total"] == 0
     run.cancel()
+
+
+def test_a_loop_that_another_has_taken_the_place_of_keeps_its_conversation() -> None:
+    run = asking_inside()
+    run.play()
+    until(lambda: run.pending)
+    run.approve("worker/c0")
+    run.result(10)
+    first, second = (event.seq for event in run.events if event.type == "run_start" and event.path)
+    loops = Loops(run.loop).follow(run.events)
+    design = loops.design_at("worker")
+    for begun, words in ((first, "Write the draft"), (second, "Proof-read it"), (None, "Proof-read it")):
+        messages = tell(Conversation(run, design, Trace(), "worker", begun=begun), 100)["messages"]
+        assert messages[0]["text"] == words
+        assert run.events[messages[0]["position"]].message.content == words
+    earlier = tell(Conversation(run, design, Trace(), "worker", begun=first), 100)["messages"]
+    assert [made["words"] for made in earlier[1]["calls"]] == ["approve by human · returned"]
+
+
+def test_only_as_many_events_are_looked_up_as_are_shown() -> None:
+    run = session(many_turns(60))
+    run.result(20)
+    loops = Loops(run.loop).follow(run.events)
+    conversation = Conversation(run, loops.design_at(""), Trace(), reach=10)
+    shown = tell(conversation, 10)["messages"]
+    assert all(message["position"] >= 0 for message in shown if message["role"] != "tool")
+    assert all(made["position"] >= 0 for message in shown for made in message["calls"])
+    assert next(conversation.entries(0, 1)).position == -1
+
+
+def many_turns(count: int) -> list[Any]:
+    """Turns with a call each, all of the same id, and an answer."""
+    return [*([call("search", {"query": str(n)}, id="c")] for n in range(count)), "ok"]
 
 
 def test_a_loop_that_puts_its_messages_together_itself_is_asked_for_them() -> None:

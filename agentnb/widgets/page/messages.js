@@ -4,6 +4,7 @@
 import { button, count, el, number, say } from "./text.js";
 
 const AT_FIRST = 40, // messages that are shown; "Earlier" shows as many more
+  LOOPS = 200, // that can be chosen
   PAUSE = 400; // milliseconds between two questions to the kernel, or longer where it takes long to answer
 const SPEAKS = { text: "speaks", reasoning: "thinks", call: "calls" };
 
@@ -13,8 +14,9 @@ export class Messages {
     this.go = go;
     this.last = AT_FIRST;
     this.path = "";
+    this.begun = null; // the event that the loop began with, as loops run one after the other at the same path
+    this.latest = new Map(); // of each path, the loop that began last
     this.shown = new Map(); // what is on the page, by the message's place in the conversation
-    this.paths = new Set();
     this.things = 0;
     this.follow = true;
     this.due = 0;
@@ -45,7 +47,7 @@ export class Messages {
     );
     this.loop.addEventListener("change", () => {
       this.chosen = true;
-      this.path = this.loop.value;
+      this.choose(this.loop.value);
       this.last = AT_FIRST;
       this.follow = true;
       this.ask();
@@ -74,14 +76,22 @@ export class Messages {
   notePaths() {
     const { things } = this.store.trace;
     for (; this.things < things.length; this.things++) {
-      const { kind, path } = things[this.things] ?? {};
-      if (kind !== "loop" || !path || this.paths.has(path) || this.paths.size > 200) continue;
-      this.paths.add(path);
-      const option = el("option", { text: path });
-      option.value = path;
-      this.loop.append(option);
+      const { kind, path, position } = things[this.things] ?? {};
+      if (kind !== "loop" || !path) continue;
+      const before = this.latest.get(path),
+        times = (before?.times ?? 0) + 1;
+      this.latest.set(path, { position, times });
+      const option = el("option", { text: times > 1 ? `${path} (${times})` : path });
+      option.value = position;
+      if (this.loop.options.length < LOOPS) this.loop.append(option);
     }
-    this.loop.hidden = !this.paths.size;
+    this.loop.hidden = !this.latest.size;
+  }
+
+  choose(value) {
+    this.begun = value === "" ? null : Number(value);
+    this.path = value === "" ? "" : (this.store.rows[this.begun].path ?? "");
+    this.loop.value = value;
   }
 
   // One question at a time, and not more often than the kernel answers easily.
@@ -99,16 +109,17 @@ export class Messages {
     this.wanted = false;
     this.asking = true;
     const asked = Date.now(),
-      { path, last } = this;
+      { path, begun, last } = this;
     const waited = setTimeout(() => {
       this.asking = false; // a busy kernel answers when it can; a later answer is as good
     }, 10000);
-    this.store.ask({ type: "said", path, last }, (answer) => {
+    this.store.ask({ type: "said", path, begun, last }, (answer) => {
       clearTimeout(waited);
       this.asking = false;
       this.due = Date.now() + Math.max(PAUSE, 5 * (Date.now() - asked));
-      if (path === this.path) this.show(answer);
-      if (this.wanted || path !== this.path) this.ask();
+      const same = path === this.path && begun === this.begun;
+      if (same) this.show(answer);
+      if (this.wanted || !same) this.ask();
     });
   }
 
@@ -128,10 +139,9 @@ export class Messages {
     nodes.forEach((node, i) => {
       if (this.list.children[i] !== node) this.list.insertBefore(node, this.list.children[i] ?? null);
     });
-    if (!total && !this.chosen && this.paths.size) {
+    if (!total && !this.chosen && this.latest.size) {
       // the outermost loop asks no model itself
-      [this.path] = this.paths;
-      this.loop.value = this.path;
+      this.choose(this.loop.options[1].value);
       this.chosen = true;
       this.ask();
     }
@@ -194,7 +204,8 @@ export class Messages {
 
   drawLive() {
     const over = this.store.model.get("status")?.over;
-    const lines = over ? [] : this.store.live.filter((line) => line.path === this.path && SPEAKS[line.kind]);
+    const now = this.begun === null || this.latest.get(this.path)?.position === this.begun;
+    const lines = over || !now ? [] : this.store.live.filter((line) => line.path === this.path && SPEAKS[line.kind]);
     while (this.live.children.length > lines.length) this.live.lastChild.remove();
     lines.forEach((line, i) => {
       if (!this.live.children[i])

@@ -1,6 +1,6 @@
 // The timeline: a row for each thing that took time, to scale. Only the rows in view are drawn; what is open grows.
 
-import { button, count, el, say, unique } from "./text.js";
+import { button, count, el, say, unique, visible } from "./text.js";
 import { ROW } from "./row.js";
 import { duration } from "./trace.js";
 
@@ -215,7 +215,7 @@ class Bar {
       part.classList.toggle("agentnb-going", stretch.end === null);
       place(part, stretch.start, stretch.end ?? span.now, span);
     });
-    const told = spoken(thing, end, span);
+    const told = visible(spoken(thing, end, span));
     if (node.getAttribute("aria-label") !== told) {
       node.setAttribute("aria-label", told);
       node.title = told;
