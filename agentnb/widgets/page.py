@@ -39,6 +39,11 @@ FROZEN_STYLES = ("panel", "frozen")
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _SPACE = re.compile(r"\s*\n\s*")
+# What only a live panel has: what is pressed, typed into, scrolled through or on its way.
+_LIVE = re.compile(
+    r"-(panel|button|select|input|field|form|talk|joined|waiting|control|link|filter|line|details|live|spacer|row|busy)\b"
+    r"|:focus"
+)
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 
@@ -57,8 +62,15 @@ def style_sheet() -> str:
 
 @cache
 def frozen_style_sheet() -> str:
-    """The CSS that a saved notebook carries for each run: without comments and indentation."""
-    return _SPACE.sub("\n", _COMMENT.sub("", _styles(FROZEN_STYLES)))
+    """The CSS that a saved notebook carries for each run: what a frozen panel needs, without comments."""
+    lines = _SPACE.sub("\n", _COMMENT.sub("", _styles(FROZEN_STYLES))).splitlines()
+    return "\n".join(filter(_is_for_frozen, lines))
+
+
+def _is_for_frozen(line: str) -> bool:
+    """Whether a line is no whole rule, or one that something in a frozen panel may need."""
+    selectors, brace, _ = line.partition("{")
+    return not brace or not line.endswith("}") or not all(map(_LIVE.search, selectors.split(",")))
 
 
 def _styles(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from agentnb.widgets.page import frozen_style_sheet
 from agentnb.widgets.rows import row
 from agentnb.widgets.standing import Waiting, standing, status
 from agentnb.widgets.static_said import conversations
-from agentnb.widgets.static_text import LINE, Detail, ends, escaped, line, long, path_of
+from agentnb.widgets.static_text import LINE, TIMELINE_ROOM, Detail, ends, escaped, line, long, path_of
 from agentnb.widgets.static_timeline import chosen, drawing, table
 from agentnb.widgets.text import one_line, visible
 from agentnb.widgets.things import Things
@@ -57,7 +57,7 @@ def static_html(run: Any, drawing: str | None = None) -> str:
         *_graphs(loops, detail),
         '<div class="agentnb-columns"><div class="agentnb-main">',
         *conversations(run, loops, trace, detail),
-        *_timeline(Things(events, trace), now["usage"], detail),
+        *_timeline(Things(events, trace), now["usage"], Detail(TIMELINE_ROOM)),
         *_events(events, detail),
         "</div>",
         *_diagrams(run, loops, now, drawing),

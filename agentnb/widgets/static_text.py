@@ -16,15 +16,17 @@ TEXT = 1500
 """Characters of any one text."""
 LINE = 160
 """Characters of the line about an event."""
-ROOM = 54_000
+ROOM = 40_000
 """Characters of detail in all; beyond that there are only the lines."""
+TIMELINE_ROOM = 20_000
+"""Characters of the timeline and the bill, which come after a conversation that may have taken all of that."""
 
 
 class Detail:
     """What stands behind a line, and drawings, as long as there is room left."""
 
-    def __init__(self) -> None:
-        self._left = ROOM
+    def __init__(self, room: int = ROOM) -> None:
+        self._left = room
 
     def of(self, label: str, value: Any) -> str:
         """A block of text, with a label where there is one."""

@@ -33,6 +33,10 @@ WATCH = """() => {
     const frame = () => { const now = performance.now(); seen.gaps.push(now - seen.last); seen.last = now;
         requestAnimationFrame(frame); };
     requestAnimationFrame(frame);
+    window.work.length = 0;  // what the panel does in a frame, timed from inside (page.js)
+    const carry = window.carry;
+    window.carry = (messages) => {
+        const began = performance.now(); carry(messages); window.work.push(performance.now() - began); };
 }"""
 
 
@@ -101,7 +105,8 @@ def measure(page: Page, events: int, rate: float, view: str) -> dict[str, Any]:
     page.get_by_role("tab", name="Events", exact=True).click()
     shown.until(lambda: "run_end" in page.inner_text(".agentnb-log"), "the last event")
     late = time.monotonic() - over[0]
-    seen = page.evaluate("() => window.seen")
+    seen = page.evaluate("() => ({ ...window.seen, work: window.work })")
+    work = sorted(seen["work"])
     gaps = sorted(seen["gaps"][2:])
     figures = {
         "view": view,
@@ -109,6 +114,11 @@ def measure(page: Page, events: int, rate: float, view: str) -> dict[str, Any]:
         "per_second": round(len(run.events) / (over[0] - model.began)),
         "frames": len(gaps),
         "frame_gap_ms": {"median": round(gaps[len(gaps) // 2], 1), "longest": round(gaps[-1], 1)},
+        "own_work_ms": {
+            "median": round(work[len(work) // 2], 1),
+            "95%": round(work[int(0.95 * (len(work) - 1))], 1),
+            "longest": round(work[-1], 1),
+        },
         "long_tasks": seen["tasks"],
         "longest_task_ms": seen["longest"],
         "last_event_after_s": round(late, 2),
