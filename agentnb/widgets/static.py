@@ -21,7 +21,7 @@ from agentnb.widgets.rows import row
 from agentnb.widgets.standing import Waiting, standing, status
 from agentnb.widgets.static_said import conversations
 from agentnb.widgets.static_text import LINE, TIMELINE_ROOM, Detail, ends, escaped, line, long, path_of
-from agentnb.widgets.static_timeline import chosen, drawing, table
+from agentnb.widgets.static_timeline import chosen, drawing, summary, table
 from agentnb.widgets.text import one_line, visible
 from agentnb.widgets.things import Things
 from agentnb.widgets.trace import Trace
@@ -156,7 +156,8 @@ def _timeline(things: Things, usage: Mapping[str, Any], detail: Detail) -> Itera
                 f'<div class="agentnb-chart-drawn" role="img" aria-label="Timeline">{drawn}</div></details>'
             )
             break
-    if things.turns and (told := detail.spend(f"<pre>{escaped(table(things, usage))}</pre>")):
+    spent = f'<p class="agentnb-dim">{line(summary(things, usage))}</p><pre>{escaped(table(things))}</pre>'
+    if things.turns and (told := detail.spend(spent)):
         yield f'<details class="agentnb-fold"><summary>Tokens, cost and time</summary>{told}</details>'
 
 

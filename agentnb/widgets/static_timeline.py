@@ -95,7 +95,7 @@ def _draw(root: ElementTree.Element, thing: Thing, y: float, things: Things, sca
         ElementTree.SubElement(group, "path", shape)
 
 
-def table(things: Things, usage: Mapping[str, Any]) -> str:
+def table(things: Things) -> str:
     """The bill by turn, as lines of text."""
     turns = things.turns[-TURNS:]
     names = list(dict.fromkeys(name for turn in turns for name in turn.usage))
@@ -110,5 +110,9 @@ def table(things: Things, usage: Mapping[str, Any]) -> str:
     told = ["  ".join([line[0].ljust(wide[0]), *map(str.rjust, line[1:], wide[1:])]) for line in lines]
     if left := len(things.turns) - len(turns):
         told.insert(1, f"({left:,} earlier turns are left out)")
-    head = " · ".join(f"{name} {value}" for name, value in bill(things, usage))
-    return "\n".join([head, "", *told])
+    return "\n".join(told)
+
+
+def summary(things: Things, usage: Mapping[str, Any]) -> str:
+    """The bill in all, in a line of text."""
+    return " · ".join(f"{name} {value}" for name, value in bill(things, usage))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agentnb.core.events import Event
+from agentnb.core.events import CallEnd, Event, ModelEnd, ModelFailed, RunEnd
 from agentnb.widgets.live import is_within
 from agentnb.widgets.trace import Trace
 
@@ -93,10 +93,10 @@ class Things:
         if begins:
             self._start(thing, begins, event.time)
             self._open[number] = thing
-        if event.type == "model_error" or getattr(event, "is_error", False) or getattr(event, "error", None):
+        if isinstance(event, ModelEnd):
+            thing.usage = event.usage
+        elif _failed(event):
             thing.failed = True
-        if event.type == "model_end":
-            thing.usage = getattr(event, "usage", {})
         if event.type == "run_end":
             for one in [one for one, inside in self._open.items() if is_within(inside.path, event.path)]:
                 self._stop(self._open[one], event.time)
@@ -149,6 +149,18 @@ class Things:
             self.spent[what] += spent
         if what == "call" and thing.turn is not None:
             thing.turn.call_time += spent
+
+
+def _failed(event: Event) -> bool:
+    match event:
+        case ModelFailed():
+            return True
+        case CallEnd():
+            return event.is_error or event.error is not None
+        case RunEnd():
+            return event.error is not None
+        case _:
+            return False
 
 
 def _flat(things: Sequence[Thing]) -> Iterator[Thing]:
