@@ -11,7 +11,7 @@ from typing import Any
 
 from agentnb.core.state import State
 from agentnb.widgets.forms import form
-from agentnb.widgets.loops import Loops, arrows_of, nested_status
+from agentnb.widgets.loops import Loops, arrows_of, latest_of, nested_status
 from agentnb.widgets.rows import ROW_LIMIT
 from agentnb.widgets.text import as_json, one_line, pretty, repaired
 
@@ -61,6 +61,8 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
         "standing": standing(run),
         "phase": repaired(run.phase) if run.phase else "",
         "path": arrows_of(loops.root),
+        "times": list(loops.root.arrows.values()),
+        "latest": latest_of(loops.root),
         **nested_status(loops),
         "over": over,
         "stop_reason": run.stop_reason,

@@ -252,7 +252,7 @@ def test_a_nested_call_is_approved_where_its_loop_is_named(show: Callable[[Any],
 def test_loops_inside_come_and_go_without_anything_being_made_anew_or_moved(page: Page) -> None:
     table = table_of({"running": ["done"], "done": []})
     drawn = {"phases": ["running", "done"], "diagram": diagram(table)}
-    shown = PanelPage(page, state=state(tables=[drawn]))
+    shown = PanelPage(page, state=state(tables=[drawn], parts=["events", "diagram"]))
     status = state()["status"]
     inside = page.get_by_role("listitem")
 

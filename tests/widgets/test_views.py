@@ -278,6 +278,23 @@ def test_of_ten_thousand_things_only_those_in_view_are_drawn(page: Page) -> None
     assert page.locator(".agentnb-timeline *").count() < 500
 
 
+def test_the_diagram_tells_the_way_taken_how_often_and_the_last_arrow_of_it(
+    show: Callable[[Any], PanelPage],
+) -> None:
+    again = [call("delete_file", {"path": "/a"})]
+    run = session([again, again, "ok"], approve=True)
+    run.result(10)
+    shown = show(run)
+    page = shown.page
+    image = page.get_by_role("img", name="State diagram")
+    shown.until(lambda: image.locator(".agentnb-latest").count() == 2, "the last arrow and its head")
+    told = image.get_attribute("aria-description") or ""
+    assert "Taken: idle to listening; listening to thinking" in told
+    assert "thinking to acting, 2 times" in told
+    last = image.locator(".agentnb-arrow.agentnb-latest title")
+    expect(last).to_have_text("thinking to done")
+
+
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ export class Messages {
       { class: "agentnb-select agentnb-loops", "aria-label": "Loop of messages" },
       el("option", { value: "", text: "outermost" }),
     );
-    this.count = el("span", { class: "agentnb-dim agentnb-count" });
+    this.count = el("span", { class: "agentnb-dim agentnb-amount" });
     this.earlier = button("Earlier", () => this.showEarlier(), { class: "agentnb-link", hidden: true });
     this.note = el("p", { class: "agentnb-dim agentnb-gap", hidden: true });
     this.list = el("div", { class: "agentnb-said" });

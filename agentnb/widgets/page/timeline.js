@@ -23,7 +23,7 @@ export class Timeline {
       el("option", { value: "", text: "whole run" }),
       el("option", { value: "view", text: "what is in view" }),
     );
-    this.count = el("span", { class: "agentnb-dim agentnb-count" });
+    this.count = el("span", { class: "agentnb-dim agentnb-amount" });
     this.latest = button(
       "Latest",
       () => {

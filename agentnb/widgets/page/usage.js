@@ -5,6 +5,7 @@ import { duration } from "./trace.js";
 
 const COLUMNS = 48; // turns in the small chart: the last ones
 const LINES = 200; // turns in the table
+const PAUSE_USAGE = 250; // milliseconds between two drawings: nobody reads sums faster
 const EMPTY = "\u2013";
 
 export class Usage {
@@ -26,10 +27,25 @@ export class Usage {
   fold() {
     this.table.hidden = !this.table.hidden;
     this.toggle.setAttribute("aria-expanded", String(!this.table.hidden));
-    this.update();
+    this.draw();
+  }
+
+  dispose() {
+    clearTimeout(this.timer);
   }
 
   update() {
+    this.stale = true;
+    if (this.timer) return;
+    this.timer = setTimeout(() => {
+      this.timer = 0;
+      if (this.stale) this.update();
+    }, PAUSE_USAGE);
+    this.draw();
+    this.stale = false;
+  }
+
+  draw() {
     const { trace, model } = this.store,
       usage = model.get("status")?.usage ?? {};
     const { spent } = trace;
