@@ -24,7 +24,7 @@ const WANTS = {
   controls: ["status", "rows", "total"],
   approvals: ["pending", "tools"],
   graph: ["graphs", "drawings", "status"],
-  events: ["rows", "status", "tail"],
+  events: ["rows", "tail"],
   timeline: ["rows", "status"],
   messages: ["rows", "status", "live"],
   live: ["live", "status"],
@@ -32,6 +32,7 @@ const WANTS = {
   usage: ["rows", "status"],
   diagram: ["status", "diagram", "tables"],
 };
+const EACH = new Set(["events", "messages", "diagram"]); // told what is new, one by one; others draw once
 const stores = new Map(); // by the panel's key: a module is shared by all views of a model, and by some hosts by all models
 
 const keyOf = (model) => model.get("key") ?? model;
@@ -104,7 +105,8 @@ function render({ model, el: host }) {
     kernel.hidden = !store.trouble;
     root.classList.toggle("agentnb-gone", store.gone);
     for (const [name, part] of Object.entries(made)) {
-      if (part && seen(name)) for (const what of WANTS[name]) if (all || news.has(what)) part.update(what);
+      const due = part && seen(name) ? WANTS[name].filter((what) => all || news.has(what)) : [];
+      for (const what of EACH.has(name) ? due : due.slice(0, 1)) part.update(what);
     }
     news.clear();
   };
