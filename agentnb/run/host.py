@@ -15,7 +15,7 @@ import concurrent.futures
 import contextvars
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from agentnb.core.errors import UsageError
@@ -106,8 +106,8 @@ environment: Environment = PlainPython()
 class Presenter(Protocol):
     """What shows a run to a person; `agentnb.widgets` is one."""
 
-    def panel(self, run: Any) -> Any:
-        """The run's panel, as a widget."""
+    def panel(self, run: Any, parts: Sequence[str] | None = None) -> Any:
+        """The run's panel, as a widget: whole, or of these parts."""
 
     def present(self, run: Any) -> None:
         """Show the run where the caller's output goes."""

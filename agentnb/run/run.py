@@ -235,9 +235,9 @@ class Run(Decisions, Recording):
         """The calls that are decided and have not begun, each of which `undo` takes back."""
         return self.decided_calls()
 
-    def panel(self) -> Any:
-        """The run's panel, as a widget."""
-        return hosting.presenter().panel(self)
+    def panel(self, parts: Sequence[str] | None = None) -> Any:
+        """The run's panel, as a widget; with `parts`, only these (`agentnb.widgets.PARTS`)."""
+        return hosting.presenter().panel(self, parts)
 
     def _ipython_display_(self) -> None:
         hosting.presenter().present(self)

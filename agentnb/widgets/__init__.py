@@ -4,18 +4,35 @@ from agentnb.widgets.clicks import FORKS, SNAPSHOTS
 from agentnb.widgets.comms import COMM_IDS
 from agentnb.widgets.present import panel, present
 from agentnb.widgets.static import static_html
-from agentnb.widgets.widget import Approvals, CallGraph, Controls, EventStream, Panel, StateDiagram
+from agentnb.widgets.widget import (
+    PARTS,
+    Approvals,
+    CallGraph,
+    Controls,
+    EventStream,
+    Messages,
+    Panel,
+    Progress,
+    StateDiagram,
+    Timeline,
+    Usage,
+)
 
 __all__ = [
     "COMM_IDS",
     "FORKS",
+    "PARTS",
     "SNAPSHOTS",
     "Approvals",
     "CallGraph",
     "Controls",
     "EventStream",
+    "Messages",
     "Panel",
+    "Progress",
     "StateDiagram",
+    "Timeline",
+    "Usage",
     "panel",
     "present",
     "static_html",

@@ -19,6 +19,7 @@ from agentnb.core.events import Delta, Event
 from agentnb.widgets.live import Live
 from agentnb.widgets.rows import encode_rows
 from agentnb.widgets.ticker import TICKER, Ticker
+from agentnb.widgets.trace import Trace
 
 BATCH_EVENTS = 2000
 BATCH_BYTES = 256 * 1024
@@ -42,6 +43,8 @@ class Feed:
         self._lock = threading.Lock()
         self._cursor = 0
         self._live = Live()
+        self.trace = Trace()
+        """What led to what, as far as the events were sent."""
         self._live_changed = False
         self._awake = False
         ticker.add(self)
@@ -95,8 +98,9 @@ class Feed:
         return more
 
     def _send_batch(self, cursor: int, total: int) -> None:
-        events = self._run.events[cursor : min(total, cursor + BATCH_EVENTS)]
-        rows, count = encode_rows(events, BATCH_BYTES)
+        end = min(total, cursor + BATCH_EVENTS)
+        self.trace.follow(self._run.events, end)
+        rows, count = encode_rows(self._run.events[cursor:end], BATCH_BYTES, self.trace)
         self._send({"type": "events", "from": cursor, "total": total, "now": time.time(), "rows": rows})
         with self._lock:
             if self._cursor == cursor:  # a page may have rewound it meanwhile

@@ -7,6 +7,8 @@ speaker with the end of its text. A line ends with the fact that takes its place
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from agentnb.core.events import Delta, Event
@@ -14,6 +16,8 @@ from agentnb.widgets.text import as_json, brief, repaired
 
 TAIL = 1200
 """Characters of a line that are shown: its end, which is where it grows."""
+WORDS = 160
+"""Characters of what a call says of how far it is."""
 
 _LOOP_ENDS = frozenset({"run_start", "cancel", "run_end"})
 _MODEL_ENDS = _LOOP_ENDS | {"model_end", "model_error", "model_start"}
@@ -27,6 +31,7 @@ class Line:
         self.path = path
         self.name = name
         self.length = 0
+        self.progress: dict[str, Any] | None = None
         self._held = 0
         self._parts: deque[str] = deque()
 
@@ -42,7 +47,8 @@ class Line:
     def show(self) -> dict[str, Any]:
         """The line as the page gets it."""
         text = repaired("".join(self._parts)[-TAIL:])
-        return {"kind": self.kind, "path": self.path, "name": self.name, "text": text, "length": self.length}
+        line = {"kind": self.kind, "path": self.path, "name": self.name, "text": text, "length": self.length}
+        return line if self.progress is None else {**line, "progress": self.progress}
 
 
 class Live:
@@ -58,6 +64,8 @@ class Live:
         if line is None:
             line = self._lines[delta.path, kind, key] = Line(kind, delta.path, name)
         line.name = name or line.name
+        if kind == "tool":
+            line.progress = progress_of(delta.data)
         line.add(text)
 
     def ends_with(self, type: str) -> bool:
@@ -87,6 +95,28 @@ class Live:
 def is_within(path: str, outer: str) -> bool:
     """Whether a loop is the one at `outer`, or inside it."""
     return not outer or path == outer or path.startswith(f"{outer}/")
+
+
+def progress_of(data: Any) -> dict[str, Any]:
+    """How far a call says it is: `text`, and `share` where that is a share of something.
+
+    A number from 0 to 1 is one, and so are `done` and `total` in a mapping; whatever else the mapping has is told
+    beside it. Anything else is text: its last line.
+    """
+    if isinstance(data, Mapping) and (share := _share(data.get("done"), data.get("total"))) is not None:
+        rest = [brief(value) for name, value in data.items() if name not in ("done", "total")]
+        return {"share": share, "text": " · ".join([f"{data['done']:,g} of {data['total']:,g}", *filter(None, rest)])}
+    if not isinstance(data, str) and (share := _share(data, 1)) is not None:
+        return {"share": share, "text": f"{share:.0%}"}
+    words = data.rstrip().rpartition("\n")[2] if isinstance(data, str) else data
+    return {"text": repaired(brief(words, WORDS))}
+
+
+def _share(done: Any, total: Any) -> float | None:
+    numbers = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in (done, total))
+    if not numbers or not 0 <= done <= total or not total or not isfinite(total):
+        return None
+    return float(done / total)
 
 
 def _heard(delta: Delta) -> tuple[str, str, str, str]:

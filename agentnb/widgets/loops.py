@@ -40,7 +40,7 @@ logger = logging.getLogger("agentnb")
 
 
 class Standing:
-    """One loop: its phase, each arrow it has taken once, and the loops inside it. `call` is the one it performs."""
+    """One loop: its phase, how often it took each arrow, and the loops inside it. `call` is the one it performs."""
 
     def __init__(
         self, path: str, design: Any, *, call: str = "", input: Any = None, graph: Calls | None = None
@@ -51,7 +51,8 @@ class Standing:
         self.call = call
         self.input = brief(input, INPUT)
         self.phase: str | None = None
-        self.arrows: dict[tuple[str, str], None] = {}
+        self.arrows: dict[tuple[str, str], int] = {}
+        self.latest: tuple[str, str] | None = None
         self.running = True
         self.ended = ""
         self.calls: dict[str, CallState] = {}
@@ -62,7 +63,8 @@ class Standing:
         """An event of this loop: it may open a phase, and the call graph may change with it."""
         if event.phase is not None:
             if self.phase is not None and self.phase != event.phase:
-                self.arrows[self.phase, event.phase] = None
+                self.latest = (self.phase, event.phase)
+                self.arrows[self.latest] = self.arrows.get(self.latest, 0) + 1
             self.phase = event.phase
         if self.graph is not None:
             self.graph.take(event)
@@ -101,6 +103,11 @@ class Loops:
             self._take(event)
         self._seen = total
         return self
+
+    def design_at(self, path: str) -> Any:
+        """The loop at `path`, where it is known which one it is."""
+        loop = self._by_path.get(path)
+        return loop.design if loop is not None else None
 
     def nested(self) -> list[Standing]:
         """The nested loops to show, each before those inside it."""
@@ -201,6 +208,8 @@ def _entry(loop: Standing, drawn: Mapping[str, int]) -> dict[str, Any]:
         "input": repaired(loop.input),
         "phase": repaired(loop.phase or ""),
         "arrows": arrows_of(loop),
+        "times": list(loop.arrows.values()),
+        "latest": latest_of(loop),
         "running": loop.running,
         "ended": loop.ended.replace("_", " "),
         "table": drawn.get(loop.path, -1),
@@ -230,6 +239,11 @@ def graph_name(path: str) -> str:
 def arrows_of(loop: Standing) -> list[list[str]]:
     """The arrows the loop has taken, in the order they were first taken."""
     return [[repaired(name) for name in arrow] for arrow in loop.arrows]
+
+
+def latest_of(loop: Standing) -> int:
+    """Which of the arrows was taken last; -1 where none was."""
+    return list(loop.arrows).index(loop.latest) if loop.latest is not None else -1
 
 
 def breadcrumb(phase: str, nested: Sequence[Mapping[str, Any]]) -> str:

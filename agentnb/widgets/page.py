@@ -8,16 +8,27 @@ each other, without their imports and exports.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "store", "form", "breakpoints", "queue", "controls", "call", "decisions", "approvals"),
-    *("details", "row", "events", "diagram", "graph", "panel"),
+    *("text", "trace", "store", "form", "breakpoints", "queue", "controls", "call", "decisions", "approvals"),
+    *("details", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
+    *("diagram", "graph", "panel"),
 )
+STYLES = ("panel", "views", "acting")
+FROZEN_STYLES = ("panel", "frozen")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_SPACE = re.compile(r"\s*\n\s*")
+# What only a live panel has: what is pressed, typed into, scrolled through or on its way.
+_LIVE = re.compile(
+    r"-(panel|button|select|input|field|form|talk|joined|waiting|control|link|filter|line|details|live|spacer|row|busy)\b"
+    r"|:focus"
+)
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 
@@ -29,7 +40,23 @@ def module() -> str:
 
 
 @cache
-def style_sheet(*, live: bool = True) -> str:
-    """The panel's CSS; for a frozen one without that of the parts a person acts with."""
-    names = ("panel.css", "acting.css") if live else ("panel.css",)
-    return "\n".join((PAGE / name).read_text(encoding="utf-8") for name in names)
+def style_sheet() -> str:
+    """The live panel's CSS."""
+    return _styles(STYLES)
+
+
+@cache
+def frozen_style_sheet() -> str:
+    """The CSS that a saved notebook carries for each run: what a frozen panel needs, without comments."""
+    lines = _SPACE.sub("\n", _COMMENT.sub("", _styles(FROZEN_STYLES))).splitlines()
+    return "\n".join(filter(_is_for_frozen, lines))
+
+
+def _is_for_frozen(line: str) -> bool:
+    """Whether a line is no whole rule, or one that something in a frozen panel may need."""
+    selectors, brace, _ = line.partition("{")
+    return not brace or not line.endswith("}") or not all(map(_LIVE.search, selectors.split(",")))
+
+
+def _styles(names: Sequence[str]) -> str:
+    return "\n".join((PAGE / f"{name}.css").read_text(encoding="utf-8") for name in names)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from agentnb.run import Replay
 from agentnb.widgets.static import plain_text, static_html
-from agentnb.widgets.widget import Panel
+from agentnb.widgets.widget import PARTS, Panel
 
 FREEZE_AFTER = 1.0
 """Seconds between the last batch and the freezing: the end is seen to arrive."""
@@ -24,15 +25,16 @@ FREEZE_AFTER = 1.0
 logger = logging.getLogger("agentnb")
 
 
-_panels: WeakKeyDictionary[Any, Panel] = WeakKeyDictionary()
+_panels: WeakKeyDictionary[Any, dict[tuple[str, ...], Panel]] = WeakKeyDictionary()
 
 
-def panel(run: Any) -> Panel:
-    """The run's live panel, the same one each time until it is closed."""
-    made = _panels.get(run)
-    if made is None or made.comm is None:
-        made = _panels[run] = Panel(run)
-    return made
+def panel(run: Any, parts: Sequence[str] | None = None) -> Panel:
+    """The run's live panel, whole or of these parts; the same one each time until it is closed."""
+    chosen = PARTS if parts is None else tuple(parts)
+    made = _panels.setdefault(run, {})
+    if chosen not in made or made[chosen].comm is None:
+        made[chosen] = Panel(run, parts=chosen)
+    return made[chosen]
 
 
 def present(run: Any) -> None:

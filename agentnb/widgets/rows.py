@@ -12,6 +12,7 @@ from typing import Any
 
 from agentnb.core.events import ErrorInfo, Event, plain_event
 from agentnb.widgets.text import as_json, brief, one_line, pretty
+from agentnb.widgets.trace import Trace
 
 ROW_LIMIT = 4096
 """Bytes of JSON that an event may have in a row."""
@@ -52,9 +53,11 @@ def row(event: Event) -> dict[str, Any]:
     return made
 
 
-def encode_row(event: Event) -> bytes:
-    """The row of an event as JSON."""
+def encode_row(event: Event, marks: Mapping[str, Any] | None = None) -> bytes:
+    """The row of an event as JSON, with what the trace of its run says of it."""
     made, _, encoded = _row(event)
+    if marks:
+        made |= marks
     return as_json(made)[:-1] + b',"data":' + encoded + b"}"
 
 
@@ -79,11 +82,11 @@ def _row(event: Event) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     return made, data, encoded
 
 
-def encode_rows(events: Sequence[Event], room: int) -> tuple[str, int]:
+def encode_rows(events: Sequence[Event], room: int, trace: Trace | None = None) -> tuple[str, int]:
     """Rows of the first events as a JSON array of about `room` bytes at most, and how many they are (at least one)."""
     lines: list[bytes] = []
     for event in events:
-        line = encode_row(event)
+        line = encode_row(event, trace.marks(event.seq) if trace is not None else None)
         room -= len(line)
         if room < 0 and lines:
             break

@@ -14,7 +14,7 @@ from agentnb.core.messages import text_of
 from agentnb.core.state import State
 from agentnb.run.breakpoints import NEVER, OPERATORS
 from agentnb.widgets.forms import form
-from agentnb.widgets.loops import Loops, arrows_of, nested_status
+from agentnb.widgets.loops import Loops, arrows_of, latest_of, nested_status
 from agentnb.widgets.rows import ROW_LIMIT
 from agentnb.widgets.text import as_json, one_line, pretty, repaired
 
@@ -66,6 +66,8 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
         "standing": standing(run),
         "phase": repaired(run.phase) if run.phase else "",
         "path": arrows_of(loops.root),
+        "times": list(loops.root.arrows.values()),
+        "latest": latest_of(loops.root),
         **nested_status(loops),
         "over": over,
         "stop_reason": run.stop_reason,

@@ -13,13 +13,14 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import Any
 
 import anywidget
 import traitlets
 
+from agentnb.core.errors import UsageError
 from agentnb.run.headless import page_has_spoken
 from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
@@ -30,13 +31,16 @@ from agentnb.widgets.graph import draw
 from agentnb.widgets.loops import Loops, graph_status
 from agentnb.widgets.page import module, style_sheet
 from agentnb.widgets.rows import row
+from agentnb.widgets.said import Conversation, tell
 from agentnb.widgets.standing import Waiting, breakpoints, status
 from agentnb.widgets.static import plain_text, static_html
 from agentnb.widgets.text import as_json, repaired
 
-PARTS = ("controls", "approvals", "graph", "events", "diagram")
+PARTS = ("controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram")
 TAIL = 200
 """Rows in the trait that a page without a kernel shows."""
+SAID = 400
+"""Messages that a page gets at most."""
 TAIL_SECONDS = 2.0
 """How often that trait is brought up to date while the run goes on."""
 GRAPH_PAUSE = 10
@@ -44,9 +48,10 @@ GRAPH_PAUSE = 10
 
 
 class Panel(anywidget.AnyWidget):
-    """A run's events, diagrams, controls and approvals; `parts` chooses among these.
+    """A run, live, in the `parts` that `PARTS` names; all of them by default.
 
-    `close()` ends the panel, not the run.
+    Events, timeline and messages share a place, behind tabs. An unknown part raises UsageError. `close()` ends the
+    panel, not the run.
     """
 
     _esm = module()
@@ -67,10 +72,12 @@ class Panel(anywidget.AnyWidget):
     total = traitlets.Int().tag(sync=True)
     tail = traitlets.Unicode("[]").tag(sync=True)
 
-    def __init__(self, run: Any, *, parts: tuple[str, ...] | None = None) -> None:
+    def __init__(self, run: Any, *, parts: Sequence[str] | None = None) -> None:
         self.run = run
         if parts is None:
             parts = tuple(getattr(run, "parts", PARTS))  # a run that can only be looked at has no buttons
+        if unknown := [name for name in parts if name not in PARTS]:
+            raise UsageError(f"A panel has no part {unknown[0]!r}; the parts are {', '.join(PARTS)}.")
         self._loops = Loops(run.loop, graphs="graph" in parts)
         self._waiting = Waiting()
         self._decisions = Decisions()
@@ -92,6 +99,7 @@ class Panel(anywidget.AnyWidget):
             "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
             "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": time.time()}),
             **self._clicks.handlers,
+            "said": self._tell_said,
         }
         self.on_msg(self._receive)
         self._draw_in_background()
@@ -143,6 +151,14 @@ class Panel(anywidget.AnyWidget):
             handler(content)
             self._feed.wake()  # a pause that nothing was in flight for is no event, but the buttons change
 
+    def _tell_said(self, message: dict[str, Any]) -> None:
+        """Give the last messages of a loop, as its model is sent them; answered by `said`."""
+        path, last = str(message.get("path") or ""), min(SAID, int(message.get("last") or SAID))
+        begun = None if message.get("begun") is None else int(message["begun"])
+        design = self._loops.design_at(path)
+        conversation = Conversation(self.run, design, self._feed.trace, path, begun=begun, reach=last)
+        self.send({"type": "said", "token": message.get("token"), **tell(conversation, last)})
+
     def _settled(self, over: bool) -> None:
         now = self._now()
         if "graphs" not in now:
@@ -183,6 +199,34 @@ class EventStream(Panel):
 
     def __init__(self, run: Any) -> None:
         super().__init__(run, parts=("events",))
+
+
+class Timeline(Panel):
+    """What of a run ran when, and what it waited for, alone."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run, parts=("timeline",))
+
+
+class Messages(Panel):
+    """What a run's models are sent and have said, alone."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run, parts=("messages",))
+
+
+class Progress(Panel):
+    """How far the running calls of a run are, alone."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run, parts=("progress",))
+
+
+class Usage(Panel):
+    """A run's tokens, cost and time, in all and by turn, alone."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run, parts=("usage",))
 
 
 class StateDiagram(Panel):

@@ -46,6 +46,14 @@ class Kernel {
   }
 }
 
+// Traits that have changed, by name, and messages, without one, in the order they were sent.
+window.carry = (messages) => {
+  for (const [name, value] of messages) {
+    if (name) window.model.set(name, value);
+    else window.model.deliver(value);
+  }
+};
+
 window.show = async (state, kernel) => {
   const url = URL.createObjectURL(new Blob([window.panelSource], { type: "text/javascript" }));
   window.panel = (await import(url)).default;

@@ -16,7 +16,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, Playwright
 
-from agentnb.widgets import Panel
+from agentnb.widgets import PARTS, Panel
+from agentnb.widgets.diagram import diagram, table_of
 from agentnb.widgets.page import module, style_sheet
 from tests.browser.chromium import FLAGS, find_chromium
 
@@ -89,12 +90,11 @@ class PanelPage:
             self.taken += 1
             if self.panel is not None:
                 self.panel._receive(self.panel, message, [])
+        waiting = []
         while self.panel is not None and not self.panel.outbox.empty():
-            name, content = self.panel.outbox.get()
-            if name:
-                self.page.evaluate("([name, value]) => window.model.set(name, value)", [name, content])
-            else:
-                self.deliver(content)
+            waiting.append(list(self.panel.outbox.get()))
+        if waiting:
+            self.page.evaluate("messages => window.carry(messages)", waiting)
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def deliver(self, message: dict[str, Any]) -> None:
@@ -126,3 +126,22 @@ def rows_message(first: int, rows: list[dict[str, Any]], total: int | None = Non
         "now": time.time(),
         "rows": json.dumps(rows),
     }
+
+
+def state(**changes: Any) -> dict[str, Any]:
+    """The traits of a panel without a kernel behind it."""
+    status = {"run": "r", "id": "r", "loop": "Loop", "standing": "running", "phase": "running", "can": {"Pause": True}}
+    table = table_of({"running": ["done"], "done": []})
+    return {
+        "key": "k", "parts": list(PARTS), "status": status, "pending": [],
+        "tools": {},
+        "phases": ["running", "done"], "diagram": diagram(table), "tables": [], "total": 0, "tail": "[]", **changes,
+    }  # fmt: skip
+
+
+def rows(first: int, count: int, words: str = "an event") -> list[dict[str, Any]]:
+    return [
+        {"seq": n, "time": 1000 + n / 100, "type": "call_end" if n % 10 else "model_end", "group": "call",
+         "summary": f"{words} number {n}", "data": {"call_id": f"c{n}", "result": "a result of the usual length"}}
+        for n in range(first, first + count)
+    ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import threading
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -32,6 +33,7 @@ class Recording:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.state = State()
+        self.lock = threading.RLock()
         self._watchers: list[Callable[[Event | Delta], object]] = []
 
     def watch(self, watcher: Callable[[Event | Delta], object]) -> Callable[[], None]:

@@ -10,7 +10,7 @@ import pytest
 from agentnb.core.events import CallEnd, CallProposed, CancelRequested, Delta, ModelEnd, ModelStart, RunEnd, StateUpdate
 from agentnb.core.messages import Message, ToolCall
 from agentnb.widgets.feed import BATCH_EVENTS, Feed
-from agentnb.widgets.live import TAIL, Live
+from agentnb.widgets.live import TAIL, Live, progress_of
 from agentnb.widgets.ticker import RATE, Ticker
 from tests.widgets.support import Outbox, Recording
 
@@ -184,3 +184,30 @@ def test_a_closed_feed_sends_nothing_more() -> None:
     run.start()
     with pytest.raises(AssertionError, match="not within"):
         outbox.until(lambda: outbox.rows(), seconds=0.3)
+
+
+@pytest.mark.parametrize(
+    ("data", "share", "words"),
+    [
+        (0.25, 0.25, "25%"),
+        (1, 1.0, "100%"),
+        (0, 0.0, "0%"),
+        ({"done": 3, "total": 12}, 0.25, "3 of 12"),
+        ({"done": 1500, "total": 3000, "file": "a.txt", "note": ""}, 0.5, "1,500 of 3,000 · a.txt"),
+        ({"done": 5, "total": 4}, None, '{"done":5,"total":4}'),
+        ({"done": 5, "total": 0}, None, '{"done":5,"total":0}'),
+        ({"done": 5}, None, '{"done":5}'),
+        ({"done": float("nan"), "total": 2}, None, '{"done":"NaN","total":2}'),
+        ({"done": 1, "total": float("inf")}, None, '{"done":1,"total":"Infinity"}'),
+        (True, None, "true"),
+        (17, None, "17"),
+        (-0.5, None, "-0.5"),
+        ("first\nsecond\n", None, "second"),
+        ("\ud800" * 2, None, "\ufffd" * 2),
+        (None, None, ""),
+    ],
+)
+def test_how_far_a_call_is_is_a_share_where_it_tells_one(data: object, share: float | None, words: str) -> None:
+    told = progress_of(data)
+    assert told.get("share") == share
+    assert told["text"] == words

@@ -26,6 +26,7 @@ def test_a_loop_that_runs_inside_another_is_told_with_the_way_it_has_taken() -> 
         {
             "path": "worker", "input": "Write the draft", "phase": "acting", "running": True, "ended": "", "table": 0,
             "arrows": [["idle", "listening"], ["listening", "thinking"], ["thinking", "acting"]],
+            "times": [1, 1, 1], "latest": 2,
         }
     ]  # fmt: skip
     run.cancel()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from agentnb.core.events import CallEnd
 from agentnb.core.graph import CallGraph, GraphCall
@@ -17,62 +17,10 @@ from agentnb.widgets.calls import WORDS, told_of
 from agentnb.widgets.diagram import diagram, table_of
 from agentnb.widgets.graph import draw
 from agentnb.widgets.loops import graph_status
-from tests.widgets.pages import PanelPage, RecordedPanel, launch, rows_message
+from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
 from tests.widgets.support import HOSTILE, asking, asking_inside, session
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        made = launch(playwright)
-        yield made
-        made.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1000, "height": 1000})
-    context.set_default_timeout(5000)
-    made = context.new_page()
-    yield made
-    context.close()
-
-
-@pytest.fixture
-def show(page: Page) -> Iterator[Callable[[Any], PanelPage]]:
-    shown: list[PanelPage] = []
-
-    def make(run: Any) -> PanelPage:
-        shown.append(PanelPage(page, RecordedPanel(run)))
-        return shown[-1]
-
-    yield make
-    for panel_page in shown:
-        assert panel_page.errors == []
-        assert panel_page.panel is not None
-        panel_page.panel.run.cancel()
-        panel_page.panel.close()
-
-
-def state(**changes: Any) -> dict[str, Any]:
-    """The traits of a panel without a kernel behind it."""
-    status = {"run": "r", "id": "r", "loop": "Loop", "standing": "running", "phase": "running", "can": {"Pause": True}}
-    table = table_of({"running": ["done"], "done": []})
-    return {
-        "key": "k", "parts": ["controls", "approvals", "graph", "events", "diagram"], "status": status, "pending": [],
-        "tools": {},
-        "phases": ["running", "done"], "diagram": diagram(table), "tables": [], "total": 0, "tail": "[]", **changes,
-    }  # fmt: skip
-
-
-def rows(first: int, count: int, words: str = "an event") -> list[dict[str, Any]]:
-    return [
-        {"seq": n, "time": 1000 + n / 100, "type": "call_end" if n % 10 else "model_end", "group": "call",
-         "summary": f"{words} number {n}", "data": {"call_id": f"c{n}", "result": "a result of the usual length"}}
-        for n in range(first, first + count)
-    ]  # fmt: skip
 
 
 def waiting(*paths: str, **arguments: Any) -> Any:
@@ -288,7 +236,7 @@ def test_a_nested_call_is_approved_where_its_loop_is_named(show: Callable[[Any],
         page.get_by_role("img", name="Phases of worker").locator("text.agentnb-now, .agentnb-now text")
     ).to_have_text("acting")
     facts = page.locator(".agentnb-facts")
-    expect(facts).to_contain_text("phase executing · 1 model request · 2 calls")
+    expect(facts).to_contain_text("phase executing · 1 model request · 0 calls")
     expect(page.get_by_text("executing \u203a worker: acting", exact=True)).to_be_visible()
     group.get_by_role("button", name="Replace", exact=True).click()
     group.get_by_label("Tool", exact=True).select_option("move_file")
@@ -306,7 +254,7 @@ def test_a_nested_call_is_approved_where_its_loop_is_named(show: Callable[[Any],
 def test_loops_inside_come_and_go_without_anything_being_made_anew_or_moved(page: Page) -> None:
     table = table_of({"running": ["done"], "done": []})
     drawn = {"phases": ["running", "done"], "diagram": diagram(table)}
-    shown = PanelPage(page, state=state(tables=[drawn]))
+    shown = PanelPage(page, state=state(tables=[drawn], parts=["events", "diagram"]))
     status = state()["status"]
     inside = page.get_by_role("listitem")
 

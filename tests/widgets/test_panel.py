@@ -7,8 +7,21 @@ from typing import Any
 import pytest
 
 from agentnb.core.events import ApprovalDecision, CallEnd
+from agentnb.errors import UsageError
 from agentnb.testing import delay, text
-from agentnb.widgets import COMM_IDS, SNAPSHOTS, Approvals, Controls, EventStream, Panel, StateDiagram
+from agentnb.widgets import (
+    COMM_IDS,
+    SNAPSHOTS,
+    Approvals,
+    Controls,
+    EventStream,
+    Messages,
+    Panel,
+    Progress,
+    StateDiagram,
+    Timeline,
+    Usage,
+)
 from agentnb.widgets.comms import listen
 from agentnb.widgets.widget import TAIL
 from tests.widgets.support import HOSTILE, Outbox, asking, asking_everywhere, asking_inside, engine, session, until
@@ -378,13 +391,46 @@ def test_the_comms_of_open_panels_are_known_to_whoever_listens() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "parts"),
-    [(EventStream, ["events"]), (StateDiagram, ["diagram"]), (Controls, ["controls"]), (Approvals, ["approvals"])],
+    [
+        (EventStream, ["events"]),
+        (Timeline, ["timeline"]),
+        (Messages, ["messages"]),
+        (Progress, ["progress"]),
+        (Usage, ["usage"]),
+        (StateDiagram, ["diagram"]),
+        (Controls, ["controls"]),
+        (Approvals, ["approvals"]),
+    ],
 )
 def test_each_part_exists_alone(kind: Callable[[Any], Panel], parts: list[str]) -> None:
     panel = kind(session(["Hello."]))
     assert panel.parts == parts
     until(lambda: bool(panel.diagram) == ("diagram" in parts))
     panel.close()
+
+
+def test_a_run_gives_its_panel_whole_or_in_parts_and_the_same_each_time() -> None:
+    run = session(["Hello."])
+    whole, some = run.panel(), run.panel(parts=["events", "timeline"])
+    assert some.parts == ["events", "timeline"]
+    assert run.panel() is whole
+    assert run.panel(["events", "timeline"]) is some
+    with pytest.raises(UsageError, match="no part 'clock'"):
+        run.panel(parts=["clock"])
+    whole.close()
+    some.close()
+    assert run.panel() is not whole
+    run.panel().close()
+
+
+def test_messages_are_told_when_a_page_asks(show: Callable[[Any], Shown]) -> None:
+    run = session(["Hello."])
+    shown = show(run)
+    run.result(10)
+    answer = shown.click("said", path="", last=1)
+    assert (answer["type"], answer["total"], answer["left"]) == ("said", 2, 1)
+    assert [message["text"] for message in answer["messages"]] == ["Hello."]
+    assert shown.click("said", path="nowhere")["messages"] == []
 
 
 def test_a_panel_has_a_page_for_where_there_is_no_kernel_and_a_line_for_where_there_is_no_page() -> None:

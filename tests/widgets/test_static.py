@@ -2,8 +2,18 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from agentnb.core.events import ApprovalDecision, CallEnd, MessageAdded, Queued, RunStart, StateUpdate
-from agentnb.core.messages import Message
+from agentnb.core.events import (
+    ApprovalDecision,
+    CallEnd,
+    CallStart,
+    MessageAdded,
+    ModelEnd,
+    ModelStart,
+    Queued,
+    RunStart,
+    StateUpdate,
+)
+from agentnb.core.messages import Message, ToolCall
 from agentnb.testing import call, text
 from agentnb.widgets import static_html
 from agentnb.widgets.decisions import clock
@@ -87,8 +97,8 @@ def test_a_finished_run_reads_from_top_to_bottom() -> None:
     run.result(10)
     page = Reader(static_html(run))
     assert page.find(role="log")["aria-label"] == "Events"
-    assert page.find(role="img") == page.find(aria_label="State diagram")
-    assert page.find(role="img")["data-phase"] == run.phase == "done"
+    assert page.find(aria_label="State diagram")["role"] == page.find(aria_label="Timeline")["role"] == "img"
+    assert page.find(aria_label="State diagram")["data-phase"] == run.phase == "done"
     for words in (
         "tidy up",
         "I will look.",
@@ -246,7 +256,7 @@ def test_results_of_other_kinds_than_text_are_shown_as_json() -> None:
 def test_a_page_without_its_drawing_names_the_phase_all_the_same() -> None:
     run = session(["Hello."])
     page = Reader(static_html(run, ""))
-    assert page.find(role="img")["data-phase"] == "idle"
+    assert page.find(aria_label="State diagram")["data-phase"] == "idle"
     assert "svg" not in {tag for tag, _ in page.elements}
 
 
@@ -264,3 +274,61 @@ def test_the_page_asks_for_nothing_from_elsewhere() -> None:
     assert "http" not in html
     assert "@import" not in html
     assert "url(" not in html
+
+
+def long_run(turns: int, name: str = "note") -> Told:
+    """A recording of so many turns, each a request with an answer and a call."""
+    run = Told()
+    run.start()
+    for number in range(turns):
+        run.add(ModelStart(turn=number + 1))
+        made = ToolCall(id=f"c{number}", name=name, arguments={"text": "<&>" * 400})
+        said = Message(role="assistant", content="&" * 2000, tool_calls=[made], reasoning=[{"text": "<b>" * 500}])
+        run.add(ModelEnd(message=said, usage={"input_tokens": 10, "output_tokens": 2, "<i>": 1}))
+        run.add(CallStart(call_id=f"c{number}", name=name, arguments=made.arguments))
+        run.add(CallEnd(call_id=f"c{number}", name=name, result="<&>" * 2000))
+    return run
+
+
+def test_a_run_of_ten_thousand_events_adds_less_than_200_kb_with_all_its_views() -> None:
+    run = long_run(2500, "<&>" * 100)
+    html = static_html(run)
+    assert len(run.events) > 10_000
+    assert len(html.encode()) < 200_000
+    page = Reader(html)
+    assert page.find(aria_label="Timeline")["role"] == "img"
+    for words in ("longest of 5,001 rows", "messages left out", "events left out", "earlier turns are left out"):
+        assert words in page.text
+
+
+def test_the_timeline_and_the_bill_are_told_without_a_kernel() -> None:
+    run = asking("/a")
+    run.submit_step("turn").result(10)
+    run.approve("c0")
+    run.result(10)
+    page = Reader(static_html(run))
+    [chart] = [has for tag, has in page.elements if has.get("class") == "agentnb-svg agentnb-chart"]
+    assert chart["viewbox"]
+    classes = [has.get("class") for _, has in page.elements]
+    assert {"agentnb-bar-loop", "agentnb-bar-model", "agentnb-bar-call", "agentnb-bar-wait"} <= set(classes)
+    assert "Tokens, cost and time" in page.text
+    assert "waiting for you" in page.text
+    folds = [tag for tag, has in page.elements if has.get("class") == "agentnb-fold"]
+    assert folds == ["details"] * 3
+
+
+def test_what_others_said_is_text_in_the_timeline_and_the_conversation() -> None:
+    page = Reader(static_html(long_run(3, HOSTILE)))
+    assert {tag for tag, _ in page.elements} <= ELEMENTS
+    assert not [has for _, has in page.elements if any(name.startswith("on") or name == "href" for name in has)]
+    assert "\u202e" not in page.text
+    assert "<script>boom" in page.text
+
+
+def test_reasoning_is_folded_away() -> None:
+    thought = {"type": "reasoning_delta", "content": "I had better look."}
+    run = session([[thought, *text("Hello.")]])
+    run.result(10)
+    page = Reader(static_html(run))
+    assert page.find(**{"class": "agentnb-reasoning"}) == {"class": "agentnb-reasoning"}  # and so not open
+    assert "I had better look." in page.text

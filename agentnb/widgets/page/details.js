@@ -2,9 +2,17 @@
 
 import { button, el, number, say } from "./text.js";
 
+const CHAIN = 5; // events that led to this one, one through the other
+const LED_TO = 4,
+  FORWARD = 5000; // rows that are looked through for what it led to
+
 export class Details {
-  constructor(store, close) {
+  constructor(store, close, go) {
     this.store = store;
+    this.go = go;
+    this.causes = [];
+    this.effects = [];
+    this.links = el("div", { class: "agentnb-links" });
     this.title = el("span", { class: "agentnb-details-title" });
     this.all = button("Show all", () => this.showAll(), { class: "agentnb-link" });
     this.body = el("div", { class: "agentnb-details-body", tabindex: "0", "aria-label": "Data of the event" });
@@ -18,6 +26,7 @@ export class Details {
         this.all,
         button("Close", close, { class: "agentnb-link" }),
       ),
+      this.links,
       this.body,
     );
     this.el.addEventListener("keydown", (event) => {
@@ -30,14 +39,21 @@ export class Details {
     this.store.selected = row;
     this.store.tell("selected");
     this.el.hidden = !row;
+    this.causes = this.effects = [];
     if (!row) return;
+    this.link(row);
     const clock = new Date(row.time * 1000).toLocaleTimeString("en", { hour12: false });
     say(
       this.title,
       [`#${row.seq}`, row.type, clock, row.path, row.phase && `phase ${row.phase}`].filter(Boolean).join(" \u00b7 "),
     );
     this.all.hidden = !row.size && row.data !== undefined;
-    const fields = Object.entries(row.data ?? { summary: row.summary });
+    const fields = Object.entries(row.data ?? { summary: row.summary }).flatMap(([name, value]) =>
+      // Lines of its own for what is read in lines.
+      typeof value?.traceback === "string"
+        ? [[name, `${value.type}: ${value.message}`], ["traceback", value.traceback]]
+        : [[name, value]],
+    );
     this.body.replaceChildren(
       ...fields.flatMap(([name, value]) => [
         el("div", { class: "agentnb-label-small", text: name }),
@@ -46,6 +62,34 @@ export class Details {
     );
     if (row.size)
       this.body.append(el("p", { class: "agentnb-dim", text: `Shortened; ${number(row.size)} bytes in all.` }));
+    if (row.data === undefined && this.store.rows[row.seq] === row && !this.store.gone) this.showAll();
+  }
+
+  // What led to it, the nearest first, and what it led to.
+  link(row) {
+    const { rows } = this.store;
+    this.links.hidden = rows[row.seq] !== row; // it is from the page as it was saved
+    if (this.links.hidden) return;
+    const causes = [],
+      effects = [];
+    for (let at = row.cause; at !== undefined && causes.length < CHAIN; at = rows[at].cause) causes.push(at);
+    for (let at = row.seq + 1; at < Math.min(rows.length, row.seq + FORWARD) && effects.length < LED_TO; at++)
+      if (rows[at].cause === row.seq) effects.push(at);
+    this.causes = causes;
+    this.effects = effects;
+    const told = (words, ats) =>
+      ats.length ? [el("span", { class: "agentnb-dim", text: words }), ...ats.map((at) => this.linkTo(at))] : [];
+    this.links.replaceChildren(...told("Caused by", causes), ...told("Led to", effects));
+    if (!causes.length && !effects.length) this.links.hidden = true;
+  }
+
+  linkTo(at) {
+    const row = this.store.rows[at];
+    return button(`#${row.seq} ${row.type}`, () => this.go(at), {
+      class: "agentnb-link",
+      "data-group": row.group,
+      title: row.summary,
+    });
   }
 
   showAll() {

@@ -3,6 +3,8 @@
 
 import { el, number, say, visible } from "./text.js";
 
+const SVG = "http://www.w3.org/2000/svg";
+
 export class Diagram {
   constructor(store) {
     this.store = store;
@@ -20,7 +22,7 @@ export class Diagram {
     if (what === "diagram") this.outermost.draw(model.get("diagram"));
     if (!["diagram", "tables", "status"].includes(what)) return;
     this.outermost.el.dataset.phase = status.phase ?? "";
-    this.outermost.mark(model.get("phases") ?? [], status.phase, status.path ?? []);
+    this.outermost.mark(model.get("phases") ?? [], status.phase, status.path ?? [], status);
     this.updateNested(status, model.get("tables") ?? []);
   }
 
@@ -70,7 +72,7 @@ class Nested {
     say(this.input, loop.input);
     this.drawing.name(`Phases of ${loop.path}`);
     this.drawing.draw(table?.diagram ?? "");
-    this.drawing.mark(table?.phases ?? [], loop.phase, loop.arrows);
+    this.drawing.mark(table?.phases ?? [], loop.phase, loop.arrows, loop);
     this.drawing.el.hidden = !table;
   }
 }
@@ -90,19 +92,32 @@ class Drawing {
     if (this.source === source) return;
     this.source = source;
     this.el.replaceChildren(...parse(source));
-    this.el.setAttribute("aria-description", this.el.querySelector("desc")?.textContent ?? "");
+    this.marked = "";
   }
 
-  mark(phases, phase, path) {
+  // Where the loop is, the arrows it has taken and how often, and the one it took last.
+  mark(phases, phase, path, { times = [], latest = -1 }) {
+    const signature = JSON.stringify([phases, phase, path, times, latest]);
+    if (this.marked === signature) return;
+    this.marked = signature;
     const now = phases.indexOf(phase),
-      taken = new Set(path.map(([source, target]) => `${phases.indexOf(source)}-${phases.indexOf(target)}`));
+      ends = path.map(([source, target]) => `${phases.indexOf(source)}-${phases.indexOf(target)}`),
+      told = path.map(([source, target], i) => `${source} to ${target}${times[i] > 1 ? `, ${number(times[i])} times` : ""}`),
+      taken = new Map(ends.map((end, i) => [end, i]));
+    const way = told.length ? ` Taken: ${told.join("; ")}.` : "";
+    this.el.setAttribute("aria-description", visible((this.el.querySelector("desc")?.textContent ?? "") + way));
     const first = this.el.querySelector("[data-gid^=phase]");
     for (const group of this.el.querySelectorAll("[data-gid]")) {
-      const [kind, ...ends] = group.dataset.gid.split("-");
-      group.classList.toggle("agentnb-now", (kind === "phase" || kind === "label") && Number(ends[0]) === now);
-      const been = (kind === "arrow" || kind === "head") && taken.has(ends.join("-"));
+      const [kind, ...parts] = group.dataset.gid.split("-");
+      group.classList.toggle("agentnb-now", (kind === "phase" || kind === "label") && Number(parts[0]) === now);
+      const been = (kind === "arrow" || kind === "head") && taken.has(parts.join("-"));
       if (been && !group.classList.contains("agentnb-taken")) group.parentNode.insertBefore(group, first); // over those it shares a lane with
       group.classList.toggle("agentnb-taken", been);
+      if (!been) continue;
+      group.classList.toggle("agentnb-latest", taken.get(parts.join("-")) === latest);
+      if (kind !== "arrow") continue;
+      const title = group.querySelector("title") ?? group.appendChild(document.createElementNS(SVG, "title"));
+      say(title, told[taken.get(parts.join("-"))]);
     }
   }
 }
@@ -113,7 +128,7 @@ export function parse(source) {
   const copy = (node) => {
     // only shapes and text, only attributes that draw
     if (!["svg", "g", "path", "text", "title", "desc"].includes(node.localName)) return null;
-    const made = document.createElementNS("http://www.w3.org/2000/svg", node.localName);
+    const made = document.createElementNS(SVG, node.localName);
     for (const name of ["viewBox", "width", "height", "class", "aria-hidden", "data-gid", "d", "x", "y"])
       if (node.hasAttribute(name)) made.setAttribute(name, node.getAttribute(name));
     if (["text", "title", "desc"].includes(node.localName)) made.textContent = visible(node.textContent);

@@ -1,43 +1,23 @@
-// The list of events, of which only the rows in view are drawn; its filter; what is on its way; one event in full.
+// The list of events, of which only the rows in view are drawn, and one event in full.
 
 import { button, el, number, say, unique } from "./text.js";
 import { Details } from "./details.js";
-import { OUTERMOST, ROW, Row, isIn, matches } from "./row.js";
+import { Filter } from "./filter.js";
+import { ROW, Row } from "./row.js";
 
 const OVERSCAN = 24; // rows drawn above and below what is in view
 const SLICE = 3000; // rows filtered per frame
-const PATHS = 200; // loops that can be chosen; the others are found by text
 
 export class Events {
   constructor(store) {
     this.store = store;
     this.shown = null; // numbers of the rows that pass the filter; null: all of them
     this.scanned = 0;
-    this.first = 0;
     this.follow = true;
     this.selected = -1; // a row's number
-    this.types = new Map();
-    this.paths = new Set();
-    this.counted = 0;
     this.pool = [];
     this.id = unique();
-    this.query = el("input", {
-      class: "agentnb-input",
-      type: "search",
-      placeholder: "Filter events",
-      "aria-label": "Filter events",
-    });
-    this.type = el(
-      "select",
-      { class: "agentnb-select", "aria-label": "Type of event" },
-      el("option", { value: "", text: "all types" }),
-    );
-    this.loop = el(
-      "select",
-      { class: "agentnb-select agentnb-loops", "aria-label": "Loop of event", hidden: true },
-      el("option", { value: "", text: "all loops" }),
-      el("option", { value: OUTERMOST, text: "outermost" }),
-    );
+    this.filter = new Filter(store, () => this.refilter());
     this.count = el("span", { class: "agentnb-dim agentnb-count" });
     this.latest = button(
       "Latest",
@@ -52,6 +32,7 @@ export class Events {
       role: "listbox",
       tabindex: "0",
       "aria-label": "Events, newest last",
+      "data-lm-suppress-shortcuts": "true", // JupyterLab's, which would move to another cell
     });
     this.empty = el("p", { class: "agentnb-empty", text: "Nothing has happened yet." });
     this.log = el(
@@ -60,21 +41,14 @@ export class Events {
       this.empty, // a list box has options in it and nothing else
       this.spacer,
     );
-    this.live = el("div", { class: "agentnb-live", "aria-hidden": "true" });
-    this.details = new Details(store, () => this.select(-1));
+    this.details = new Details(store, () => this.select(-1), (at) => this.go(at));
     this.el = el(
       "div",
       { class: "agentnb-events" },
-      el("div", { class: "agentnb-filter" }, this.query, this.type, this.loop, this.count, this.latest),
+      el("div", { class: "agentnb-filter" }, ...this.filter.parts, this.count, this.latest),
       this.log,
-      this.live,
       this.details.el,
     );
-    const keep = (event) => event.stopPropagation();
-    this.query.addEventListener("keydown", keep);
-    this.query.addEventListener("input", () => this.refilter());
-    this.type.addEventListener("change", () => this.refilter());
-    this.loop.addEventListener("change", () => this.refilter());
     this.log.addEventListener(
       "scroll",
       () => {
@@ -109,8 +83,6 @@ export class Events {
   }
 
   update(what) {
-    if (what === "live" || what === "status") this.drawLive();
-    if (what === "live") return;
     // Until the kernel has answered: the last rows as they were saved with the page.
     if (!this.store.rows.length && what !== "rows") {
       const tail = JSON.parse(this.store.model.get("tail") || "[]");
@@ -119,43 +91,17 @@ export class Events {
     if (this.old && this.store.rows.length) {
       // the kernel has answered: from here on its rows
       this.old = null;
-      this.types.clear();
-      this.counted = 0;
+      this.filter.forget();
       this.select(-1);
       this.refilter();
     }
-    this.countTypes();
+    this.filter.note(this.rows());
     if (this.shown) this.scan();
     this.draw();
   }
 
-  countTypes() {
-    const rows = this.rows(),
-      before = this.types.size;
-    for (; this.counted < rows.length; this.counted++) {
-      const { type, path } = rows[this.counted];
-      this.types.set(type, (this.types.get(type) ?? 0) + 1);
-      if (path && this.paths.size < PATHS && !this.paths.has(path)) this.addPath(path);
-    }
-    if (this.types.size === before) return;
-    const chosen = this.type.value;
-    this.type.replaceChildren(
-      el("option", { value: "", text: "all types" }),
-      ...[...this.types.keys()].sort().map((type) => el("option", { value: type, text: type })),
-    );
-    this.type.value = chosen;
-  }
-
-  addPath(path) {
-    const option = el("option", { text: path });
-    option.value = path;
-    this.paths.add(path);
-    this.loop.append(option);
-    this.loop.hidden = false;
-  }
-
   refilter() {
-    this.shown = this.query.value || this.type.value || this.loop.value ? [] : null;
+    this.shown = this.filter.isSet() ? [] : null;
     this.scanned = 0;
     if (this.shown) this.scan();
     this.draw();
@@ -163,15 +109,10 @@ export class Events {
 
   scan() {
     const rows = this.rows(),
-      query = this.query.value.toLowerCase(),
-      type = this.type.value,
-      loop = this.loop.value;
-    const end = Math.min(rows.length, this.scanned + SLICE);
-    for (; this.scanned < end; this.scanned++) {
-      const row = rows[this.scanned];
-      if ((!type || row.type === type) && (!loop || isIn(row, loop)) && (!query || matches(row, query)))
-        this.shown.push(this.scanned);
-    }
+      query = this.filter.query.value.toLowerCase(),
+      end = Math.min(rows.length, this.scanned + SLICE);
+    for (; this.scanned < end; this.scanned++)
+      if (this.filter.passes(rows[this.scanned], query)) this.shown.push(this.scanned);
     if (end < rows.length && !this.scanning) {
       this.scanning = requestAnimationFrame(() => {
         this.scanning = 0;
@@ -211,35 +152,6 @@ export class Events {
     this.latest.hidden = this.follow || length * ROW <= this.log.clientHeight;
   }
 
-  drawLive() {
-    const over = this.store.model.get("status")?.over,
-      lines = over ? [] : this.store.live;
-    while (this.live.children.length > lines.length) this.live.lastChild.remove();
-    lines.forEach((line, i) => {
-      if (!this.live.children[i])
-        this.live.append(
-          el(
-            "div",
-            { class: "agentnb-line" },
-            el("span", { class: "agentnb-line-kind" }),
-            el("span", { class: "agentnb-line-text" }),
-          ),
-        );
-      const [kind, text] = this.live.children[i].children;
-      say(
-        kind,
-        [
-          line.path,
-          { text: "model", reasoning: "thinking", call: "call", tool: "tool", retry: "retry" }[line.kind] ?? line.kind,
-          line.name,
-        ]
-          .filter(Boolean)
-          .join(" "),
-      );
-      say(text, line.text.trimStart());
-    });
-  }
-
   key(event) {
     const at = this.selected >= 0 ? this.index(this.selected) : -1,
       page = Math.max(1, Math.floor(this.log.clientHeight / ROW) - 1),
@@ -253,6 +165,10 @@ export class Events {
       End: last,
     }[event.key];
     if (event.key === "Escape" && this.selected >= 0) this.select(-1);
+    else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      const [cause, effect] = [this.details.causes[0], this.details.effects[0]];
+      this.go((event.key === "ArrowLeft" ? cause : effect) ?? -1);
+    }
     else if (to === undefined || last < 0) return;
     else this.select(this.number(Math.max(0, Math.min(last, to))));
     event.preventDefault();
@@ -270,5 +186,16 @@ export class Events {
       this.follow = this.atEnd();
     } else if (this.details.el.contains(document.activeElement)) this.spacer.focus();
     this.draw();
+  }
+
+  // To an event, from wherever: it is shown, though the filter may not let it through.
+  go(at) {
+    if (at < 0 || at >= this.rows().length) return;
+    if (this.shown && !this.filter.passes(this.rows()[at], this.filter.query.value.toLowerCase())) {
+      this.filter.clear();
+      this.refilter();
+    }
+    this.select(at);
+    this.spacer.focus({ preventScroll: true });
   }
 }

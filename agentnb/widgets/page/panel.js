@@ -7,11 +7,32 @@ import { el, say } from "./text.js";
 import { Store } from "./store.js";
 import { Controls } from "./controls.js";
 import { Approvals } from "./approvals.js";
+import { Details } from "./details.js";
 import { Events } from "./events.js";
+import { Timeline } from "./timeline.js";
+import { Messages } from "./messages.js";
+import { Live, Progress } from "./live.js";
+import { Usage } from "./usage.js";
+import { Tabs } from "./tabs.js";
 import { Diagram } from "./diagram.js";
 import { Graphs } from "./graph.js";
 
-const ALL = ["controls", "approvals", "graph", "events", "diagram"];
+const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
+const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // one is seen, in this order
+// What each part is drawn anew for.
+const WANTS = {
+  controls: ["status", "rows", "total", "selected", "breakpoints"],
+  approvals: ["pending", "tools", "decisions"],
+  graph: ["graphs", "drawings", "status"],
+  events: ["rows", "tail"],
+  timeline: ["rows", "status"],
+  messages: ["rows", "status", "live"],
+  live: ["live", "status"],
+  progress: ["live", "status", "rows"],
+  usage: ["rows", "status"],
+  diagram: ["status", "diagram", "tables"],
+};
+const EACH = new Set(["controls", "approvals", "events", "messages", "diagram"]); // told what is new, one by one; others draw once
 const stores = new Map(); // by the panel's key: a module is shared by all views of a model, and by some hosts by all models
 
 const keyOf = (model) => model.get("key") ?? model;
@@ -28,21 +49,49 @@ function render({ model, el: host }) {
     has = (name) => parts.includes(name);
   const root = el("div", { class: "agentnb agentnb-panel" });
   const kernel = el("p", { class: "agentnb-problem", role: "status", hidden: true });
+  // To an event, from any of the parts. A panel without a list of events shows it alone.
+  const alone = has("events") ? null : new Details(store, () => alone.show(null), (at) => go(at));
+  const go = (at) => {
+    if (alone) return alone.show(store.rows[at]);
+    tabs?.choose(0);
+    return made.events.go(at);
+  };
   const made = {
     controls: has("controls") ? new Controls(store) : null,
     approvals: has("approvals") ? new Approvals(store) : null,
     graph: has("graph") ? new Graphs(store) : null,
     events: has("events") ? new Events(store) : null,
+    timeline: has("timeline") ? new Timeline(store, go) : null,
+    messages: has("messages") ? new Messages(store, go) : null,
+    live: has("events") ? new Live(store) : null,
+    progress: has("events") || has("progress") ? new Progress(store, parts.length === 1 && has("progress")) : null,
+    usage: has("usage") ? new Usage(store, go) : null,
     diagram: has("diagram") ? new Diagram(store) : null,
   };
+  const views = Object.entries(VIEWS).filter(([name]) => made[name]),
+    seen = (name) => !tabs || !VIEWS[name] || tabs.isSeen(made[name]);
+  const tabs = views.length > 1 ? new Tabs(views.map(([name, words]) => [words, made[name]]), () => view("view")) : null;
+  const inMain = [
+    ...(tabs ? [tabs.list, ...tabs.panels] : views.map(([name]) => made[name].el)),
+    ...[alone, made.progress, made.live].filter(Boolean).map((part) => part.el),
+  ];
+  const showsMain = views.length || made.progress;
   const columns = el(
     "div",
     { class: "agentnb-columns" },
-    made.events && el("div", { class: "agentnb-main" }, made.events.el),
+    showsMain ? el("div", { class: "agentnb-main" }, ...inMain) : null,
     made.diagram?.el,
   );
   root.append(
-    ...[kernel, made.controls?.el, made.approvals?.el, made.graph?.el, (made.events || made.diagram) && columns].filter(Boolean),
+    ...[
+      kernel,
+      made.controls?.el,
+      made.approvals?.el,
+      made.graph?.el,
+      (showsMain || made.diagram) && columns,
+      made.usage?.el,
+      !showsMain && made.usage && alone?.el,
+    ].filter(Boolean),
   );
   host.append(root);
 
@@ -51,19 +100,13 @@ function render({ model, el: host }) {
   let frame = 0;
   const draw = () => {
     frame = 0;
-    const all = news.has("kernel");
-    const wants = {
-      controls: ["status", "rows", "total", "selected", "breakpoints"],
-      approvals: ["pending", "tools", "decisions"],
-      graph: ["graphs", "drawings", "status"],
-      events: ["rows", "live", "status", "tail"],
-      diagram: ["status", "diagram", "tables"],
-    };
+    const all = news.has("kernel") || news.has("view");
     say(kernel, store.trouble);
     kernel.hidden = !store.trouble;
     root.classList.toggle("agentnb-gone", store.gone);
     for (const [name, part] of Object.entries(made)) {
-      if (part) for (const what of wants[name]) if (all || news.has(what)) part.update(what);
+      const due = part && seen(name) ? WANTS[name].filter((what) => all || news.has(what)) : [];
+      for (const what of EACH.has(name) ? due : due.slice(0, 1)) part.update(what);
     }
     news.clear();
   };
@@ -80,7 +123,7 @@ function render({ model, el: host }) {
     store.views.delete(view);
     sized.disconnect();
     cancelAnimationFrame(frame);
-    made.approvals?.dispose();
+    for (const part of Object.values(made)) part?.dispose?.();
   };
 }
 

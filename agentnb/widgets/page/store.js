@@ -2,17 +2,22 @@
 // answers, and whether the kernel is still there.
 
 import { unique } from "./text.js";
+import { Trace } from "./trace.js";
 
 const PING_EVERY = 5000,
   SILENT = 10000,
   GONE = 20000; // milliseconds
 const GONE_TEXT = "The kernel is gone: this is the last state it showed.";
+const KEEP = 32 * 1024 * 1024; // characters of JSON whose data stays here; that of earlier events is asked for
 const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
 
 export class Store {
   constructor(model) {
     this.model = model;
     this.rows = [];
+    this.trace = new Trace();
+    this.batches = []; // [rows up to here, characters]
+    this.held = 0;
     this.total = model.get("total") ?? 0;
     this.live = [];
     this.selected = null; // the row whose event is shown in full
@@ -83,8 +88,28 @@ export class Store {
       return;
     }
     const rows = JSON.parse(message.rows);
-    for (let i = have - message.from; i < rows.length; i++) this.rows.push(rows[i]);
+    for (let i = have - message.from; i < rows.length; i++) {
+      this.rows.push(rows[i]);
+      this.trace.take(rows[i], this.rows.length - 1, this.rows);
+    }
+    this.hold(message.rows.length);
     this.tell("rows");
+  }
+
+  // A run may have any number of events; how much of their data a page holds is bounded.
+  hold(characters) {
+    this.held += characters;
+    this.batches.push([this.rows.length, characters]);
+    while (this.held > KEEP && this.batches.length > 1) {
+      const [until, freed] = this.batches.shift();
+      for (this.freed ??= 0; this.freed < until; this.freed++) delete this.rows[this.freed].data;
+      this.held -= freed;
+    }
+  }
+
+  // The kernel's time, in seconds.
+  now() {
+    return (Date.now() + this.skew) / 1000;
   }
 
   // -- whether the kernel lives

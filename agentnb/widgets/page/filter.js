@@ -1,0 +1,96 @@
+// Which events the list shows: those with a text in them, of a type, of a tool, of a loop, or that tell of an error.
+
+import { button, el } from "./text.js";
+import { OUTERMOST, isIn, matches } from "./row.js";
+
+const CHOICES = 200; // tools, and loops, that can be chosen; the others are found by text
+
+export class Filter {
+  constructor(store, changed) {
+    this.store = store;
+    this.counted = 0;
+    this.known = { type: new Set(), tool: new Set(), loop: new Set() };
+    this.query = el("input", {
+      class: "agentnb-input",
+      type: "search",
+      placeholder: "Filter events",
+      "aria-label": "Filter events",
+    });
+    const choice = (name, ...options) =>
+      el("select", { class: `agentnb-select agentnb-${name}s`, "aria-label": `${name[0].toUpperCase()}${name.slice(1)} of event` }, ...options);
+    this.type = choice("type", el("option", { value: "", text: "all types" }));
+    this.tool = choice("tool", el("option", { value: "", text: "all tools" }));
+    this.loop = choice(
+      "loop",
+      el("option", { value: "", text: "all loops" }),
+      el("option", { value: OUTERMOST, text: "outermost" }),
+    );
+    this.tool.hidden = this.loop.hidden = true;
+    this.errors = button("Errors", () => {
+      this.press(!this.onlyErrors);
+      changed();
+    });
+    this.press(false);
+    this.parts = [this.query, this.type, this.tool, this.loop, this.errors];
+    this.query.addEventListener("keydown", (event) => event.stopPropagation());
+    this.query.addEventListener("input", changed);
+    for (const select of [this.type, this.tool, this.loop]) select.addEventListener("change", changed);
+  }
+
+  press(only) {
+    this.onlyErrors = only;
+    this.errors.setAttribute("aria-pressed", String(only));
+  }
+
+  isSet() {
+    return Boolean(this.query.value || this.type.value || this.tool.value || this.loop.value || this.onlyErrors);
+  }
+
+  clear() {
+    for (const part of [this.query, this.type, this.tool, this.loop]) part.value = "";
+    this.press(false);
+  }
+
+  // The rows are other ones from here on.
+  forget() {
+    this.counted = 0;
+    for (const [name, known] of Object.entries(this.known)) {
+      known.clear();
+      const options = [...this[name].options].filter((option) => option.dataset.seen);
+      for (const option of options) option.remove();
+    }
+  }
+
+  note(rows) {
+    for (; this.counted < rows.length; this.counted++) {
+      const row = rows[this.counted],
+        tool = this.toolOf(row);
+      if (!this.known.type.has(row.type)) this.add("type", row.type);
+      if (row.path && !this.known.loop.has(row.path)) this.add("loop", row.path);
+      if (tool && !this.known.tool.has(tool)) this.add("tool", tool);
+    }
+  }
+
+  add(name, value) {
+    const { [name]: known } = this.known;
+    if (known.size >= CHOICES) return;
+    const option = el("option", { text: value, "data-seen": true });
+    option.value = value;
+    known.add(value);
+    const options = [...this[name].options];
+    const after = name === "loop" ? null : options.find((other) => other.dataset.seen && other.value > value);
+    this[name].insertBefore(option, after ?? null);
+    this[name].hidden = false;
+  }
+
+  toolOf(row) {
+    const thing = this.store.trace.things[row.thing];
+    return thing?.kind === "call" ? thing.name : "";
+  }
+
+  passes(row, query) {
+    const [type, tool, loop] = [this.type.value, this.tool.value, this.loop.value];
+    if ((type && row.type !== type) || (loop && !isIn(row, loop)) || (tool && this.toolOf(row) !== tool)) return false;
+    return (!this.onlyErrors || row.group === "error") && (!query || matches(row, query));
+  }
+}

@@ -1,0 +1,86 @@
+// What is on its way: the text a model is speaking, the calls it is writing, and how far running calls are.
+
+import { el, say } from "./text.js";
+
+const LINE_KINDS = { text: "model", reasoning: "thinking", call: "call", tool: "tool", retry: "retry" };
+
+export class Live {
+  constructor(store) {
+    this.store = store;
+    this.el = el("div", { class: "agentnb-live", "aria-hidden": "true" });
+  }
+
+  update() {
+    const over = this.store.model.get("status")?.over,
+      lines = over ? [] : this.store.live.filter((line) => !line.progress);
+    while (this.el.children.length > lines.length) this.el.lastChild.remove();
+    lines.forEach((line, i) => {
+      if (!this.el.children[i])
+        this.el.append(
+          el(
+            "div",
+            { class: "agentnb-line" },
+            el("span", { class: "agentnb-line-kind" }),
+            el("span", { class: "agentnb-line-text" }),
+          ),
+        );
+      const [kind, text] = this.el.children[i].children;
+      say(kind, [line.path, LINE_KINDS[line.kind] ?? line.kind, line.name].filter(Boolean).join(" "));
+      say(text, line.text.trimStart());
+    });
+  }
+}
+
+// Running calls that tell how far they are: a bar where it is a share of something, or else their words.
+export class Progress {
+  constructor(store, alone) {
+    this.store = store;
+    this.slots = [];
+    this.empty = el("p", { class: "agentnb-empty", text: "No running call tells how far it is.", hidden: !alone });
+    this.list = el("ul", { class: "agentnb-progress", "aria-label": "Progress", hidden: true });
+    this.el = el("div", {}, this.empty, this.list);
+    this.alone = alone;
+  }
+
+  update() {
+    const over = this.store.model.get("status")?.over,
+      lines = over ? [] : this.store.live.filter((line) => line.progress);
+    while (this.slots.length > lines.length) this.slots.pop().el.remove();
+    while (this.slots.length < lines.length) {
+      this.slots.push(new Running());
+      this.list.append(this.slots.at(-1).el);
+    }
+    lines.forEach((line, i) => this.slots[i].show(line, this.store.trace.calls.get(`${line.path}\n${line.name}`)));
+    this.list.hidden = !lines.length;
+    this.empty.hidden = !this.alone || lines.length > 0;
+  }
+}
+
+class Running {
+  constructor() {
+    this.path = el("span", { class: "agentnb-path" });
+    this.name = el("span", { class: "agentnb-progress-name" });
+    this.bar = el("span", { class: "agentnb-meter", role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100 });
+    this.fill = el("span", { class: "agentnb-meter-fill" });
+    this.bar.append(this.fill);
+    this.text = el("span", { class: "agentnb-progress-text" });
+    this.el = el("li", {}, el("span", { class: "agentnb-progress-call" }, this.path, this.name), this.bar, this.text);
+  }
+
+  show(line, thing) {
+    const { share, text } = line.progress,
+      name = thing?.name ?? line.name;
+    say(this.path, line.path);
+    say(this.name, name);
+    say(this.text, text);
+    const known = typeof share === "number";
+    this.bar.hidden = !known;
+    this.text.classList.toggle("agentnb-wide", !known);
+    if (!known) return;
+    const percent = Math.round(100 * share);
+    this.fill.style.width = `${100 * share}%`;
+    this.bar.setAttribute("aria-valuenow", percent);
+    this.bar.setAttribute("aria-valuetext", this.text.textContent || `${percent} %`);
+    this.bar.setAttribute("aria-label", this.name.textContent);
+  }
+}

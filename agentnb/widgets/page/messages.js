@@ -1,0 +1,230 @@
+// The conversation of one loop as its model is sent it. The kernel puts it together when somebody looks; what has not
+// changed stays as it is on the page, opened or closed.
+
+import { button, count, el, number, say } from "./text.js";
+
+const AT_FIRST = 40, // messages that are shown; "Earlier" shows as many more
+  LOOPS = 200, // that can be chosen
+  PAUSE = 400; // milliseconds between two questions to the kernel, or longer where it takes long to answer
+const SPEAKS = { text: "speaks", reasoning: "thinks", call: "calls" };
+
+export class Messages {
+  constructor(store, go) {
+    this.store = store;
+    this.go = go;
+    this.last = AT_FIRST;
+    this.path = "";
+    this.begun = null; // the event that the loop began with, as loops run one after the other at the same path
+    this.latest = new Map(); // of each path, the loop that began last
+    this.shown = new Map(); // what is on the page, by the message's place in the conversation
+    this.things = 0;
+    this.follow = true;
+    this.due = 0;
+    this.loop = el(
+      "select",
+      { class: "agentnb-select agentnb-loops", "aria-label": "Loop of messages" },
+      el("option", { value: "", text: "outermost" }),
+    );
+    this.count = el("span", { class: "agentnb-dim agentnb-amount" });
+    this.earlier = button("Earlier", () => this.showEarlier(), { class: "agentnb-link", hidden: true });
+    this.note = el("p", { class: "agentnb-dim agentnb-gap", hidden: true });
+    this.list = el("div", { class: "agentnb-said" });
+    this.live = el("div", { class: "agentnb-said agentnb-speaking", "aria-hidden": "true" });
+    this.empty = el("p", { class: "agentnb-empty", text: "Nothing has been said yet." });
+    this.log = el(
+      "div",
+      { class: "agentnb-log", role: "region", "aria-label": "Messages", tabindex: "0", "data-lm-suppress-shortcuts": "true" },
+      this.note,
+      this.empty,
+      this.list,
+      this.live,
+    );
+    this.el = el(
+      "div",
+      { class: "agentnb-events agentnb-messages" },
+      el("div", { class: "agentnb-filter" }, this.loop, this.count, this.earlier),
+      this.log,
+    );
+    this.loop.addEventListener("change", () => {
+      this.chosen = true;
+      this.choose(this.loop.value);
+      this.last = AT_FIRST;
+      this.follow = true;
+      this.ask();
+    });
+    this.log.addEventListener(
+      "scroll",
+      () => {
+        this.follow = this.log.scrollTop + this.log.clientHeight >= this.log.scrollHeight - 12;
+      },
+      { passive: true },
+    );
+  }
+
+  showEarlier() {
+    this.last += AT_FIRST;
+    this.follow = false;
+    this.ask();
+  }
+
+  update(what) {
+    if (what === "live") return this.drawLive();
+    this.notePaths();
+    return this.ask();
+  }
+
+  notePaths() {
+    const { things } = this.store.trace;
+    for (; this.things < things.length; this.things++) {
+      const { kind, path, position } = things[this.things] ?? {};
+      if (kind !== "loop" || !path) continue;
+      const before = this.latest.get(path),
+        times = (before?.times ?? 0) + 1;
+      this.latest.set(path, { position, times });
+      const option = el("option", { text: times > 1 ? `${path} (${times})` : path });
+      option.value = position;
+      if (this.loop.options.length < LOOPS) this.loop.append(option);
+    }
+    this.loop.hidden = !this.latest.size;
+  }
+
+  choose(value) {
+    this.begun = value === "" ? null : Number(value);
+    this.path = value === "" ? "" : (this.store.rows[this.begun].path ?? "");
+    this.loop.value = value;
+  }
+
+  // One question at a time, and not more often than the kernel answers easily.
+  ask() {
+    const wait = this.due - Date.now();
+    this.wanted = true;
+    if (this.asking || this.timer) return;
+    if (wait > 0) {
+      this.timer = setTimeout(() => {
+        this.timer = 0;
+        if (this.el.getClientRects().length) this.ask();
+      }, wait);
+      return;
+    }
+    this.wanted = false;
+    this.asking = true;
+    const asked = Date.now(),
+      { path, begun, last } = this;
+    const waited = setTimeout(() => {
+      this.asking = false; // a busy kernel answers when it can; a later answer is as good
+    }, 10000);
+    this.store.ask({ type: "said", path, begun, last }, (answer) => {
+      clearTimeout(waited);
+      this.asking = false;
+      this.due = Date.now() + Math.max(PAUSE, 5 * (Date.now() - asked));
+      const same = path === this.path && begun === this.begun;
+      if (same) this.show(answer);
+      if (this.wanted || !same) this.ask();
+    });
+  }
+
+  show({ total, left, note, messages }) {
+    const height = this.log.scrollHeight;
+    const shown = new Map(),
+      nodes = messages.map((message) => {
+        const signature = JSON.stringify(message),
+          before = this.shown.get(message.place);
+        const node = before?.signature === signature ? before.node : this.makeAnew(message, before?.node);
+        shown.set(message.place, { signature, node });
+        return node;
+      });
+    this.shown = shown;
+    const kept = new Set(nodes);
+    for (const node of [...this.list.children]) if (!kept.has(node)) node.remove();
+    nodes.forEach((node, i) => {
+      if (this.list.children[i] !== node) this.list.insertBefore(node, this.list.children[i] ?? null);
+    });
+    if (!total && !this.chosen && this.latest.size) {
+      // the outermost loop asks no model itself
+      this.choose(this.loop.options[1].value);
+      this.chosen = true;
+      this.ask();
+    }
+    say(this.count, count(total, "message"));
+    say(this.note, [note, left ? `${number(left)} earlier messages` : ""].filter(Boolean).join(" "));
+    this.note.hidden = !this.note.textContent;
+    this.earlier.hidden = !left;
+    this.empty.hidden = total > 0;
+    this.drawLive();
+    if (!this.follow && this.last > AT_FIRST && this.log.scrollTop < 40) this.log.scrollTop += this.log.scrollHeight - height;
+  }
+
+  // What was open in it stays open.
+  makeAnew(message, before) {
+    const node = this.make(message),
+      opened = before ? [...before.querySelectorAll("details")].map((part) => part.open) : [];
+    [...node.querySelectorAll("details")].forEach((part, at) => {
+      part.open = opened[at] ?? false;
+    });
+    return node;
+  }
+
+  make(message) {
+    const body = el("div", { class: "agentnb-body" });
+    if (message.reasoning) body.append(fold("reasoning", "agentnb-reasoning", el("pre", { text: message.reasoning })));
+    if (message.text) body.append(el("pre", { text: message.text }));
+    for (const call of message.calls) body.append(this.makeCall(call));
+    if (message.more) body.append(el("p", { class: "agentnb-dim", text: `and ${count(message.more, "more call")}` }));
+    const role = el("div", { class: "agentnb-role" }, el("span", { text: message.role }));
+    if (!message.sent) role.append(el("span", { class: "agentnb-dim", text: " not sent" }));
+    if (message.position >= 0) role.append(this.linkTo(message.position));
+    return el(
+      "article",
+      { class: "agentnb-message", "data-role": message.role, "data-group": message.failed ? "error" : null, "aria-label": message.role },
+      role,
+      body,
+    );
+  }
+
+  makeCall(call) {
+    const parts = [["arguments", call.arguments], ["decision", call.decision], ["result", call.result]].filter(([, text]) => text);
+    const made = fold(
+      "",
+      "agentnb-made",
+      ...parts.flatMap(([name, text]) => [el("div", { class: "agentnb-label-small", text: name }), el("pre", { text })]),
+      call.position >= 0 ? this.linkTo(call.position) : null,
+    );
+    made.dataset.group = call.failed ? "error" : "call";
+    made.firstChild.append(el("code", { text: call.name }), " ", el("span", { class: "agentnb-dim", text: call.words }));
+    return made;
+  }
+
+  linkTo(position) {
+    return button(`#${position}`, () => this.go(position), {
+      class: "agentnb-link",
+      title: "Show the event",
+      "aria-label": `Event ${position}`,
+    });
+  }
+
+  drawLive() {
+    const over = this.store.model.get("status")?.over;
+    const now = this.begun === null || this.latest.get(this.path)?.position === this.begun;
+    const lines = over || !now ? [] : this.store.live.filter((line) => line.path === this.path && SPEAKS[line.kind]);
+    while (this.live.children.length > lines.length) this.live.lastChild.remove();
+    lines.forEach((line, i) => {
+      if (!this.live.children[i])
+        this.live.append(
+          el("div", { class: "agentnb-message" }, el("div", { class: "agentnb-role" }), el("div", { class: "agentnb-body" }, el("pre"))),
+        );
+      const [role, body] = this.live.children[i].children;
+      say(role, [SPEAKS[line.kind], line.name].filter(Boolean).join(" "));
+      say(body.firstChild, line.text.trimStart());
+    });
+    this.live.hidden = !lines.length;
+    if (this.follow) this.log.scrollTop = this.log.scrollHeight;
+  }
+
+  dispose() {
+    clearTimeout(this.timer);
+  }
+}
+
+function fold(words, name, ...children) {
+  return el("details", { class: name }, el("summary", { text: words }), ...children);
+}

@@ -1,0 +1,52 @@
+// Views of the same run behind tabs: one is seen, the others draw nothing until they are.
+
+import { button, el, unique } from "./text.js";
+
+export class Tabs {
+  constructor(views, chosen) {
+    this.views = views; // [name, view] in their order
+    this.chosen = chosen;
+    const id = unique();
+    this.tabs = views.map(([name], i) =>
+      button(name, () => this.choose(i), { class: "agentnb-tab", role: "tab", id: `agentnb-tab-${id}-${i}` }),
+    );
+    this.list = el("div", { class: "agentnb-tabs", role: "tablist", "aria-label": "Views of the run" }, ...this.tabs);
+    this.panels = views.map(([, view], i) => {
+      const panel = el("div", { class: "agentnb-view", role: "tabpanel", id: `agentnb-view-${id}-${i}` }, view.el);
+      panel.setAttribute("aria-labelledby", this.tabs[i].id);
+      this.tabs[i].setAttribute("aria-controls", panel.id);
+      return panel;
+    });
+    this.list.addEventListener("keydown", (event) => this.key(event));
+    this.show(0);
+  }
+
+  show(at) {
+    this.at = at;
+    this.tabs.forEach((tab, i) => {
+      tab.setAttribute("aria-selected", String(i === at));
+      tab.tabIndex = i === at ? 0 : -1;
+      this.panels[i].hidden = i !== at;
+    });
+  }
+
+  choose(at) {
+    if (at === this.at) return;
+    this.show(at);
+    this.chosen(this.views[at][1]);
+  }
+
+  isSeen(view) {
+    return this.views[this.at][1] === view;
+  }
+
+  key(event) {
+    const last = this.tabs.length - 1;
+    const to = { ArrowRight: this.at + 1, ArrowLeft: this.at - 1, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    this.choose(to < 0 ? last : to > last ? 0 : to);
+    this.tabs[this.at].focus();
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}

@@ -1,0 +1,131 @@
+// What the run has taken: tokens, cost and time, in all and by turn. A turn is a request to a model with its calls.
+
+import { button, el, number, say } from "./text.js";
+import { duration } from "./trace.js";
+
+const COLUMNS = 48; // turns in the small chart: the last ones
+const LINES = 200; // turns in the table
+const PAUSE_USAGE = 250; // milliseconds between two drawings: nobody reads sums faster
+const EMPTY = "\u2013";
+
+export class Usage {
+  constructor(store, go) {
+    this.store = store;
+    this.go = go;
+    this.facts = el("span", { class: "agentnb-usage-facts" });
+    this.chart = el("span", { class: "agentnb-spark", "aria-hidden": "true" });
+    this.toggle = button("Per turn", () => this.fold(), { class: "agentnb-link", "aria-expanded": "false" });
+    this.table = el("div", { class: "agentnb-turns", hidden: true, tabindex: "0", role: "region", "aria-label": "Turns" });
+    this.el = el(
+      "section",
+      { class: "agentnb-usage", "aria-label": "Tokens, cost and time" },
+      el("div", { class: "agentnb-usage-bar" }, this.facts, this.chart, this.toggle),
+      this.table,
+    );
+  }
+
+  fold() {
+    this.table.hidden = !this.table.hidden;
+    this.toggle.setAttribute("aria-expanded", String(!this.table.hidden));
+    this.draw();
+  }
+
+  dispose() {
+    clearTimeout(this.timer);
+  }
+
+  update() {
+    this.stale = true;
+    if (this.timer) return;
+    this.timer = setTimeout(() => {
+      this.timer = 0;
+      if (this.stale) this.update();
+    }, PAUSE_USAGE);
+    this.draw();
+    this.stale = false;
+  }
+
+  draw() {
+    const { trace, model } = this.store,
+      usage = model.get("status")?.usage ?? {};
+    const { spent } = trace;
+    const facts = [
+      ["time", trace.last > trace.began ? duration(trace.last - trace.began) : EMPTY],
+      ["model", spent.model ? duration(spent.model) : ""],
+      ["calls", spent.call ? duration(spent.call) : ""],
+      ["waiting for you", spent.wait ? duration(spent.wait) : ""],
+      ...Object.entries(usage).map(([name, amount]) => (name === "cost" ? [name, money(amount)] : [name.replaceAll("_", " "), number(amount)])),
+    ].filter(([, value]) => value);
+    while (this.facts.children.length > facts.length) this.facts.lastChild.remove();
+    while (this.facts.children.length < facts.length)
+      this.facts.append(el("span", { class: "agentnb-fact" }, el("span", { class: "agentnb-dim" }), " ", el("b")));
+    facts.forEach(([name, value], i) => {
+      say(this.facts.children[i].firstChild, name);
+      say(this.facts.children[i].lastChild, value);
+    });
+    this.drawChart();
+    if (!this.table.hidden) this.drawTable();
+  }
+
+  drawChart() {
+    const turns = this.store.trace.turns.slice(-COLUMNS),
+      weigh = turns.some((turn) => tokens(turn)) ? tokens : took,
+      most = Math.max(1e-9, ...turns.map(weigh));
+    this.toggle.hidden = !turns.length;
+    this.chart.hidden = turns.length < 2;
+    while (this.chart.children.length > turns.length) this.chart.lastChild.remove();
+    while (this.chart.children.length < turns.length) this.chart.append(el("span"));
+    turns.forEach((turn, i) => {
+      this.chart.children[i].style.height = `${Math.max(1, Math.round((16 * weigh(turn)) / most))}px`;
+    });
+    const what = weigh === took ? "seconds" : "tokens";
+    if (this.chart.title !== what) this.chart.title = `${what} per turn, the last ${turns.length}`;
+  }
+
+  drawTable() {
+    const { trace } = this.store,
+      turns = trace.turns.slice(-LINES),
+      names = [...new Set(turns.flatMap((turn) => Object.keys(turn.usage ?? {})))];
+    const signature = JSON.stringify([trace.turns.length, names, turns.map((turn) => [turn.ended, turn.calls, turn.callTime])]);
+    if (this.shown === signature) return;
+    this.shown = signature;
+    const head = ["Turn", "Model", "Calls", "In calls", ...names.map((name) => name.replaceAll("_", " "))];
+    const left = trace.turns.length - turns.length;
+    this.table.replaceChildren(
+      el(
+        "table",
+        {},
+        left ? el("caption", { text: `${number(left)} earlier turns are left out.` }) : null,
+        el("thead", {}, el("tr", {}, ...head.map((text) => el("th", { text, scope: "col" })))),
+        el("tbody", {}, ...turns.map((turn) => this.line(turn, names))),
+      ),
+    );
+  }
+
+  line(turn, names) {
+    const cells = [
+      turn.ended === null ? EMPTY : duration(took(turn)),
+      turn.calls || EMPTY,
+      turn.callTime ? duration(turn.callTime) : EMPTY,
+      ...names.map((name) => {
+        const amount = turn.usage?.[name];
+        return amount === undefined ? EMPTY : name === "cost" ? money(amount) : number(amount);
+      }),
+    ];
+    const name = [turn.path, turn.name].filter(Boolean).join(" \u203a ");
+    const link = button(name, () => this.go(turn.position), { class: "agentnb-link" });
+    return el("tr", {}, el("th", { scope: "row" }, link), ...cells.map((text) => el("td", { text })));
+  }
+}
+
+function tokens(turn) {
+  return Object.entries(turn.usage ?? {}).reduce((sum, [name, amount]) => sum + (name.endsWith("tokens") ? amount : 0), 0);
+}
+
+function took(turn) {
+  return turn.ended === null ? 0 : Math.max(0, turn.ended - turn.opened);
+}
+
+function money(amount) {
+  return `$${number(amount)}`;
+}

@@ -1,0 +1,118 @@
+"""The timeline and the bill of a frozen panel: a drawing, and a table of text.
+
+The drawing is SVG made from elements, without colours, as the state diagram is; `page/frozen.css` dresses it. Of many
+things those that took longest are drawn, because a drawing of ten thousand lines nobody can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import nlargest
+from math import floor, log10
+from typing import Any
+from xml.etree import ElementTree
+
+from agentnb.widgets.text import one_line, visible
+from agentnb.widgets.things import Thing, Things, amount, bill, duration
+
+LABELS, TRACK, ROW, TOP = 230.0, 500.0, 18.0, 18.0
+NAME = 26
+"""Characters of a name."""
+INDENT, DEEPEST = 10.0, 5
+TICKS = 5
+TURNS = 30
+"""Turns in the bill: the last ones."""
+
+
+def chosen(things: Things, room: int) -> tuple[list[Thing], int]:
+    """At most `room` things, those that took longest, in their order; and of how many."""
+    rows = list(things.rows())
+    if len(rows) <= room:
+        return rows, len(rows)
+    kept = {id(thing) for thing in nlargest(room, rows, key=lambda thing: (thing.ended or things.last) - thing.opened)}
+    return [thing for thing in rows if id(thing) in kept], len(rows)
+
+
+def drawing(rows: Sequence[Thing], things: Things) -> str:
+    """The rows as SVG."""
+    width, height = LABELS + TRACK, TOP + ROW * len(rows) + 2
+    box = {"viewBox": f"0 0 {width:g} {height:g}", "width": f"{width:g}", "height": f"{height:g}"}
+    classes = {"class": "agentnb-svg agentnb-chart", "aria-hidden": "true"}
+    root = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg"} | classes | box)
+    span = max(things.last - things.began, 0.001)
+    _draw_ticks(root, span, height)
+    for number, thing in enumerate(rows):
+        _draw(root, thing, TOP + ROW * number, things, TRACK / span)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _draw_ticks(root: ElementTree.Element, span: float, height: float) -> None:
+    step = _step(span / TICKS)
+    for number in range(int(span / step + 1e-9) + 1):
+        x = LABELS + TRACK * number * step / span
+        ElementTree.SubElement(root, "path", {"class": "agentnb-grid", "d": f"M{x:.1f} 0v{height:g}"})
+        if x < LABELS + TRACK - 40:
+            place = {"class": "agentnb-scale", "x": f"{x + 3:.1f}", "y": "11"}
+            ElementTree.SubElement(root, "text", place).text = f"+{_told(number * step)}" if number else "0"
+
+
+def _step(rough: float) -> float:
+    for step in (60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 43200.0):
+        if 40 < rough <= step:
+            return step
+    if rough > 40:
+        return 86400.0 * -(-rough // 86400)
+    power = 10.0 ** floor(log10(rough))
+    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough * 0.999)
+
+
+def _told(seconds: float) -> str:
+    return duration(seconds) if seconds >= 60 else f"{seconds:.3g} s" if seconds >= 0.1 else f"{seconds * 1000:.3g} ms"
+
+
+def _draw(root: ElementTree.Element, thing: Thing, y: float, things: Things, scale: float) -> None:
+    group = ElementTree.SubElement(root, "g", {"class": f"agentnb-bar-{'failed' if thing.failed else thing.kind}"})
+    end = thing.ended if thing.ended is not None else things.last
+    took = duration(max(0.0, end - thing.opened))
+    x = INDENT * min(DEEPEST, thing.depth)
+    label = {"class": "agentnb-bar-name", "x": f"{x:g}", "y": f"{y + 13:g}"}
+    ElementTree.SubElement(group, "text", label).text = one_line(visible(thing.name), NAME - min(DEEPEST, thing.depth))
+    ElementTree.SubElement(group, "text", {"x": f"{LABELS - 8:g}", "y": f"{y + 13:g}"}).text = took
+
+    def place(start: float, until: float) -> tuple[float, float]:
+        left = LABELS + max(0.0, start - things.began) * scale
+        return min(left, LABELS + TRACK - 1.5), max(1.5, (until - start) * scale)
+
+    if thing.kind == "call":
+        left, wide = place(thing.opened, end)
+        ElementTree.SubElement(group, "path", {"class": "agentnb-bar-open", "d": f"M{left:.1f} {y + 9:g}h{wide:.1f}"})
+    for stretch in thing.stretches:
+        left, wide = place(stretch.start, things.last if stretch.end is None else stretch.end)
+        tall = 4 if thing.kind == "loop" else 10
+        shape = {"d": f"M{left:.1f} {y + 9 - tall / 2:g}h{wide:.1f}v{tall}h-{wide:.1f}z"}
+        if stretch.kind == "wait":
+            shape["class"] = "agentnb-bar-wait"
+        ElementTree.SubElement(group, "path", shape)
+
+
+def table(things: Things) -> str:
+    """The bill by turn, as lines of text."""
+    turns = things.turns[-TURNS:]
+    names = list(dict.fromkeys(name for turn in turns for name in turn.usage))
+    lines = [["turn", "model", "calls", "in calls", *(name.replace("_", " ") for name in names)]]
+    for turn in turns:
+        took = duration(turn.ended - turn.opened) if turn.ended is not None else "-"
+        spent = [duration(turn.call_time) if turn.call_time else "-"]
+        used = [amount(name, turn.usage[name]) if name in turn.usage else "-" for name in names]
+        place = one_line(visible(f"{turn.path}: {turn.name}" if turn.path else turn.name), 40)
+        lines.append([place, took, str(turn.calls or "-"), *spent, *used])
+    wide = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    told = ["  ".join([line[0].ljust(wide[0]), *map(str.rjust, line[1:], wide[1:])]) for line in lines]
+    if left := len(things.turns) - len(turns):
+        told.insert(1, f"({left:,} earlier turns are left out)")
+    return "\n".join(told)
+
+
+def summary(things: Things, usage: Mapping[str, Any]) -> str:
+    """The bill in all, in a line of text."""
+    return " · ".join(f"{name} {value}" for name, value in bill(things, usage))

@@ -1,0 +1,44 @@
+"""A browser for a module's tests, and pages with panels on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.widgets.pages import PanelPage, RecordedPanel, launch
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        made = launch(playwright)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1000, "height": 1000})
+    context.set_default_timeout(5000)
+    made = context.new_page()
+    yield made
+    context.close()
+
+
+@pytest.fixture
+def show(page: Page) -> Iterator[Callable[[Any], PanelPage]]:
+    shown: list[PanelPage] = []
+
+    def make(run: Any) -> PanelPage:
+        shown.append(PanelPage(page, RecordedPanel(run)))
+        return shown[-1]
+
+    yield make
+    for panel_page in shown:
+        assert panel_page.errors == []
+        assert panel_page.panel is not None
+        panel_page.panel.run.cancel()
+        panel_page.panel.close()

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agentnb.core.messages import Message
+from agentnb.loops.execution_loop import ExecutionLoop
+from agentnb.loops.session_loop import SessionLoop
+from agentnb.testing import ScriptedLLM, call, text
+from agentnb.widgets.loops import Loops
+from agentnb.widgets.said import CALLS, PREPARED, TEXT, Conversation, tell
+from agentnb.widgets.trace import Trace
+from tests.widgets.support import HOSTILE, asking, asking_inside, search, session, until
+
+
+def told(run: Any, path: str = "", last: int = 100) -> dict[str, Any]:
+    loops = Loops(run.loop).follow(run.events)
+    return tell(Conversation(run, loops.design_at(path), Trace(), path), last)
+
+
+def test_messages_are_told_as_the_model_is_sent_them_with_results_beside_their_calls() -> None:
+    thought = {"type": "reasoning_delta", "content": "I had better look."}
+    turns = [[thought, *text("Looking."), call("search", {"query": "x"}, id="c")], "Found."]
+    run = SessionLoop(ScriptedLLM(turns), [search], system_prompt="Be brief.").start("go")
+    run.result(10)
+    answer = told(run)
+    roles = [message["role"] for message in answer["messages"]]
+    assert roles == ["system", "user", "assistant", "assistant"]
+    assert answer["total"] == len(run.messages) + 1
+    asked = answer["messages"][2]
+    assert (asked["text"], asked["reasoning"]) == ("Looking.", "I had better look.")
+    [made] = asked["calls"]
+    assert (made["name"], made["words"], json.loads(made["result"])) == ("search", "returned", ["x 1", "x 2"])
+    assert run.events[asked["position"]].type == "model_end"
+    assert run.events[made["position"]].type == "call_end"
+    assert answer["messages"][0]["position"] == -1
+
+
+def test_a_call_is_told_with_its_decision_or_with_what_it_waits_for() -> None:
+    run = asking("/a", "/b")
+    run.submit_step("turn").result(10)
+    assert [made["words"] for made in told(run)["messages"][-1]["calls"]] == ["waiting for a decision"] * 2
+    run.edit("c0", {"path": "/elsewhere"})
+    run.reject("c1", "keep it")
+    run.result(10)
+    edited, rejected = next(message for message in told(run)["messages"] if message["calls"])["calls"]
+    assert re.fullmatch(r"edited and approved by a person at \S+ · returned", edited["words"])
+    assert "/elsewhere" in edited["decision"]
+    assert re.fullmatch(r"rejected by a person at \S+ · rejected", rejected["words"])
+    assert rejected["failed"]
+
+
+def test_of_calls_with_the_same_id_each_has_its_own_result() -> None:
+    def turn(query: str) -> list[Any]:
+        return [call("search", {"query": query}, id="same")]
+
+    run = session([turn("first"), turn("second"), "ok"])
+    run.result(10)
+    made = [message["calls"][0] for message in told(run)["messages"] if message["calls"]]
+    assert [json.loads(one["result"])[0] for one in made] == ["first 1", "second 1"]
+    assert made[0]["position"] < made[1]["position"]
+
+
+def test_each_loop_inside_has_a_conversation_of_its_own() -> None:
+    run = asking_inside()
+    run.play()
+    until(lambda: run.pending)
+    assert told(run)["messages"] == []
+    assert told(run, "worker")["messages"][0]["text"] == "Write the draft"
+    assert told(run, "nowhere")["total"] == 0
+    run.cancel()
+
+
+def test_a_loop_that_another_has_taken_the_place_of_keeps_its_conversation() -> None:
+    run = asking_inside()
+    run.play()
+    until(lambda: run.pending)
+    run.approve("worker/c0")
+    run.result(10)
+    first, second = (event.seq for event in run.events if event.type == "run_start" and event.path)
+    loops = Loops(run.loop).follow(run.events)
+    design = loops.design_at("worker")
+    for begun, words in ((first, "Write the draft"), (second, "Proof-read it"), (None, "Proof-read it")):
+        messages = tell(Conversation(run, design, Trace(), "worker", begun=begun), 100)["messages"]
+        assert messages[0]["text"] == words
+        assert run.events[messages[0]["position"]].message.content == words
+    earlier = tell(Conversation(run, design, Trace(), "worker", begun=first), 100)["messages"]
+    (made,) = earlier[1]["calls"]
+    assert re.fullmatch(r"approved by a person at \S+ · returned", made["words"])
+
+
+def test_only_as_many_events_are_looked_up_as_are_shown() -> None:
+    run = session(many_turns(60))
+    run.result(20)
+    loops = Loops(run.loop).follow(run.events)
+    conversation = Conversation(run, loops.design_at(""), Trace(), reach=10)
+    shown = tell(conversation, 10)["messages"]
+    assert all(message["position"] >= 0 for message in shown if message["role"] != "tool")
+    assert all(made["position"] >= 0 for message in shown for made in message["calls"])
+    assert next(conversation.entries(0, 1)).position == -1
+
+
+def many_turns(count: int) -> list[Any]:
+    """Turns with a call each, all of the same id, and an answer."""
+    return [*([call("search", {"query": str(n)}, id="c")] for n in range(count)), "ok"]
+
+
+def test_a_loop_that_puts_its_messages_together_itself_is_asked_for_them() -> None:
+    turns = [[call("search", {"query": "x"}, id="c")], "It is done."]
+    loop = ExecutionLoop(ScriptedLLM(turns), [search], native=True)
+    run = loop.start("go")
+    run.result(10)
+    sent = loop.llm.requests[1].messages
+    shown = told(run)["messages"]
+    assert shown[0]["role"] == sent[0]["role"] == "system"
+    assert shown[0]["text"][:200] == sent[0]["content"][:200]
+
+
+def test_what_is_not_sent_and_what_a_hook_prepares_is_said() -> None:
+    def keep(messages: Sequence[Message]) -> Any:
+        raise AssertionError("only a run may ask it")
+
+    run = SessionLoop(ScriptedLLM(["ok"]), transform_context=keep).start([{"role": "note", "content": "aside"}])
+    run.submit_step("event").result(10)
+    run.submit_step("event").result(10)
+    run.submit_step("event").result(10)
+    answer = told(run)
+    assert answer["note"] == PREPARED
+    assert [(message["role"], message["sent"]) for message in answer["messages"]] == [("note", False)]
+
+
+def test_a_design_that_cannot_say_what_it_sends_is_shown_by_its_history(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(SessionLoop):
+        def messages_for(self, state: Any) -> Any:
+            if broken:
+                raise ValueError("broken")
+
+    broken: list[int] = []
+    run = Broken(ScriptedLLM(["Hello."])).start("go")
+    run.result(10)
+    broken.append(1)
+    assert [message["text"] for message in told(run)["messages"]] == ["go", "Hello."]
+    assert "could not say what its model is sent" in caplog.text
+
+
+def test_looking_leaves_what_a_design_keeps_alone() -> None:
+    loop = ExecutionLoop(ScriptedLLM([[call("search", {"query": "x"}, id="c")], "done"]), [search], native=True)
+    run = loop.start("go")
+    run.submit_step("turn").result(10)
+    kept = run.state.memo
+    told(run)
+    assert run.state.memo is kept
+    run.result(10)
+
+
+def test_however_much_was_said_the_answer_is_bounded_and_valid() -> None:
+    many = [call("search", {"query": HOSTILE * 500}, id=f"c{n}") for n in range(2 * CALLS)]
+    run = session([[*text(HOSTILE * 1000), *many], *([HOSTILE * 1000] * 1)])
+    run.result(20)
+    answer = told(run)
+    encoded = json.dumps(answer, ensure_ascii=False).encode()  # a lone surrogate would not encode
+    assert len(encoded) < 1_000_000
+    asked = next(message for message in answer["messages"] if message["calls"])
+    assert (len(asked["calls"]), asked["more"]) == (CALLS, CALLS)
+    assert len(asked["text"]) < TEXT + 60
+    assert "characters in all" in asked["text"]
+    assert told(run, last=1)["left"] == answer["total"] - 1

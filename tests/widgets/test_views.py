@@ -1,0 +1,497 @@
+"""The views of the panel, in a real browser: tabs, what led to what, timeline, messages, progress, what was taken."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from agentnb.core.events import Delta
+from agentnb.loops.session_loop import SessionLoop
+from agentnb.testing import ScriptedLLM, call, delay, text
+from agentnb.tools import tool
+from agentnb.widgets import PARTS
+from agentnb.widgets.things import Things, duration
+from agentnb.widgets.trace import Trace
+from tests.benchmarks.panel_stream import measure
+from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
+from tests.widgets.support import HOSTILE, asking_inside, delete_file, session
+
+pytestmark = pytest.mark.browser
+
+USED = {"type": "usage", "input_tokens": 1200, "output_tokens": 30, "cost": 0.0123}
+
+
+@tool
+async def rest(seconds: float) -> str:
+    """Rest."""
+    await asyncio.sleep(seconds)
+    return "rested"
+
+
+@tool
+def fail(why: str) -> str:
+    """Fail."""
+    raise ValueError(why)
+
+
+def busy() -> Any:
+    """A run of two turns: three calls at once, one of which fails and one of which asks; then an answer."""
+    calls = [call("rest", {"seconds": 0.1}, id="r"), call("fail", {"why": "no road"}, id="f"),
+             call("delete_file", {"path": "/a"}, id="d")]  # fmt: skip
+    thought = {"type": "reasoning_delta", "content": "Rest first."}
+    model = ScriptedLLM([[thought, *text("At once."), *calls, USED], [*text("That is all."), USED]])
+    return SessionLoop(model, [rest, fail, delete_file], system_prompt="Be quick.").start("go", name="busy")
+
+
+def played(run: Any) -> Any:
+    run.submit_step("turn").result(10)
+    for item in run.pending:
+        run.approve(item.id)
+    run.result(10)
+    return run
+
+
+def tab(page: Page, name: str) -> Locator:
+    return page.get_by_role("tab", name=name, exact=True)
+
+
+def option(page: Page, words: str) -> Locator:
+    return page.get_by_role("log").get_by_role("option").filter(has_text=words)
+
+
+def selected(page: Page) -> str:
+    return str(page.locator("[aria-selected=true][data-row]:visible").first.inner_text())
+
+
+def come(shown: PanelPage, words: str = "run_end") -> None:
+    shown.until(lambda: words in shown.page.inner_text("#here"), words)
+
+
+# -- tabs --------------------------------------------------------------------------------------------------------------
+
+
+def test_views_are_behind_tabs_that_arrow_keys_change(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(played(busy()))
+    come(shown)
+    page = shown.page
+    expect(tab(page, "Events")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
+    tab(page, "Events").focus()
+    for key, name in [("ArrowRight", "Timeline"), ("ArrowRight", "Messages"), ("ArrowRight", "Events"),
+                      ("ArrowLeft", "Messages"), ("Home", "Events"), ("End", "Messages")]:  # fmt: skip
+        page.keyboard.press(key)
+        expect(tab(page, name)).to_be_focused()
+        expect(page.get_by_role("tabpanel")).to_have_count(1)
+        expect(page.get_by_role("tabpanel", name=name)).to_be_visible()
+    assert page.locator("[role=tab][tabindex='0']").count() == 1
+
+
+def test_a_view_that_is_alone_has_no_tabs_and_shows_the_event_itself(page: Page) -> None:
+    run = played(busy())
+    shown = PanelPage(page, RecordedPanel(run, parts=("timeline",)))
+    bars = page.get_by_role("listbox", name="Timeline, first begun first").get_by_role("option")
+    shown.until(lambda: bars.count() == 6, "the rows")
+    expect(page.get_by_role("tab")).to_have_count(0)
+    bars.filter(has_text="fail").click()
+    expect(page.get_by_role("region", name="Event", exact=True)).to_contain_text("call_start")
+    assert shown.errors == []
+
+
+def test_each_part_stands_alone_without_an_error(page: Page) -> None:
+    for part in PARTS:
+        page.goto("about:blank")
+        shown = PanelPage(page, state=state(parts=[part], key=part), settle=False)
+        shown.deliver(rows_message(0, rows(0, 3)))
+        shown.deliver({"type": "live", "lines": []})
+        shown.settle()
+        assert shown.errors == [], part
+
+
+# -- what led to what --------------------------------------------------------------------------------------------------
+
+
+def test_one_goes_to_the_cause_by_key_and_by_click_and_back(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(played(busy()))
+    come(shown)
+    page = shown.page
+    option(page, "delete_file returned").click()
+    for words in ("call_start", "approval_decision", "approval_request", "model_end", "model_start"):
+        page.keyboard.press("ArrowLeft")
+        if words == "call_start":  # the list has the focus after a click in it
+            expect(page.get_by_role("listbox", name="Events, newest last")).to_be_focused()
+        assert words in selected(page)
+    page.keyboard.press("ArrowRight")
+    assert "model_end" in selected(page)
+    links = page.locator(".agentnb-links")
+    expect(links).to_contain_text("Caused by")
+    expect(links).to_contain_text("Led to")
+    links.get_by_role("button", name="approval_request").click()
+    assert "approval_request" in selected(page)
+
+
+def test_a_cause_that_the_filter_hides_is_shown_all_the_same(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(played(busy()))
+    come(shown)
+    page = shown.page
+    page.get_by_label("Type of event").select_option("call_end")
+    option(page, "delete_file returned").click()
+    page.keyboard.press("ArrowLeft")
+    assert "call_start" in selected(page)
+    expect(page.get_by_label("Type of event")).to_have_value("")
+
+
+def test_events_are_filtered_by_tool_and_by_error(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(played(busy()))
+    come(shown)
+    page = shown.page
+    options = page.get_by_role("log").get_by_role("option")
+    page.get_by_label("Tool of event").select_option("delete_file")
+    expect(options).to_have_count(4)
+    expect(options.nth(1)).to_contain_text("approve by human")  # which has only the call's id
+    errors = page.get_by_role("button", name="Errors", exact=True)
+    errors.click()
+    expect(errors).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("log")).to_contain_text("No event fits the filter.")
+    page.get_by_label("Tool of event").select_option("")
+    expect(options).to_have_count(1)
+    expect(options).to_contain_text("fail raised: ValueError: no road")
+
+
+def test_data_that_a_page_gave_up_is_fetched_when_somebody_looks(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    page.evaluate("""() => {
+        for (let batch = 0; batch < 80; batch++) {
+            const rows = [...Array(128).keys()].map((n) => ({ seq: 128 * batch + n, time: 1, type: "call_end",
+                group: "call", summary: `number ${128 * batch + n}`, data: { result: "x".repeat(3900) } }));
+            const from = 128 * batch;
+            window.model.deliver({ type: "events", from, total: 10240, now: 1, rows: JSON.stringify(rows) });
+        }
+    }""")
+    shown.settle()
+    option(page, "number 10239").click()
+    assert shown.sent("show") == []
+    page.keyboard.press("Home")
+    [asked] = shown.sent("show")
+    assert asked["seq"] == 0
+    shown.deliver({"type": "shown", "token": asked["token"], "text": "all of it", "length": 9})
+    expect(page.locator(".agentnb-details")).to_contain_text("all of it")
+
+
+# -- timeline ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_timeline_has_a_row_for_each_thing_to_scale(show: Callable[[Any], PanelPage]) -> None:
+    run = played(busy())
+    shown = show(run)
+    come(shown)
+    page = shown.page
+    tab(page, "Timeline").click()
+    bars = page.get_by_role("listbox", name="Timeline, first begun first").get_by_role("option")
+    expect(bars).to_have_count(6)
+    trace = Trace()
+    trace.follow(run.events, len(run.events))
+    things = list(Things(run.events, trace).rows())  # the page and the frozen panel fold the same
+    told = [f"{thing.name} {duration((thing.ended or 0) - thing.opened)}" for thing in things]
+    assert [" ".join(bar.inner_text().split()) for bar in bars.all()] == told
+    began, ended = run.events[0].time, run.events[-1].time
+    track = bars.first.locator(".agentnb-track").bounding_box()
+    box = bars.nth(2).locator("[data-stretch]").bounding_box()
+    assert track
+    assert box
+    stretch = things[2].stretches[0]
+    assert box["x"] - track["x"] == pytest.approx(track["width"] * (stretch.start - began) / (ended - began), abs=3)
+    assert box["width"] == pytest.approx(track["width"] * ((stretch.end or 0) - stretch.start) / (ended - began), abs=3)
+    asked = bars.filter(has_text="delete_file")
+    expect(asked.locator("[data-stretch]")).to_have_count(2)
+    expect(asked.locator("[data-stretch]").first).to_have_attribute("data-kind", "wait")
+    assert "waiting for you" in (asked.get_attribute("aria-label") or "")
+    expect(bars.filter(has_text="fail")).to_have_attribute("data-group", "error")
+
+
+def test_a_click_or_a_key_in_the_timeline_goes_to_the_event(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(played(busy()))
+    come(shown)
+    page = shown.page
+    tab(page, "Timeline").click()
+    bars = page.get_by_role("listbox", name="Timeline, first begun first")
+    bars.get_by_role("option", name="call delete_file").locator("[data-stretch='1']").click(force=True)
+    expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
+    assert "call_start" in selected(page)
+    tab(page, "Timeline").click()
+    bars.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    assert "turn 1" in selected(page)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
+    assert "model_start" in selected(page)
+
+
+def test_loops_inside_are_lanes_and_what_is_open_grows(show: Callable[[Any], PanelPage]) -> None:
+    run = asking_inside()
+    run.play()
+    shown = show(run)
+    page = shown.page
+    shown.until(lambda: run.pending, "the question")
+    tab(page, "Timeline").click()
+    bar = page.get_by_role("option", name="call delete_file")
+    shown.until(bar.count, "the call")
+    names = [part.inner_text() for part in page.locator(".agentnb-timeline .agentnb-thing").all()]
+    assert names[-4:] == ["execute", "worker", "turn 1", "delete_file"]
+    indents = [
+        part.evaluate("node => parseInt(node.style.paddingLeft)") for part in page.locator(".agentnb-thing").all()
+    ]
+    assert indents[-4:] == [12, 12, 24, 24]
+    took = bar.locator(".agentnb-took")
+    before = took.inner_text()
+    shown.until(lambda: took.inner_text() != before, "time goes on")
+    assert "not over" in (bar.get_attribute("aria-label") or "")
+
+
+def test_of_ten_thousand_things_only_those_in_view_are_drawn(page: Page) -> None:
+    made = [{"seq": 0, "time": 1000, "type": "run_start", "group": "run", "summary": "", "thing": 0, "name": "long"}]
+    for n in range(1, 10_001):
+        thing = {"thing": n, "summary": "", "group": "call", "data": {"call_id": f"c{n}"}}
+        made.append(
+            {"seq": 2 * n - 1, "time": 1000 + n, "type": "call_start", "cause": 2 * n - 2, "name": f"call {n}", **thing}
+        )
+        made.append({"seq": 2 * n, "time": 1000 + n + 0.5, "type": "call_end", "cause": 2 * n - 1, **thing})
+    shown = PanelPage(page, state=state())
+    tab(page, "Timeline").click()
+    for first in range(0, len(made), 4000):
+        shown.deliver(rows_message(first, made[first : first + 4000]))
+    shown.settle()
+    bars = page.get_by_role("listbox", name="Timeline, first begun first").get_by_role("option")
+    expect(bars.last).to_contain_text("call 10000")
+    assert bars.count() < 60
+    expect(bars.last).to_have_attribute("aria-setsize", "10001")
+    wide = "node => node.getBoundingClientRect().width"
+    assert bars.last.locator("[data-stretch]").evaluate(wide) < 4
+    page.get_by_label("Scale of the timeline").select_option("view")
+    assert bars.last.locator("[data-stretch]").evaluate(wide) > 10
+    page.locator(".agentnb-timeline .agentnb-log").evaluate("log => { log.scrollTop = 0; }")
+    expect(bars.first).to_contain_text("long")
+    assert page.locator(".agentnb-timeline *").count() < 500
+
+
+def test_the_diagram_tells_the_way_taken_how_often_and_the_last_arrow_of_it(
+    show: Callable[[Any], PanelPage],
+) -> None:
+    again = [call("delete_file", {"path": "/a"})]
+    run = session([again, again, "ok"], approve=True)
+    run.result(10)
+    shown = show(run)
+    page = shown.page
+    image = page.get_by_role("img", name="State diagram")
+    shown.until(lambda: image.locator(".agentnb-latest").count() == 2, "the last arrow and its head")
+    told = image.get_attribute("aria-description") or ""
+    assert "Taken: idle to listening; listening to thinking" in told
+    assert "thinking to acting, 2 times" in told
+    last = image.locator(".agentnb-arrow.agentnb-latest title")
+    expect(last).to_have_text("thinking to done")
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def test_messages_have_roles_calls_with_results_and_reasoning_to_be_opened(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(played(busy()))
+    come(shown)
+    page = shown.page
+    tab(page, "Messages").click()
+    articles = page.get_by_role("article")
+    shown.until(lambda: articles.count() == 4, "the messages")
+    assert [one.get_attribute("data-role") for one in articles.all()] == ["system", "user", "assistant", "assistant"]
+    asked = articles.nth(2)
+    expect(asked).to_contain_text("At once.")
+    expect(asked.get_by_text("Rest first.")).to_be_hidden()
+    asked.get_by_text("reasoning", exact=True).click()
+    expect(asked.get_by_text("Rest first.")).to_be_visible()
+    asked.get_by_text("delete_file", exact=True).click()
+    expect(asked.get_by_text("deleted /a False 3")).to_be_visible()
+    expect(asked).to_contain_text(re.compile(r"approved by a person at \S+ · returned"))
+    asked.get_by_role("button", name="Event").first.click()
+    expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
+    assert "model_end" in selected(page)
+
+
+def test_text_is_seen_as_it_streams_and_then_as_the_message(show: Callable[[Any], PanelPage]) -> None:
+    run = session([[*text("Once upon a time"), delay(0.6), *text(" it ended.")]])
+    shown = show(run)
+    page = shown.page
+    tab(page, "Messages").click()
+    run.play()
+    speaking = page.locator(".agentnb-speaking")
+    shown.until(lambda: "upon a time" in (speaking.text_content() or ""), "the text on its way")
+    shown.until(lambda: page.get_by_role("article").count() == 2, "the message")
+    expect(page.get_by_role("article").nth(1)).to_contain_text("Once upon a time it ended.")
+    expect(speaking).to_be_hidden()
+
+
+def test_of_loops_inside_one_chooses_whose_messages_and_what_is_opened_stays_open(
+    show: Callable[[Any], PanelPage],
+) -> None:
+    run = asking_inside()
+    run.play()
+    shown = show(run)
+    page = shown.page
+    shown.until(lambda: run.pending, "the question")
+    tab(page, "Messages").click()
+    articles = page.get_by_role("article")
+    shown.until(lambda: articles.count() == 2, "the messages of the only loop that has any")
+    expect(page.get_by_label("Loop of messages").locator("option:checked")).to_have_text("worker")
+    fold = articles.nth(1).locator("details")
+    expect(fold).to_contain_text("waiting for a decision")
+    fold.locator("summary").click()
+    run.approve("worker/c0")
+    shown.until(lambda: "deleted /a" in articles.nth(1).inner_text(), "the result in the fold that was opened")
+    page.get_by_label("Loop of messages").select_option("")
+    shown.until(lambda: articles.count() == 0, "the outermost loop's")
+    expect(page.get_by_text("Nothing has been said yet.")).to_be_visible()
+
+
+# -- progress and what was taken ---------------------------------------------------------------------------------------
+
+
+def test_a_running_call_has_a_bar_where_it_tells_a_share_and_words_otherwise(show: Callable[[Any], PanelPage]) -> None:
+    @tool
+    async def work(kind: str, progress: Any) -> str:
+        """Work."""
+        progress({"done": 3, "total": 4, "file": "c.txt"} if kind == "bar" else "first line\nsecond line")
+        await asyncio.sleep(30)
+        return "done"
+
+    calls = [call("work", {"kind": "bar"}, id="b"), call("work", {"kind": "words"}, id="w")]
+    run = SessionLoop(ScriptedLLM([calls]), [work]).start("go")
+    run.play()
+    shown = show(run)
+    page = shown.page
+    lines = page.get_by_role("list", name="Progress").get_by_role("listitem")
+    shown.until(lambda: lines.count() == 2, "the progress")
+    bar = page.get_by_role("progressbar", name="work")
+    expect(bar).to_have_attribute("aria-valuenow", "75")
+    expect(lines.first).to_contain_text("3 of 4 · c.txt")
+    expect(lines.nth(1)).to_contain_text("second line")
+    expect(lines.nth(1)).not_to_contain_text("first line")
+    run.cancel()
+    shown.until(lambda: not lines.count(), "the end of it")
+
+
+def test_what_was_taken_is_told_in_all_and_by_turn(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(played(busy()))
+    come(shown)
+    page = shown.page
+    strip = page.get_by_role("region", name="Tokens, cost and time")
+    for words in ("input tokens 2,400", "output tokens 60", "cost $0.0246", "waiting for you"):
+        expect(strip).to_contain_text(words)
+    strip.get_by_role("button", name="Per turn").click()
+    turns = strip.get_by_role("row")
+    expect(turns).to_have_count(3)
+    expect(turns.nth(1)).to_contain_text("turn 1")
+    assert [cell.inner_text() for cell in turns.nth(1).get_by_role("cell").all()][1] == "3"
+    turns.nth(2).get_by_role("button", name="turn 2").click()
+    assert "model_start" in selected(page)
+
+
+# -- what others say, and looks ----------------------------------------------------------------------------------------
+
+
+ATTRIBUTES = """() => [...document.querySelectorAll('#here *')].flatMap((node) => [...node.attributes])
+    .filter((one) => one.name !== 'value').map((one) => one.value).join()"""
+
+
+def hostile_run() -> Any:
+    said = HOSTILE.replace("\ud800", "\ufffd")
+
+    @tool
+    async def work(text: str, progress: Any) -> str:
+        """Work."""
+        progress({"done": 1, "total": 2, said: said})
+        await asyncio.sleep(30)
+        return said
+
+    thought = {"type": "reasoning_delta", "content": said}
+    calls = [call(said, {said: said}, id=said), call("work", {"text": said}, id="w")]
+    usage = {"type": "usage", f"{said} tokens": 3}
+    loop = SessionLoop(ScriptedLLM([[thought, *text(said), *calls, usage]]), [work], name="l", system_prompt=said)
+    return loop.start(said, name=said)
+
+
+def test_nothing_that_others_said_is_executed_or_hidden_in_any_view(page: Page) -> None:
+    page.add_init_script("window.boomed = 0; window.boom = () => { window.boomed += 1; };")
+    page.goto("about:blank")
+    run = hostile_run()
+    run.play()
+    panel = RecordedPanel(run)
+    shown = PanelPage(page, panel)
+    shown.until(lambda: page.get_by_role("progressbar").count(), "the progress")
+    run.watch(lambda news: None)
+    panel._feed._hear(Delta(type="call_delta", call_id=HOSTILE, data=HOSTILE, path=HOSTILE))
+    panel._feed._hear(Delta(type="text_delta", content=HOSTILE))
+    seen = ""
+    for name in ("Events", "Timeline", "Messages"):
+        tab(page, name).click()
+        if name == "Messages":
+            shown.until(lambda: page.get_by_role("article").count() >= 3, "the messages")
+            for fold in page.locator("article summary").all():
+                fold.click()
+        shown.settle()
+        seen = page.inner_text("#here")
+        assert "<script>boom()</script>" in page.get_by_role("tabpanel").inner_text()
+        told = page.evaluate(ATTRIBUTES)
+        assert "\u202e" not in told + page.inner_text("#here")
+    page.get_by_role("button", name="Per turn").click()
+    shown.settle()
+    assert "␛[31m" in seen
+    assert page.evaluate("window.boomed") == 0
+    assert page.locator("#here :is(script, img:not([role]), [onerror], [onload], [href])").count() == 0
+    assert shown.errors == []
+    run.cancel()
+    panel.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1000, 360])
+def test_every_view_can_be_read_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 1200}, color_scheme=scheme)
+    run = busy()
+    run.submit_step("turn").result(10)
+    panel = RecordedPanel(run)
+    shown = PanelPage(context.new_page(), panel)
+    page = shown.page
+    come(shown, "approval_request")
+    page.get_by_role("button", name="Per turn").click()
+    panel._feed._hear(Delta(type="call_delta", call_id="r", data=0.4))
+    for name in ("Events", "Timeline", "Messages"):
+        tab(page, name).click()
+        if name == "Messages":
+            shown.until(lambda: page.get_by_role("article").count() == 3, "the messages")
+            for fold in page.locator("article summary").all():
+                fold.click()
+        shown.settle()
+        assert page.evaluate("window.poorContrast()") == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    run.cancel()
+    panel.close()
+    context.close()
+
+
+def test_no_view_keeps_drawing_while_it_is_not_seen(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    shown.deliver(rows_message(0, rows(0, 50)))
+    shown.settle()
+    assert page.locator(".agentnb-messages article, .agentnb-timeline [role=option]").count() == 0
+    assert shown.sent("said") == []
+
+
+def test_a_long_run_leaves_the_page_in_time(page: Page) -> None:
+    figures = measure(page, events=4000, rate=2000, view="Timeline")
+    print(f"\n{figures}")
+    assert figures["last_event_after_s"] < 5  # 0.1 measured, 0.4 on a machine with ten other things to do
+    assert figures["elements"] < 1500
+    assert figures["own_work_ms"]["median"] < 8
