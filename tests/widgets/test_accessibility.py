@@ -99,6 +99,7 @@ def over(shown: PanelPage) -> None:
 
 
 def gone(shown: PanelPage) -> None:
+    shown.until(shown.page.locator(".agentnb-diagram svg").count, "the drawing, which comes last")
     shown.page.evaluate("() => { window.model.send = () => { throw new Error('closed'); }; }")
     press(row(shown, 0), "Approve")
     shown.settle()
