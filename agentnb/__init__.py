@@ -23,7 +23,7 @@ from agentnb.core.errors import (
     UsageError,
 )
 from agentnb.loops.base import Loop, use_driver
-from agentnb.notebook.kernel import in_kernel
+from agentnb.notebook.kernel import in_kernel, in_terminal
 from agentnb.run import Run, Snapshot, restore
 from agentnb.run.host import use_presenter
 from agentnb.tools import tool
@@ -93,7 +93,7 @@ def _widgets() -> Any:
 
 
 use_presenter(_widgets)
-if in_kernel():
+if in_kernel() or in_terminal():
     from agentnb.notebook import install
 
     install()

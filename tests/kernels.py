@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
@@ -23,9 +24,9 @@ if os.environ.get("AGENTNB_KERNELS"):
     RELEASES = {f"ipykernel-{release}": release for release in os.environ["AGENTNB_KERNELS"].split(",")}
 
 
-def kernel_environment(name: str) -> dict[str, str]:
+def kernel_environment(name: str, releases: Mapping[str, str | None] = RELEASES) -> dict[str, str]:
     """Give the environment variables that make a kernel process the release `name`, installed at first use."""
-    release = RELEASES[name]
+    release = releases[name]
     first = [str(_installed(release))] if release else []
     return {"PYTHONPATH": os.pathsep.join([*first, str(REPOSITORY)]), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 

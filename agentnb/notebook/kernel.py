@@ -1,4 +1,4 @@
-"""Which kernel this process is, if it is one.
+"""Which kernel or shell this process is, if it is one.
 
 Asked through `sys.modules`, so that nothing of Jupyter is imported where there is none: in a plain interpreter
 IPython is not loaded; in a terminal it is, but its shell has no kernel.
@@ -12,11 +12,19 @@ from typing import Any
 
 def current_kernel() -> Any | None:
     """Give the running ipykernel of this process, or one that behaves like it; None anywhere else."""
-    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = get_ipython() if callable(get_ipython) else None
-    return getattr(shell, "kernel", None)
+    return getattr(_shell(), "kernel", None)
 
 
 def in_kernel() -> bool:
     """Whether this process is a Jupyter kernel. Imports neither IPython nor ipykernel."""
     return current_kernel() is not None
+
+
+def in_terminal() -> bool:
+    """Whether this process is IPython in a terminal. Imports nothing of it."""
+    return _shell() is not None and not in_kernel()
+
+
+def _shell() -> Any | None:
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return get_ipython() if callable(get_ipython) else None

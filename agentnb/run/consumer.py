@@ -126,7 +126,7 @@ async def _pull_from_host(run: Driving) -> AsyncGenerator[Event | Delta, None]:
     try:
         while True:
             step = hosting.host.submit(_next(remote))
-            await hosting.environment.wait_async(step)
+            await hosting.environment.wait_async(step, run.decisions)
             item = step.result()
             if item is None:
                 return

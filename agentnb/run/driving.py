@@ -18,6 +18,7 @@ from agentnb.core.events import CancelRequested, Event, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
+from agentnb.run.approvals import Decisions
 from agentnb.run.driver import Driver
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
@@ -34,6 +35,7 @@ class Driving:
         self.journal = journal
         self.gate = gate
         self.driver = driver
+        self.decisions = Decisions(journal)
         self.owner: Owner | None = None
         self.reported = len(journal.events)
         """Where the next step's events begin: behind the last step's, or where whoever else drove has left off."""
@@ -138,7 +140,7 @@ class Driving:
         if self.owner is None:
             self.play_on_host()
         try:
-            await hosting.environment.wait_async(released)
+            await hosting.environment.wait_async(released, self.decisions)
         except asyncio.CancelledError:
             if hosting.environment.hosted:  # Stop in the cell that waits
                 self.cancel("interrupted")
@@ -154,7 +156,8 @@ class Driving:
             if self.driver.news.is_here():
                 raise UsageError("result() would block the event loop that drives this run; await the run instead.")
             try:
-                hosting.environment.wait(released, max(0.0, until - time.monotonic()) if until is not None else None)
+                left = max(0.0, until - time.monotonic()) if until is not None else None
+                hosting.environment.wait(released, left, self.decisions)
             except TimeoutError:
                 raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.") from None
             except KeyboardInterrupt:

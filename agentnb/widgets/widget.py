@@ -78,7 +78,7 @@ class Panel(anywidget.AnyWidget):
             phases=_names(table_of(run.loop.phases)),
             **self._now(),
         )
-        comms.opened(self.model_id)
+        comms.opened(self.model_id, str(run.id))
         self._clicks = Clicks(run, self.send)
         self._feed = Feed(run, self.send, self._settled)
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -131,6 +131,7 @@ class Panel(anywidget.AnyWidget):
         return told
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
+        comms.heard(self.model_id)
         handler = self._handlers.get(str(content.get("type"))) if isinstance(content, dict) else None
         if handler is not None:
             handler(content)
