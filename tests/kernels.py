@@ -31,9 +31,10 @@ def kernel_environment(name: str, releases: Mapping[str, str | None] = RELEASES)
     return {"PYTHONPATH": os.pathsep.join([*first, str(REPOSITORY)]), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
 
-def kernel_command() -> list[str]:
-    """Give the command that starts a kernel, with `{connection_file}` where its file goes."""
-    return [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+def kernel_command(first: str = "") -> list[str]:
+    """Give the command that starts a kernel, with `{connection_file}` where its file goes; `first` is run before."""
+    launch = ["-c", f"{first}; from ipykernel.kernelapp import launch_new_instance as launch; launch()"]
+    return [sys.executable, *(launch if first else ["-m", "ipykernel_launcher"]), "-f", "{connection_file}"]
 
 
 def _installed(release: str) -> Path:

@@ -63,6 +63,6 @@ class KernelEnvironment:
     @cached_property
     def _keyboard(self) -> Keyboard:
         from agentnb.notebook.keyboard import Keyboard  # with the widgets, which take long to import
-        from agentnb.widgets.comms import audience
+        from agentnb.widgets.comms import Audience, audience
 
-        return Keyboard(audience)
+        return Keyboard(audience if in_kernel() else lambda _: Audience.NONE)  # a terminal has no page

@@ -89,14 +89,16 @@ class Keyboard:
         self._asking = True
         try:
             with _interruptible():
-                print(_question(item))  # noqa: T201  # asked where the cell prints
-                while not _decided(decisions, item):
-                    pass
+                prompt = f"{_question(item)}\n"
+                while not _decided(decisions, item, prompt):
+                    prompt = ""
         except NotImplementedError as error:  # IPython's StdinNotImplementedError
+            if time.monotonic() - self._since[decisions.run_id, item.id] < SILENT:
+                return  # there may still come a page, or code that decides
             raise UsageError(NO_KEYBOARD.format(name=item.name, id=item.id)) from error
         finally:
             self._asking = False
-            self._since.pop((decisions.run_id, item.id), None)
+        self._since.pop((decisions.run_id, item.id))
         self._answered.add(decisions.run_id)
 
 
@@ -106,11 +108,11 @@ def _question(item: Pending) -> str:
     return f"{visible(one_line(item.name + where))} waits for you. {visible(why)}\n{visible(pretty(item.arguments))}"
 
 
-def _decided(decisions: Decisions, item: Pending) -> bool:
+def _decided(decisions: Decisions, item: Pending, prompt: str) -> bool:
     """Ask once, and do what was answered; False where it has to be asked again."""
     answers = "[y]es, [n]o, [e]dit" + (", [a]nswer" if item.unknown else "")
     try:
-        word, _, rest = input(f"{answers}: ").strip().partition(" ")
+        word, _, rest = input(f"{prompt}{answers}: ").strip().partition(" ")
         given = _more(word, rest)
     except EOFError:
         word, given = "n", "nobody answered"

@@ -72,6 +72,8 @@ class Panel(anywidget.AnyWidget):
         self._told = -1
         self._tail_due = self._graphs_due = 0.0
         self._when_over: list[Callable[[], object]] = []
+        self._pages: set[str] = set()  # those that show it
+        self._closes_unseen = False
         super().__init__(
             key=uuid.uuid4().hex,
             parts=list(parts),
@@ -87,6 +89,7 @@ class Panel(anywidget.AnyWidget):
             "decision": self._clicks.decide,
             "control": self._clicks.control,
             "show": self._clicks.show,
+            "views": self._note_views,
         }
         self.on_msg(self._receive)
         self._draw_in_background()
@@ -102,6 +105,19 @@ class Panel(anywidget.AnyWidget):
             self._feed.close()
             comms.closed(self.model_id)
         super().close()
+
+    def close_unseen(self) -> None:
+        """Close the panel as soon as no page shows it."""
+        self._closes_unseen = True
+        if not self._pages:
+            self.close()
+
+    def _note_views(self, message: dict[str, Any]) -> None:
+        """Note that a page has begun or ceased to show the panel."""
+        note = self._pages.add if message.get("count") else self._pages.discard
+        note(str(message.get("page")))
+        if self._closes_unseen:
+            self.close_unseen()
 
     def _draw_in_background(self) -> None:
         """Draw the loops that have been seen since; the page goes by their numbers until then."""
