@@ -1,7 +1,7 @@
 """Runs that ask for many decisions, and a person who clicks Approve for each of them, in cells of one shape.
 
 A click counts as arrived when the call it approves has begun to run. Both clocks are this machine's: the page notes
-when the button was clicked, the tool when it runs. Every second click is a double click, which must decide once.
+when the button was clicked, the tool when it runs. Every second click is a double click, which must decide one question and not the next, which stands there by then.
 """
 
 from __future__ import annotations

@@ -13,6 +13,12 @@ export class Approvals {
     this.bar = el("div", { class: "agentnb-waiting-bar" }, this.heading, this.all);
     this.list = el("div", { class: "agentnb-waiting-list" });
     this.el = el("div", { class: "agentnb-waiting" }, this.spoken, this.bar, this.list);
+    // The next question may stand under the pointer within milliseconds, and the second half of a double click must not
+    // decide what nobody has read yet.
+    const ignoreSecond = (event) => {
+      if (event.detail > 1 && event.target.closest("button")) event.stopPropagation();
+    };
+    this.el.addEventListener("click", ignoreSecond, true);
     this.timer = setInterval(() => {
       for (const call of this.calls.values()) call.tick();
     }, 1000);
