@@ -35,8 +35,9 @@ def start(first, count):
     return runs[-1]
 """
 REPORT = """
+ends = [run.result(10) for run in runs]
 decisions = [e.call_id for run in runs for e in run.events if e.type == "approval_decision"]
-print(json.dumps({"resumed": resumed, "decisions": decisions, "ends": [run.result(10) for run in runs]}))
+print(json.dumps({"resumed": resumed, "decisions": decisions, "ends": ends}))
 """
 IDLE = "pass"
 AWAIT, BLOCK = "print('waits'); print('got', await runs[-1])", "print('waits'); print('got', runs[-1].result())"
