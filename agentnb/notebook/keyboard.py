@@ -30,10 +30,10 @@ PERIOD = 0.1  # seconds between two looks
 SILENT = 5.0  # seconds that the page of a panel has to load and to say that it is there
 
 NO_KEYBOARD = """\
-{name} ({id}) waits for a decision, and this front end can show neither the panel's buttons nor an input field. \
-The run goes on in the background: decide in another cell, run.approve({id!r}) or run.reject({id!r}, "why"), and then \
-wait again. Where no cell can run in between, start it in the background with run.play() and show its panel, or say at \
-the start who decides: loop.start(..., approve=...)."""
+{name} ({id}) waits for a decision, and this front end shows neither the panel's buttons nor an input field while a \
+cell waits. Start the run in the background, run.play(), and decide in the next cell: run.approve({id!r}) or \
+run.reject({id!r}, "why"); then wait for it. Where no cell can run in between, show its panel instead of waiting (`run` \
+as the last line of a cell), or say at the start who decides: loop.start(..., approve=...)."""
 
 
 class Seen(Protocol):

@@ -124,6 +124,7 @@ def test_a_run_in_the_background_of_a_shell_is_decided_at_the_next_prompt(termin
 @pytest.mark.parametrize("waiting", ["await run", "run.result()", "[event async for event in run]"])
 def test_a_front_end_with_neither_page_nor_keyboard_says_what_to_do(kernel: LiveKernel, waiting: str) -> None:
     kernel.run(SETUP)
+    kernel.run("import agentnb.notebook.keyboard as keyboard; keyboard.SILENT = keyboard.UNSEEN = 0.3")
     kernel.run("run = start(path='a.txt'); run.play()")
     reply = kernel.reply(kernel.send(waiting))
     assert reply["ename"] == "UsageError"
