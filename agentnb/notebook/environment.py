@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.notebook.gate import CommGate, comm_gate
 from agentnb.notebook.kernel import in_kernel
+from agentnb.notebook.mechanism import Mechanism
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from agentnb.notebook.keyboard import Keyboard
     from agentnb.run.approvals import Decisions
+    from agentnb.widgets.comms import Audience
 
 __all__ = ["KernelEnvironment", "in_kernel"]
 
@@ -63,6 +65,15 @@ class KernelEnvironment:
     @cached_property
     def _keyboard(self) -> Keyboard:
         from agentnb.notebook.keyboard import Keyboard  # with the widgets, which take long to import
+
+        return Keyboard(self._seen)
+
+    def _seen(self, run_id: str) -> Audience:
         from agentnb.widgets.comms import Audience, audience
 
-        return Keyboard(audience if in_kernel() else lambda _: Audience.NONE)  # a terminal has no page
+        if not in_kernel():  # a terminal has no page
+            return Audience.NONE
+        seen = audience(run_id)
+        # Without the gate a page may be there, and still no click of it get in.
+        gated = self._gate.mechanism is not Mechanism.NATIVE
+        return seen if gated or seen is Audience.NONE else Audience.SILENT

@@ -3,8 +3,9 @@
 A run that waits for a person, in a cell that waits for the run, is a knot: no other cell can run meanwhile. The panel's
 buttons untie it, but a front end without widgets (`jupyter console`, plain IPython) draws none, and a panel that was
 never displayed has none either. So a waiting cell looks at each tick whether a page has been heard from that shows the
-run. Where none has, it asks by `input()`, which every front end with a keyboard serves, over a channel of its own.
-Where there is no keyboard either (nbclient, papermill, Voila), it stops waiting and says what to do; the run goes on.
+run and whose clicks get in. Where none has, it asks by `input()`, which every front end with a keyboard serves, over a
+channel of its own. Where there is no keyboard either (nbclient, papermill, Voila), it stops waiting and says what to
+do; the run goes on.
 
 Only the main thread asks, because only there Stop interrupts an `input()`; but it asks for every run that anything
 waits for, a run that a tool of another one has started included.
@@ -32,8 +33,8 @@ SILENT = 5.0  # seconds that the page of a panel has to load and to say that it 
 NO_KEYBOARD = """\
 {name} ({id}) waits for a decision, and this front end shows neither the panel's buttons nor an input field while a \
 cell waits. Start the run in the background, run.play(), and decide in the next cell: run.approve({id!r}) or \
-run.reject({id!r}, "why"); then wait for it. Where no cell can run in between, show its panel instead of waiting (`run` \
-as the last line of a cell), or say at the start who decides: loop.start(..., approve=...)."""
+run.reject({id!r}, "why"); then wait for it. Where no cell can run in between, show its panel instead of waiting \
+(`run` as the last line of a cell), or say at the start who decides: loop.start(..., approve=...)."""
 
 
 class Seen(Protocol):

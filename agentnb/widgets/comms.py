@@ -19,7 +19,6 @@ COMM_IDS: set[str] = set()
 Listener = Callable[[str], object]
 
 
-
 class Audience(Enum):
     """Who may see a run."""
 

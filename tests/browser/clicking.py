@@ -1,12 +1,14 @@
 """Runs that ask for many decisions, and a person who clicks Approve for each of them, in cells of one shape.
 
 A click counts as arrived when the call it approves has begun to run. Both clocks are this machine's: the page notes
-when the button was clicked, the tool when it runs. Every second click is a double click, which must decide one question and not the next, which stands there by then.
+when the button was clicked, the tool when it runs. Every second click is a double click, which must decide one question
+and not the next, which stands there by then.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +69,7 @@ class Outcome:
     @property
     def p95(self) -> float:
         """The latency that 95 of 100 clicks keep within."""
-        return sorted(self.latencies)[max(0, -(-95 * len(self.latencies) // 100) - 1)] if self.latencies else float("nan")
+        return sorted(self.latencies)[math.ceil(0.95 * len(self.latencies)) - 1]
 
 
 def click_through(notebook: Notebook, shape: str, clicks: int, per_round: int = 10) -> Outcome:
@@ -125,7 +127,8 @@ def _start(notebook: Notebook, shape: str) -> None:
 def _approve(notebook: Notebook, number: int) -> None:
     def click(page: Any) -> None:
         call = page.locator(".agentnb-call", has_text=f'"number": {number}\n')
-        call.get_by_role("button", name="Approve", exact=True).click(click_count=1 + number % 2, timeout=PATIENCE * 1000)
+        approve = call.get_by_role("button", name="Approve", exact=True)
+        approve.click(click_count=1 + number % 2, timeout=PATIENCE * 1000)
 
     notebook.do(click)
 

@@ -28,10 +28,12 @@ def write(path: str) -> str:
     return f"wrote {path}"
 
 def start(*, path="a\\x1b[2J.txt"):
-    return agentnb.SessionLoop(ScriptedLLM([[call("write", {"path": path}, id="w")], "It is over."]), [write]).start("go")
+    llm = ScriptedLLM([[call("write", {"path": path}, id="w")], "It is over."])
+    return agentnb.SessionLoop(llm, [write]).start("go")
 """
 IPYTHON = ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor"]
 CONSOLE = ["-m", "jupyter_console", "--simple-prompt", "--JupyterConsoleApp.confirm_exit=False"]
+IMPATIENT = "import agentnb.notebook.keyboard as keyboard; keyboard.SILENT = keyboard.UNSEEN = 0.3"
 QUESTION = r"\[y\]es, \[n\]o, \[e\]dit: "
 PROMPT = r"In \[\d+\]: "
 
@@ -124,13 +126,31 @@ def test_a_run_in_the_background_of_a_shell_is_decided_at_the_next_prompt(termin
 @pytest.mark.parametrize("waiting", ["await run", "run.result()", "[event async for event in run]"])
 def test_a_front_end_with_neither_page_nor_keyboard_says_what_to_do(kernel: LiveKernel, waiting: str) -> None:
     kernel.run(SETUP)
-    kernel.run("import agentnb.notebook.keyboard as keyboard; keyboard.SILENT = keyboard.UNSEEN = 0.3")
+    kernel.run(IMPATIENT)
     kernel.run("run = start(path='a.txt'); run.play()")
     reply = kernel.reply(kernel.send(waiting))
     assert reply["ename"] == "UsageError"
     assert "run.approve('w')" in reply["evalue"]
     kernel.run("run.approve('w')")
     assert kernel.run("print(run.result(10), ran)").strip() == "It is over. ['a.txt']"
+
+
+@pytest.mark.parametrize("waiting", ["await run", "run.result()"])
+def test_where_no_gate_is_possible_the_question_comes_in_an_input_field_though_a_page_is_there(
+    kernel: LiveKernel, waiting: str
+) -> None:
+    kernel.run(SETUP + IMPATIENT)
+    kernel.run("from agentnb.notebook.gate import comm_gate, Mechanism; gate = comm_gate()")
+    panel = kernel.run("run = start(path='a.txt'); print(run.panel().model_id)").strip()
+    sync = kernel.comm(panel, {"method": "custom", "content": {"type": "sync", "have": 0}})
+    kernel.until(lambda: kernel.is_idle(sync))
+    kernel.run("before, gate._mechanism = gate._mechanism, Mechanism.NATIVE")
+    cell = kernel.client.execute(f"print({waiting})", allow_stdin=True)
+    kernel.client.get_stdin_msg(timeout=20)
+    kernel.client.input("y")
+    assert kernel.reply(cell)["status"] == "ok"
+    kernel.until_printed(cell, "It is over.")
+    kernel.run("gate._mechanism = before")
 
 
 def test_an_input_field_takes_the_decision_in_a_kernel_whose_page_draws_no_widgets(kernel: LiveKernel) -> None:
