@@ -23,7 +23,7 @@ from agentnb.core.errors import (
     UsageError,
 )
 from agentnb.loops.base import Loop, use_driver
-from agentnb.notebook.kernel import in_kernel
+from agentnb.notebook.kernel import in_kernel, in_terminal
 from agentnb.run import Run, Snapshot, replay, restore
 from agentnb.run.headless import headless
 from agentnb.run.host import use_presenter
@@ -102,7 +102,7 @@ def _widgets() -> Any:
 
 
 use_presenter(_widgets)
-if in_kernel():
+if in_kernel() or in_terminal():
     from agentnb.notebook import install
 
     install()

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
@@ -23,16 +24,17 @@ if os.environ.get("AGENTNB_KERNELS"):
     RELEASES = {f"ipykernel-{release}": release for release in os.environ["AGENTNB_KERNELS"].split(",")}
 
 
-def kernel_environment(name: str) -> dict[str, str]:
+def kernel_environment(name: str, releases: Mapping[str, str | None] = RELEASES) -> dict[str, str]:
     """Give the environment variables that make a kernel process the release `name`, installed at first use."""
-    release = RELEASES[name]
+    release = releases[name]
     first = [str(_installed(release))] if release else []
     return {"PYTHONPATH": os.pathsep.join([*first, str(REPOSITORY)]), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
 
-def kernel_command() -> list[str]:
-    """Give the command that starts a kernel, with `{connection_file}` where its file goes."""
-    return [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+def kernel_command(first: str = "") -> list[str]:
+    """Give the command that starts a kernel, with `{connection_file}` where its file goes; `first` is run before."""
+    launch = ["-c", f"{first}; from ipykernel.kernelapp import launch_new_instance as launch; launch()"]
+    return [sys.executable, *(launch if first else ["-m", "ipykernel_launcher"]), "-f", "{connection_file}"]
 
 
 def _installed(release: str) -> Path:

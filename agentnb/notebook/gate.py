@@ -37,6 +37,7 @@ from typing import Any
 from agentnb.notebook.delivery import Delivery
 from agentnb.notebook.kernel import current_kernel
 from agentnb.notebook.mechanism import Mechanism, probe
+from agentnb.notebook.stranded import Lookout
 
 TICK = 0.1  # seconds between two looks for Stop
 POLL = 0.02  # seconds that a main thread lies in zmq_poll before it looks whether its future is done
@@ -45,6 +46,10 @@ CONTROL_TARGET = "jupyter.widget.control"  # the comm over which a page asks for
 logger = logging.getLogger(__name__)
 
 _Handling = Callable[[], None]
+
+
+def _nothing() -> None:
+    """At a tick there is nothing to do."""
 
 
 class CommGate:
@@ -64,6 +69,7 @@ class CommGate:
         self._backlog: deque[_Handling] = deque()  # MAIN: what came while the stream was being flushed
         self._flushing = False
         self._delivery = Delivery(kernel)
+        self._lookout = Lookout(kernel)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -87,11 +93,16 @@ class CommGate:
             self._registered.pop(comm_id, None)
         self._settle_soon()
 
-    def wait(self, future: concurrent.futures.Future[Any], timeout: float | None = None) -> None:
+    def wait(
+        self,
+        future: concurrent.futures.Future[Any],
+        timeout: float | None = None,
+        at_tick: Callable[[], object] = _nothing,
+    ) -> None:
         """Block until the future is done, whatever its outcome; our comm messages are handled meanwhile.
 
         `timeout` in seconds, None for ever; TimeoutError when it is over, KeyboardInterrupt on Stop. The future goes on
-        in both cases.
+        in both cases. `at_tick` is called again and again; what it raises ends the wait.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
@@ -103,16 +114,21 @@ class CommGate:
                     self._read_stream(min(POLL, left))
                 else:
                     concurrent.futures.wait((future,), left)
+                if not future.done():
+                    at_tick()
         finally:
             if self._reads_stream():
                 # zmq_poll takes the edge from the socket's descriptor, after which the loop would not notice a message
                 # that came between the last poll and Stop; flushing re-arms it.
                 self._read_stream(0)
 
-    async def wait_async(self, future: concurrent.futures.Future[Any]) -> None:
+    async def wait_async(
+        self, future: concurrent.futures.Future[Any], at_tick: Callable[[], object] = _nothing
+    ) -> None:
         """Await until the future is done, whatever its outcome.
 
-        CancelledError on Stop and on any other cancellation; the future itself is never cancelled.
+        CancelledError on Stop and on any other cancellation; the future itself is never cancelled. `at_tick` is called
+        again and again; what it raises ends the wait.
         """
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
@@ -126,6 +142,8 @@ class CommGate:
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK):
                     await done.wait()
+            if not done.is_set():
+                at_tick()
 
     # -- the stream's callback ----------------------------------------------------------------------------------------
 
@@ -147,10 +165,12 @@ class CommGate:
         if wanted and self._kernel_callback is None:
             self._kernel_callback = stream._recv_callback
             stream.on_recv(self._receive, copy=False)
+            self._lookout.start()
         elif not wanted and self._kernel_callback is not None and stream._recv_callback == self._receive:
             # Where somebody has put a callback over ours, ours stays below it and passes everything on.
             stream.on_recv(self._kernel_callback, copy=False)
             self._kernel_callback = None
+            self._lookout.stop()
 
     def _receive(self, frames: list[Any]) -> Any:
         try:

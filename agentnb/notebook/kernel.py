@@ -1,4 +1,4 @@
-"""Which kernel this process is, if it is one.
+"""Which kernel or shell this process is, if it is one.
 
 Asked through `sys.modules`, so that nothing of Jupyter is imported where there is none: in a plain interpreter
 IPython is not loaded; in a terminal it is, but its shell has no kernel.
@@ -24,3 +24,8 @@ def current_kernel() -> Any | None:
 def in_kernel() -> bool:
     """Whether this process is a Jupyter kernel. Imports neither IPython nor ipykernel."""
     return current_kernel() is not None
+
+
+def in_terminal() -> bool:
+    """Whether this process is IPython in a terminal. Imports nothing of it."""
+    return current_shell() is not None and not in_kernel()

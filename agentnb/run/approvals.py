@@ -74,6 +74,11 @@ class Decisions:
         self._lost = lost
 
     @property
+    def run_id(self) -> str:
+        """The id of the run that is decided about."""
+        return self._journal.run_id
+
+    @property
     def lock(self) -> AbstractContextManager[Any]:
         """While a thread holds this, no other makes anything a fact: what it looks at is what it decides about."""
         return self._journal.lock

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Future
 from contextlib import aclosing
 
-from agentnb.core.errors import RunFailed
+from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Delta, Event
 from agentnb.run import host as hosting
 from agentnb.run.driving import Driving
@@ -131,11 +131,15 @@ async def _pull_from_host(run: Driving) -> AsyncGenerator[Event | Delta, None]:
     try:
         while True:
             step = hosting.host.submit(_next(remote))
-            await hosting.environment.wait_async(step)
+            await hosting.environment.wait_async(step, run.decisions)
             item = step.result()
             if item is None:
                 return
             yield item
+    except UsageError:  # nobody here can be asked, which is no reason to end a run that somebody else drives
+        if step is not None:
+            step.cancel()
+        raise
     finally:
         if step is not None and not step.done():
             step.cancel()

@@ -18,6 +18,7 @@ from agentnb.core.events import CancelRequested, Event, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
+from agentnb.run.approvals import Decisions
 from agentnb.run.driver import Driver
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
@@ -34,6 +35,7 @@ class Driving:
         self.journal = journal
         self.gate = gate
         self.driver = driver
+        self.decisions = Decisions(journal, driver.lost)
         self.owner: Owner | None = None
         self.reported = len(journal.events)
         """Where the next step's events begin: behind the last step's, or where whoever else drove has left off."""
@@ -146,7 +148,7 @@ class Driving:
             self.play_on_host()
         try:
             with self.driver.unattended.waited_for():
-                await hosting.environment.wait_async(released)
+                await hosting.environment.wait_async(released, self.decisions)
         except asyncio.CancelledError:
             if hosting.environment.hosted:  # Stop in the cell that waits
                 self.cancel("interrupted")
@@ -164,7 +166,7 @@ class Driving:
             try:
                 with self.driver.unattended.waited_for():
                     left = max(0.0, until - time.monotonic()) if until is not None else None
-                    hosting.environment.wait(released, left)
+                    hosting.environment.wait(released, left, self.decisions)
             except TimeoutError:
                 raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.") from None
             except KeyboardInterrupt:

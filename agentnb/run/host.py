@@ -16,22 +16,31 @@ import contextvars
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agentnb.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentnb.run.approvals import Decisions
 
 T = TypeVar("T")
 
 
 class Environment(Protocol):
-    """Where agentnb runs: whether runs live on the host thread, and how a caller waits."""
+    """Where agentnb runs: whether runs live on the host thread, and how a caller waits.
+
+    `asks` is the run that is waited for, whose questions have to reach a person meanwhile. Where they cannot, a wait
+    raises UsageError, which says what to do.
+    """
 
     hosted: bool
 
-    def wait(self, future: concurrent.futures.Future[Any], timeout: float | None = None) -> None:
+    def wait(
+        self, future: concurrent.futures.Future[Any], timeout: float | None = None, asks: Decisions | None = None
+    ) -> None:
         """Block until the future is done. Raises TimeoutError when the time is up, nothing of the future's own."""
 
-    async def wait_async(self, future: concurrent.futures.Future[Any]) -> None:
+    async def wait_async(self, future: concurrent.futures.Future[Any], asks: Decisions | None = None) -> None:
         """Await until the future is done; raises nothing of the future's own."""
 
     def absence(self) -> str | None:
@@ -39,16 +48,18 @@ class Environment(Protocol):
 
 
 class PlainPython:
-    """Outside a kernel."""
+    """Outside a kernel and a shell: whoever starts a run there has said who decides."""
 
     hosted = False
 
-    def wait(self, future: concurrent.futures.Future[Any], timeout: float | None = None) -> None:
+    def wait(
+        self, future: concurrent.futures.Future[Any], timeout: float | None = None, asks: Decisions | None = None
+    ) -> None:
         """Block until the future is done. Raises TimeoutError when the time is up."""
         if not concurrent.futures.wait([future], timeout).done:
             raise TimeoutError
 
-    async def wait_async(self, future: concurrent.futures.Future[Any]) -> None:
+    async def wait_async(self, future: concurrent.futures.Future[Any], asks: Decisions | None = None) -> None:
         """Await until the future is done, in any event loop."""
         done = asyncio.get_running_loop().create_future()
         loop = asyncio.get_running_loop()

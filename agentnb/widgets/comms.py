@@ -2,26 +2,42 @@
 
 A click is a message on its widget's comm, and a kernel that is busy with a cell leaves it in the queue. Whoever can let
 our messages past (`agentnb.notebook`) has to know which comms are ours; `listen` tells it, also of those already open.
+
+A kernel cannot ask whether anything at the other end draws widgets. But a page that has made the panel's model says so
+at once, by asking for the events it lacks; `audience` tells whether that has happened.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from enum import Enum, auto
 
 COMM_IDS: set[str] = set()
 """The comms that are open now."""
 
 Listener = Callable[[str], object]
 
+
+class Audience(Enum):
+    """Who may see a run."""
+
+    NONE = auto()  # it has no panel
+    SILENT = auto()  # it has one, and no page has been heard from
+    HEARD = auto()  # a page has it
+
+
 _lock = threading.Lock()
+_runs: dict[str, str] = {}  # the run that is shown, by comm
+_heard: set[str] = set()
 _listeners: list[tuple[Listener, Listener]] = []
 
 
-def opened(comm_id: str) -> None:
-    """A widget has opened its comm."""
+def opened(comm_id: str, run_id: str) -> None:
+    """A widget that shows this run has opened its comm."""
     with _lock:
         COMM_IDS.add(comm_id)
+        _runs[comm_id] = run_id
         listeners = list(_listeners)
     for on_open, _ in listeners:
         on_open(comm_id)
@@ -31,9 +47,25 @@ def closed(comm_id: str) -> None:
     """A widget is done with its comm; an unknown id is ignored, as for a second close."""
     with _lock:
         COMM_IDS.discard(comm_id)
+        _runs.pop(comm_id, None)
+        _heard.discard(comm_id)
         listeners = list(_listeners)
     for _, on_close in listeners:
         on_close(comm_id)
+
+
+def heard(comm_id: str) -> None:
+    """A page has sent a message on this comm."""
+    _heard.add(comm_id)
+
+
+def audience(run_id: str) -> Audience:
+    """Whether this run has a panel, and whether a page has been heard from it."""
+    with _lock:
+        shown = {comm_id for comm_id, run in _runs.items() if run == run_id}
+    if not shown:
+        return Audience.NONE
+    return Audience.SILENT if _heard.isdisjoint(shown) else Audience.HEARD
 
 
 def listen(on_open: Listener, on_close: Listener) -> Callable[[], None]:

@@ -3,6 +3,9 @@
 A saved notebook must read without a kernel, and a front end that finds a widget in an output shows nothing else, not
 even the HTML beside it, when the widget's kernel is gone. So the output is displayed under an id, and a moment after
 the run has ended and the page has been sent its last batch the same output is replaced by the static panel alone.
+
+Not every page takes the replacement: one that was loaded again and a second tab do not know the id, and a page of Voila
+is drawn once. There the panel stays live: it is closed when no page shows it any more.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ def present(run: Any) -> None:
             # A timer has no caller. The live panel stays where it is.
             logger.exception("The panel of run %s could not be frozen", run.id)
         else:
-            live.close()
+            live.close_unseen()
 
     def freeze_soon() -> None:
         timer = threading.Timer(FREEZE_AFTER, freeze)
@@ -73,7 +76,7 @@ def present(run: Any) -> None:
             if run.state.over:
                 shell.events.unregister("post_run_cell", freeze_after_cell)
                 handle.update(_frozen(run), raw=True)
-                live.close()
+                live.close_unseen()
 
         shell.events.register("post_run_cell", freeze_after_cell)
 

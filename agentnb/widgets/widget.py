@@ -86,13 +86,15 @@ class Panel(anywidget.AnyWidget):
         self._told = -1
         self._tail_due = self._graphs_due = 0.0
         self._when_over: list[Callable[[], object]] = []
+        self._pages: set[str] = set()  # those that show it
+        self._closes_unseen = False
         super().__init__(
             key=uuid.uuid4().hex,
             parts=list(parts),
             phases=_names(table_of(run.loop.phases)),
             **self._now(),
         )
-        comms.opened(self.model_id)
+        comms.opened(self.model_id, str(run.id))
         self._clicks = Clicks(run, self.send, self._decisions)
         self._feed = Feed(run, self.send, self._settled)
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -100,6 +102,7 @@ class Panel(anywidget.AnyWidget):
             "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": time.time()}),
             **self._clicks.handlers,
             "said": self._tell_said,
+            "views": self._note_views,
         }
         self.on_msg(self._receive)
         self._draw_in_background()
@@ -115,6 +118,19 @@ class Panel(anywidget.AnyWidget):
             self._feed.close()
             comms.closed(self.model_id)
         super().close()
+
+    def close_unseen(self) -> None:
+        """Close the panel as soon as no page shows it."""
+        self._closes_unseen = True
+        if not self._pages:
+            self.close()
+
+    def _note_views(self, message: dict[str, Any]) -> None:
+        """Note that a page has begun or ceased to show the panel."""
+        note = self._pages.add if message.get("count") else self._pages.discard
+        note(str(message.get("page")))
+        if self._closes_unseen:
+            self.close_unseen()
 
     def _draw_in_background(self) -> None:
         """Draw the loops that have been seen since; the page goes by their numbers until then."""
@@ -145,6 +161,7 @@ class Panel(anywidget.AnyWidget):
         return told
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
+        comms.heard(self.model_id)
         handler = self._handlers.get(str(content.get("type"))) if isinstance(content, dict) else None
         if handler is not None:
             page_has_spoken()

@@ -57,6 +57,12 @@ class Notebooks:
         self._opened.append(notebook)
         return notebook
 
+    def open_tab(self, notebook: Notebook) -> Notebook:
+        """Open a notebook that is open already in another page, beside its kernel, which may be busy."""
+        tab = Notebook.open_tab(notebook)
+        self._opened.append(tab)
+        return tab
+
     def close(self) -> None:
         """Close all of them."""
         for notebook in self._opened:

@@ -66,7 +66,7 @@ def _in_browser(method: Callable[Concatenate[Notebook, P], T]) -> Callable[Conca
     return update_wrapper(performed, method)
 
 
-def _content(kernel: str, cells: Sequence[str]) -> dict[str, Any]:
+def notebook_content(kernel: str, cells: Sequence[str]) -> dict[str, Any]:
     """Make a notebook of format 4.5 with these code cells."""
     metadata = {"kernelspec": {"name": kernel, "display_name": kernel, "language": "python"}}
     blank: dict[str, Any] = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
@@ -84,12 +84,13 @@ class Notebook:
         self.console: list[str] = []
         self._page: playwright.Page
         self._pid: int | None = None
+        self._shares_kernel = False
 
     @classmethod
     def open(cls, browser: Chromium, server: JupyterServer, *, kernel: str, cells: Sequence[str]) -> Self:
         """Write a notebook with these code cells and open it; returns when its kernel is idle. Nothing has been run."""
         path = server.root / f"{uuid.uuid4().hex[:8]}.ipynb"
-        path.write_text(json.dumps(_content(kernel, cells)))
+        path.write_text(json.dumps(notebook_content(kernel, cells)))
         return cls.open_file(browser, server, path)
 
     @classmethod
@@ -98,6 +99,14 @@ class Notebook:
         notebook = cls(browser, server, path)
         notebook._open()
         return notebook
+
+    @classmethod
+    def open_tab(cls, other: Notebook) -> Notebook:
+        """Open another page on an open notebook; its kernel may be busy, and stays when this page is closed."""
+        tab = cls(other.browser, other.server, other.path)
+        tab._shares_kernel = True
+        tab._open()
+        return tab
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -227,7 +236,8 @@ class Notebook:
     @_in_browser
     def close(self) -> None:
         """Shut the kernel down and close the page."""
-        self._page.evaluate("() => lab.panel.context.sessionContext.shutdown()")
+        if not self._shares_kernel:
+            self._page.evaluate("() => lab.panel.context.sessionContext.shutdown()")
         self._page.context.close()
 
     def _one(self, role: Any, name: str | None) -> playwright.Locator:
@@ -241,7 +251,8 @@ class Notebook:
         file = self.path.relative_to(self.server.root).as_posix()
         self._page.goto(f"{self.server.url}/lab/workspaces/{uuid.uuid4().hex}/tree/{file}?reset")
         self._await_open()
-        self._await_kernel()
+        if not self._shares_kernel:
+            self._await_kernel()
 
     def _await_open(self) -> None:
         self._page.wait_for_function(IS_OPEN, timeout=READY * 1000)

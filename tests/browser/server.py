@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tests.kernels import RELEASES, kernel_command, kernel_environment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 START = 90.0  # seconds; a cold start on a busy machine with two cores took 16
@@ -34,8 +35,9 @@ SETTINGS: dict[str, Any] = {
 class JupyterServer:
     """One JupyterLab process with a kernelspec for each release; its notebooks live in `root`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, releases: Mapping[str, str | None] = RELEASES) -> None:
         self._folder = folder
+        self._releases = releases
         self.root = folder / "notebooks"
         self._log = folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,6 +69,14 @@ class JupyterServer:
             self._process.kill()
             self._process.wait(STOP)
 
+    def change_setting(self, plugin: str, values: Mapping[str, Any]) -> None:
+        """Change a plugin's settings for pages that are opened from now on."""
+        body = json.dumps({"raw": json.dumps(values)}).encode()
+        headers = {"Content-Type": "application/json"}
+        url = f"{self.url}/lab/api/settings/{plugin}"
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"), timeout=20):
+            pass
+
     def log(self) -> str:
         """Give what the server and its kernels have written so far."""
         return self._log.read_text(errors="replace")
@@ -95,12 +105,12 @@ class JupyterServer:
         return environment | {name: str(self._folder / path) for name, path in folders.items()}
 
     def _write_kernelspecs(self) -> None:
-        for name in RELEASES:
+        for name in self._releases:
             folder = self._folder / "data" / "kernels" / name
             folder.mkdir(parents=True)
             spec = {
                 "argv": kernel_command(),
-                "env": kernel_environment(name),
+                "env": kernel_environment(name, self._releases),
                 "display_name": name,
                 "language": "python",
             }

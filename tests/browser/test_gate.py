@@ -102,31 +102,3 @@ def test_the_queue_runs_after_the_wait_and_in_order(notebook: Notebook, waiting:
     notebook.click("Approve")
     notebook.wait_cell(SCRATCH)
     assert notebook.outputs(SCRATCH).strip() == "done"
-
-
-@pytest.mark.parametrize("second", [BLOCKS, AWAITS], ids=["blocks", "awaits"])
-def test_run_all_reaches_its_end_when_a_cell_in_the_middle_waits_for_a_click(
-    notebooks: Notebooks, kernel_name: str, second: str
-) -> None:
-    notebook = notebooks.open(kernel=kernel_name, cells=[SHOW, second, "print('the end')"])
-    notebook.run_all()
-    notebook.wait_output(1, "running")
-    notebook.click("Approve")
-    notebook.wait_cell(2)
-    assert "after" in notebook.outputs(1)
-    assert "the end" in notebook.outputs(2)
-
-
-@pytest.mark.parametrize("second", [BLOCKS, AWAITS], ids=["blocks", "awaits"])
-def test_a_page_that_is_loaded_again_during_a_wait_shows_the_button_and_takes_the_click(
-    notebooks: Notebooks, kernel_name: str, second: str
-) -> None:
-    notebook = notebooks.open(kernel=kernel_name, cells=[SHOW, second, "print(button.future.result(), 'was said')"])
-    notebook.run(0)
-    start(notebook, 1)
-    notebook.save()
-    notebook.reload()
-    notebook.fill("Reason", "after the reload")
-    notebook.click("Approve")
-    notebook.wait_output(0, "clicked 1")
-    assert "after the reload was said" in notebook.run(2)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
 
-from tests.kernels import kernel_command, kernel_environment
+from tests.kernels import RELEASES, kernel_command, kernel_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from jupyter_client.blocking.client import BlockingKernelClient
 
@@ -32,11 +32,11 @@ class OneKernelSpec(KernelSpecManager):
 
 
 class LiveKernel:
-    """One kernel process and the front end's side of its channels."""
+    """One kernel process and the front end's side of its channels; the process runs the code `first` to begin with."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, first: str = "", releases: Mapping[str, str | None] = RELEASES) -> None:
         specs = OneKernelSpec()
-        specs.spec = KernelSpec(argv=kernel_command(), env=kernel_environment(name), display_name=name)
+        specs.spec = KernelSpec(argv=kernel_command(first), env=kernel_environment(name, releases), display_name=name)
         self._folder = tempfile.TemporaryDirectory()
         file = Path(self._folder.name) / "kernel.json"
         self.manager = KernelManager(kernel_name=name, kernel_spec_manager=specs, connection_file=str(file))

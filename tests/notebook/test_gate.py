@@ -15,11 +15,10 @@ from agentnb.notebook.environment import KernelEnvironment, in_kernel
 from agentnb.notebook.gate import CommGate, comm_gate
 from agentnb.notebook.mechanism import Mechanism
 from tests.kernels import REPOSITORY
+from tests.notebook.live_kernel import LiveKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.notebook.live_kernel import LiveKernel
 
 SETUP = """
 import asyncio, threading, time
@@ -248,6 +247,18 @@ def test_a_page_that_is_loaded_again_gets_the_widgets_while_a_cell_waits(cells: 
     assert not cells.kernel.is_idle(cell)
     cells.click()
     assert cells.kernel.reply(cell)["status"] == "ok"
+
+
+def test_no_request_is_lost_in_a_kernel_that_sends_past_the_stream_it_reads() -> None:
+    """ipykernel 7.0 to 7.3: without the gate's look at the stream it was lost after 26 to 112 rounds."""
+    with LiveKernel("strands", releases={"strands": "7.3.0"}) as kernel:
+        kernel.run("import comm; from agentnb.notebook.gate import comm_gate")
+        kernel.run("button = comm.create_comm(target_name='button'); comm_gate().register(button.comm_id)")
+        for _ in range(300):
+            cell = kernel.send("print('printed')")
+            kernel.until_printed(cell, "printed")  # its reply is on the way now, and meets the next request
+            assert kernel.reply(kernel.send("pass"))["status"] == "ok"
+            kernel.published.clear()
 
 
 def test_a_kernel_without_the_attributes_falls_back_to_a_plain_wait() -> None:

@@ -182,6 +182,20 @@ def test_a_second_click_does_nothing(show: Callable[[Any], PanelPage]) -> None:
     shown.until(lambda: not run.pending, "the decision")
 
 
+def test_the_second_half_of_a_double_click_does_not_decide_the_call_that_stands_there_by_then(
+    show: Callable[[Any], PanelPage],
+) -> None:
+    run = waiting("/a", "/b")
+    shown = show(run)
+    approve = shown.page.get_by_role("group", name="delete_file").get_by_role("button", name="Approve", exact=True)
+    approve.nth(0).click()
+    approve.nth(1).dispatch_event("click", {"detail": 2})
+    shown.until(lambda: len(run.pending) == 1, "the decision")
+    assert len(shown.sent("decision")) == 1
+    approve.click()
+    shown.until(lambda: not run.pending, "the next decision")
+
+
 def test_rejecting_tells_the_reason_and_approve_all_approves_the_rest(show: Callable[[Any], PanelPage]) -> None:
     run = waiting("/a", "/b", "/c")
     shown = show(run)

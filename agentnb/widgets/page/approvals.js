@@ -23,6 +23,12 @@ export class Approvals {
     this.waiting = el("div", { class: "agentnb-waiting" }, this.bar, this.table, this.list);
     this.decided = new Decided(store, (answer) => this.tell(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
     this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.waiting, this.note, this.decided.el);
+    // The next question may stand under the pointer within milliseconds, and the second half of a double click must not
+    // decide what nobody has read yet.
+    const ignoreSecond = (event) => {
+      if (event.detail > 1 && event.target.closest("button")) event.stopPropagation();
+    };
+    this.el.addEventListener("click", ignoreSecond, true);
     this.timer = setInterval(() => {
       for (const call of this.calls.values()) call.tick();
     }, 1000);

@@ -114,13 +114,13 @@ function render({ model, el: host }) {
     news.add(what);
     frame ||= requestAnimationFrame(draw);
   };
-  store.views.add(view);
+  const unview = store.view(view);
   // Not drawn while the output was not laid out, or laid out anew: what is in view has changed.
   const sized = new ResizeObserver(() => view("rows"));
   sized.observe(root);
   for (const what of ["status", "tail"]) view(what);
   return () => {
-    store.views.delete(view);
+    unview();
     sized.disconnect();
     cancelAnimationFrame(frame);
     for (const part of Object.values(made)) part?.dispose?.();

@@ -22,6 +22,7 @@ export class Store {
     this.live = [];
     this.selected = null; // the row whose event is shown in full
     this.views = new Set();
+    this.page = unique();
     this.asked = new Map(); // token -> what to do with the answer
     this.skew = 0; // the kernel's clock minus ours, in milliseconds
     this.heard = Date.now();
@@ -58,6 +59,20 @@ export class Store {
     const token = unique();
     this.asked.set(token, answered);
     this.send({ ...message, token });
+  }
+
+  view(draw) {
+    this.views.add(draw);
+    this.tellViews();
+    return () => {
+      this.views.delete(draw);
+      this.tellViews();
+    };
+  }
+
+  // The kernel closes the panel of a run that is over when no page shows it any more.
+  tellViews() {
+    this.send({ type: "views", page: this.page, count: this.views.size });
   }
 
   sync() {

@@ -1,0 +1,168 @@
+"""The keyboard: how a cell that waits for a decision gets one where no page shows the question.
+
+A run that waits for a person, in a cell that waits for the run, is a knot: no other cell can run meanwhile. The panel's
+buttons untie it, but a front end without widgets (`jupyter console`, plain IPython) draws none, and a panel that was
+never displayed has none either. So a waiting cell looks at each tick whether a page has been heard from that shows the
+run and whose clicks get in. Where none has, it asks by `input()`, which every front end with a keyboard serves, over a
+channel of its own. Where there is no keyboard either (nbclient, papermill, Voila), it stops waiting and says what to
+do; the run goes on.
+
+Only the main thread asks, because only there Stop interrupts an `input()`; but it asks for every run that anything
+waits for, a run that a tool of another one has started included.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from agentnb.core.errors import AgentnbError, UsageError
+from agentnb.run.approvals import Decisions, Pending
+from agentnb.widgets.comms import Audience
+from agentnb.widgets.text import one_line, pretty, visible
+
+UNSEEN = 1.0  # seconds that a question stands which no panel shows, for code that decides by itself
+PERIOD = 0.1  # seconds between two looks
+SILENT = 5.0  # seconds that the page of a panel has to load and to say that it is there
+
+NO_KEYBOARD = """\
+{name} ({id}) waits for a decision, and this front end shows neither the panel's buttons nor an input field while a \
+cell waits. Start the run in the background, run.play(), and decide in the next cell: run.approve({id!r}) or \
+run.reject({id!r}, "why"); then wait for it. Where no cell can run in between, show its panel instead of waiting \
+(`run` as the last line of a cell), or say at the start who decides: loop.start(..., approve=...)."""
+
+
+class Seen(Protocol):
+    """Who shows a run."""
+
+    def __call__(self, run_id: str) -> Audience:
+        """Whether a panel of this run is open, and whether a page has been heard from it."""
+
+
+class Keyboard:
+    """Asks the person at the keyboard about the calls of all runs that are waited for."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._waited_for: list[Decisions] = []
+        self._since: dict[tuple[str, str], float] = {}
+        self._answered: set[str] = set()  # the runs whose questions have been answered here
+        self._asking = False
+        self._due = 0.0
+
+    @contextmanager
+    def listening(self, decisions: Decisions) -> Iterator[None]:
+        """Ask about this run too, as long as somebody waits for it."""
+        self._waited_for.append(decisions)
+        try:
+            yield
+        finally:
+            self._waited_for.remove(decisions)
+
+    def look(self) -> None:
+        """Ask where a question has stood long enough that no page shows; called by waits, again and again.
+
+        Raises UsageError where there is no keyboard, KeyboardInterrupt on Stop.
+        """
+        now = time.monotonic()
+        if now < self._due or self._asking or threading.current_thread() is not threading.main_thread():
+            return
+        self._due = now + PERIOD
+        for decisions in list(self._waited_for):
+            audience = self._seen(decisions.run_id)
+            if audience is Audience.HEARD:
+                continue
+            for item in decisions.waiting_calls():
+                if self._has_stood(decisions.run_id, item, audience):
+                    self._ask(decisions, item)
+
+    def _has_stood(self, run_id: str, item: Pending, audience: Audience) -> bool:
+        patience = UNSEEN if audience is Audience.NONE else SILENT
+        since = self._since.setdefault((run_id, item.id), time.monotonic())
+        return run_id in self._answered or time.monotonic() - since >= patience
+
+    def _ask(self, decisions: Decisions, item: Pending) -> None:
+        self._asking = True
+        try:
+            with _interruptible():
+                prompt = f"{_question(item)}\n"
+                while not _decided(decisions, item, prompt):
+                    prompt = ""
+        except NotImplementedError as error:  # IPython's StdinNotImplementedError
+            if time.monotonic() - self._since[decisions.run_id, item.id] < SILENT:
+                return  # there may still come a page, or code that decides
+            raise UsageError(NO_KEYBOARD.format(name=item.name, id=item.id)) from error
+        finally:
+            self._asking = False
+        self._since.pop((decisions.run_id, item.id))
+        self._answered.add(decisions.run_id)
+
+
+def _question(item: Pending) -> str:
+    why = item.reason or ("Nobody knows how this call ended." if item.unknown else "This tool asks before it runs.")
+    where = f" (in {item.path})" if item.path else ""
+    return f"{visible(one_line(item.name + where))} waits for you. {visible(why)}\n{visible(pretty(item.arguments))}"
+
+
+def _decided(decisions: Decisions, item: Pending, prompt: str) -> bool:
+    """Ask once, and do what was answered; False where it has to be asked again."""
+    answers = "[y]es, [n]o, [e]dit" + (", [a]nswer" if item.unknown else "")
+    try:
+        word, _, rest = input(f"{prompt}{answers}: ").strip().partition(" ")
+        given = _more(word, rest)
+    except EOFError:
+        word, given = "n", "nobody answered"
+    with decisions.lock:  # what was shown is what is decided
+        now = {waiting.id: waiting for waiting in decisions.waiting_calls()}.get(item.id)
+        if now is None or (now.name, now.arguments) != (item.name, item.arguments):
+            print("It was decided or changed meanwhile.")  # noqa: T201
+            return True
+        try:
+            return _decide(decisions, item, word, given)
+        except (AgentnbError, ValueError) as error:
+            print(visible(str(error)))  # noqa: T201
+            return False
+
+
+def _more(word: str, rest: str) -> str:
+    """What belongs to the answer: the reason for a no, the new arguments, the result."""
+    if rest or word not in ("e", "edit", "a", "answer"):
+        return rest
+    return input("new arguments, as JSON: " if word in ("e", "edit") else "what the call gave: ")
+
+
+def _decide(decisions: Decisions, item: Pending, word: str, given: str) -> bool:
+    match word.lower():
+        case "y" | "yes":
+            decisions.approve(item.id)
+        case "n" | "no":
+            decisions.reject(item.id, given)
+        case "e" | "edit":
+            decisions.edit(item.id, _arguments(given))
+        case "a" | "answer" if item.unknown:
+            decisions.answer(item.id, given)
+        case _:
+            return False
+    return True
+
+
+def _arguments(text: str) -> dict[str, object]:
+    arguments = json.loads(text)
+    if not isinstance(arguments, dict):
+        raise ValueError("The arguments must be a JSON object.")
+    return arguments
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Stop interrupt `input()`: in a cell that awaits, a kernel's handler would only cancel the cell's task."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,91 @@
+"""Every click arrives, once: a cut of the matrix (`python -m tests.browser.matrix`), and the hard cases beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.clicking import CELLS, LOOK, SHAPES, SHOW, WAIT, click_through
+from tests.kernels import RELEASES
+
+if TYPE_CHECKING:
+    from tests.browser.conftest import Notebooks
+    from tests.browser.notebook import Notebook
+
+CLICKS = 6
+WAITING = {"awaits": SHAPES["await"][0], "blocks": SHAPES["blocking"][0]}
+
+
+@pytest.fixture(scope="module")
+def notebook(module_notebooks: Notebooks, kernel_name: str) -> Notebook:
+    notebook = module_notebooks.open(kernel=kernel_name, cells=CELLS)
+    notebook.run(0, timeout=60)
+    return notebook
+
+
+@pytest.mark.parametrize("shape", list(SHAPES))
+def test_every_click_arrives_once_and_soon(
+    notebook: Notebook, kernel_name: str, shape: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = click_through(notebook, shape, CLICKS)
+    assert outcome.faults == []
+    assert len(outcome.latencies) == CLICKS
+    assert outcome.p95 < 1
+    with capsys.disabled():
+        print(f"\n{kernel_name}, {shape}: {CLICKS} clicks, p95 {outcome.p95 * 1000:.0f} ms from the click to its call")
+
+
+def begin(notebook: Notebook, waiting: str) -> None:
+    """Start a run of one call, in a cell that waits for it."""
+    notebook.set_cell(SHOW, "run = start(0, 1); run")
+    notebook.set_cell(WAIT, waiting)
+    notebook.run(0)
+    notebook.run(SHOW)
+    notebook.run_cell(WAIT)
+    notebook.wait_output(WAIT, "waits")
+    notebook.wait_output(SHOW, "1 call waits for you")
+
+
+@pytest.mark.parametrize("waiting", list(WAITING.values()), ids=list(WAITING))
+def test_a_page_that_is_loaded_again_while_a_cell_waits_shows_the_question_and_takes_the_click(
+    notebook: Notebook, waiting: str
+) -> None:
+    begin(notebook, waiting)
+    notebook.save()
+    notebook.reload()
+    notebook.wait_output(SHOW, "1 call waits for you", timeout=60)
+    notebook.wait_output(SHOW, "approval_request")
+    notebook.click("Approve")
+    assert '"resumed": [[0, ' in notebook.run(LOOK)
+    notebook.wait_output(SHOW, "completed")
+    assert "run_end" in notebook.outputs(SHOW)  # the panel stays, though this page does not take its frozen copy
+
+
+@pytest.mark.parametrize("kernel_name", [next(iter(RELEASES))], indirect=True)  # the pages differ, not the kernels
+def test_of_two_tabs_the_first_click_decides_and_the_other_tab_sees_it(
+    notebook: Notebook, notebooks: Notebooks
+) -> None:
+    begin(notebook, WAITING["blocks"])
+    notebook.save()
+    other = notebooks.open_tab(notebook)
+    other.wait_output(SHOW, "1 call waits for you", timeout=60)
+
+    def reject_and_approve(_: Any) -> None:  # both pages live on this one thread: no answer comes between the clicks
+        for tab, name in ((other, "Reject"), (notebook, "Approve")):
+            tab.do(lambda page, name=name: page.evaluate(CLICK, name))
+
+    notebook.do(reject_and_approve)
+    notebook.wait_cell(WAIT)
+    notebook.wait_output(SHOW, "What was said")  # frozen, which a page that has not run the cell does not take
+    other.wait_output(SHOW, "completed")
+    for tab in (notebook, other):
+        assert "1 call waits for you" not in tab.outputs(SHOW)
+        assert "went on" not in tab.outputs(SHOW)
+    told = notebook.run(LOOK)
+    assert '"resumed": []' in told
+    assert '"decisions": ["c0"]' in told
+
+
+CLICK = """name => [...document.querySelectorAll(".agentnb-call button")]
+    .find(button => button.textContent === name).click()"""

@@ -1,0 +1,106 @@
+"""The panel in the other front ends that draw widgets: Notebook 7 and Voila, on the server that JupyterLab runs on."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.clicking import AWAIT, BLOCK, SETUP
+from tests.browser.notebook import notebook_content
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from playwright.sync_api import Page
+
+    from tests.browser.browser import Chromium
+    from tests.browser.server import JupyterServer
+
+START = 90_000  # milliseconds for a page and its kernel
+
+
+class Pages:
+    """Opens a notebook's file in one front end or another; what it gives is used on the browser's thread."""
+
+    def __init__(self, browser: Chromium, server: JupyterServer) -> None:
+        self._browser = browser
+        self._server = server
+        self._opened: list[Page] = []
+
+    def open(self, address: str, cells: Sequence[str]) -> Page:
+        name = f"{uuid.uuid4().hex[:8]}.ipynb"
+        (self._server.root / name).write_text(json.dumps(notebook_content("ipykernel7", cells)))
+        page = self._browser.new_page()
+        self._opened.append(page)
+        page.goto(f"{self._server.url}/{address}/{name}", timeout=START)
+        return page
+
+    def close(self) -> None:
+        for page in self._opened:
+            page.context.close()
+
+
+@pytest.fixture
+def pages(browser: Chromium, server: JupyterServer) -> Iterator[Pages]:
+    opener = Pages(browser, server)
+    yield opener
+    browser.do(opener.close)
+
+
+def approve(page: Page, number: int) -> None:
+    call = page.locator(".agentnb-call", has_text=f'"number": {number}\n')
+    call.get_by_role("button", name="Approve", exact=True).click(timeout=START)
+
+
+def run_cell(page: Page, ordinal: int) -> None:
+    """Run a cell as a person does: again, where its prompt stays empty because there is no kernel yet."""
+    cell = page.locator(".jp-CodeCell").nth(ordinal)
+    deadline = time.monotonic() + START / 1000
+    while cell.locator(".jp-InputPrompt").inner_text().startswith("[ ]"):
+        assert time.monotonic() < deadline
+        cell.locator(".cm-content").click()
+        page.keyboard.press("Control+Enter")
+        page.wait_for_timeout(300)
+
+
+def test_clicks_arrive_in_notebook_7_while_cells_wait(browser: Chromium, pages: Pages) -> None:
+    def click_through() -> None:
+        show = "run = start(0, 3); run"
+        page = pages.open("notebooks", [SETUP, show, AWAIT, show, BLOCK])
+        run_cell(page, 0)
+        for shown in (1, 3):
+            run_cell(page, shown)
+            run_cell(page, shown + 1)
+            for number in range(3):
+                approve(page, number)
+            page.locator(".jp-CodeCell").nth(shown + 1).get_by_text("got done").wait_for(timeout=START)
+
+    browser.do(click_through)
+
+
+def test_a_page_of_voila_decides_with_the_panel_of_a_run_in_the_background(browser: Chromium, pages: Pages) -> None:
+    def click_through() -> str:
+        page = pages.open("voila/render", [SETUP, "run = start(0, 3); run.play(); run"])
+        for number in range(3):
+            approve(page, number)
+        page.get_by_text("completed", exact=True).wait_for(timeout=START)
+        page.wait_for_timeout(2000)  # the frozen copy, which Voila does not take, must not cost the live one
+        return page.inner_text("body")
+
+    assert "run_end" in browser.do(click_through)
+
+
+def test_a_page_of_voila_whose_cell_waits_is_drawn_all_the_same(browser: Chromium, pages: Pages) -> None:
+    """Voila draws a page when all its cells have ended; a wait that no page can end must end by itself."""
+
+    def look() -> None:
+        soon = "import agentnb.notebook.keyboard as keyboard; keyboard.SILENT = 0.5"
+        page = pages.open("voila/render", [SETUP, soon, "run = start(0, 1); run", "run.result()"])
+        approve(page, 0)
+        page.get_by_text("completed", exact=True).wait_for(timeout=START)
+
+    browser.do(look)
