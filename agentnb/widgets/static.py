@@ -20,6 +20,7 @@ from agentnb.widgets.diagram import Table, diagram, mark
 from agentnb.widgets.graph import dress
 from agentnb.widgets.loops import Loops, Standing, breadcrumb, graph_name
 from agentnb.widgets.page import style_sheet
+from agentnb.widgets.portable import portable
 from agentnb.widgets.rows import clip, row
 from agentnb.widgets.standing import Waiting, standing, status
 from agentnb.widgets.text import one_line, pretty, visible
@@ -56,7 +57,6 @@ def static_html(run: Any, drawing: str | None = None) -> str:
     detail = _Detail()
     calls = _Calls(events)
     parts = [
-        f"<style>{style_sheet()}</style>",
         _head(now, events),
         *_questions(run),
         *_graphs(loops, detail),
@@ -68,7 +68,7 @@ def static_html(run: Any, drawing: str | None = None) -> str:
         *_diagrams(run, loops, now, drawing),
         "</div>",
     ]
-    return f'<div class="agentnb agentnb-static">{"".join(parts)}</div>'
+    return portable("".join(parts), style_sheet())
 
 
 class _Detail:
