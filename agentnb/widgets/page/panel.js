@@ -26,7 +26,7 @@ function render({ model, el: host }) {
   const store = storeOf(model),
     parts = model.get("parts") ?? ALL,
     has = (name) => parts.includes(name);
-  const root = el("div", { class: "agentnb agentnb-panel" });
+  const root = el("div", { class: "agentnb agentnb-panel mathjax_ignore tex2jax_ignore" });
   const kernel = el("p", { class: "agentnb-problem", role: "status", hidden: true });
   const made = {
     controls: has("controls") ? new Controls(store) : null,
@@ -44,6 +44,8 @@ function render({ model, el: host }) {
   root.append(
     ...[kernel, made.controls?.el, made.approvals?.el, made.graph?.el, (made.events || made.diagram) && columns].filter(Boolean),
   );
+  // The copy that the notebook file keeps of it (saved.py) is only for pages where this here is not.
+  root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
   host.append(root);
 
   // News only marks what to draw; drawing is once a frame. A hidden page has no frames, and draws when it is seen again.
