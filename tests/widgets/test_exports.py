@@ -163,7 +163,13 @@ def test_the_pdf_has_what_the_panels_say(notebook: Any, tmp_path: Path) -> None:
     """Chromium prints the HTML export; no LaTeX."""
     source, target = tmp_path / "export.html", tmp_path / "export.pdf"
     source.write_text(html_of(notebook, template_name="webpdf"), encoding="utf-8")
-    command = [find_chromium(), "--headless", *FLAGS, "--no-pdf-header-footer", f"--user-data-dir={tmp_path / 'profile'}"]
+    command = [
+        find_chromium(),
+        "--headless",
+        *FLAGS,
+        "--no-pdf-header-footer",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
     subprocess.run([*command, f"--print-to-pdf={target}", source.as_uri()], check=True, timeout=60, capture_output=True)
     pdf = pypdf.PdfReader(io.BytesIO(target.read_bytes()))
     text = " ".join(page.extract_text() for page in pdf.pages)
