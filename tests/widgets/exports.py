@@ -14,19 +14,19 @@ from nbconvert import HTMLExporter, MarkdownExporter
 # What nbconvert's own page fetches. In CI there is nobody there to answer.
 OWN_REQUESTS = ("https://cdnjs.cloudflare.com/", "https://cdn.jsdelivr.net/", "https://unpkg.com/")
 
-# https://github.com/gjtorikian/html-pipeline/blob/main/lib/html_pipeline/sanitization_filter.rb: no style, class or SVG.
-GITHUB_ELEMENTS = set(
-    "h1 h2 h3 h4 h5 h6 br b i strong em a pre code img tt div ins del sup sub p picture ol ul table thead tbody tfoot "
-    "blockquote dl dt dd kbd q samp var hr ruby rt rp li tr td th s strike summary details caption figure figcaption "
-    "abbr bdo cite dfn mark small source span time wbr".split()
-)
-GITHUB_ATTRIBUTES = {
-    "*": set("abbr align alt aria-describedby aria-hidden aria-label aria-labelledby border cellpadding cellspacing char "
-             "charset colspan compact datetime dir height hspace id itemprop lang name open role rowspan span start "
-             "summary tabindex title type valign value width".split()),
-    "a": {"href"},
-    "img": {"src"},
-}  # fmt: skip
+# html-pipeline, which GitHub is built with, lib/html_pipeline/sanitization_filter.rb: no style, class or SVG.
+_ELEMENTS = """
+h1 h2 h3 h4 h5 h6 br b i strong em a pre code img tt div ins del sup sub p picture ol ul table thead tbody tfoot
+blockquote dl dt dd kbd q samp var hr ruby rt rp li tr td th s strike summary details caption figure figcaption abbr bdo
+cite dfn mark small source span time wbr
+"""
+_ATTRIBUTES = """
+abbr align alt aria-describedby aria-hidden aria-label aria-labelledby border cellpadding cellspacing char charset
+colspan compact datetime dir height hspace id itemprop lang name open role rowspan span start summary tabindex title
+type valign value width
+"""
+GITHUB_ELEMENTS = set(_ELEMENTS.split())
+GITHUB_ATTRIBUTES = {"*": set(_ATTRIBUTES.split()), "a": {"href"}, "img": {"src"}}
 
 
 def html_of(notebook: Any, **options: Any) -> str:

@@ -4,6 +4,8 @@ What they would do if they came to life is set `pwned` on some window, fetch som
 dialog or a window, or go elsewhere; `Watched` sees all of these.
 """
 
+# ruff: noqa: E501  # a payload is read as one line
+
 from __future__ import annotations
 
 import threading

@@ -33,8 +33,8 @@ body { margin: 0; } .agentnb.agentnb { margin: 0; } * { caret-color: transparent
 HINTING = ["--font-render-hinting=none", "--disable-lcd-text", "--force-color-profile=srgb", "--hide-scrollbars"]
 
 BLOCK = 16
-# Measured: letters made bolder by a third of a pixel, spaced, unhinted or a little larger move no block by more than 19.
-# One button less moves 0.35 % of the blocks by more than 22, a diagram less 1.5 %, rows out of place 5 %.
+# Measured: letters bolder by a third of a pixel, spaced, unhinted or a little larger move no block by more than 19. One
+# button less moves 0.35 % of the blocks by more than 22, a diagram less 1.5 %, rows out of place 5 %.
 FAR = 22  # of 255, in any channel: a block that differs by more is another block
 DIFFERENT = 0.0015  # share of blocks that may be
 HEIGHTS = 6  # pixels that the height may differ by: less than a line

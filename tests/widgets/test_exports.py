@@ -46,7 +46,8 @@ def start(*turns, name):
     return agentnb.SessionLoop(ScriptedLLM(turns), [search, delete_file]).start("tidy up", name=name)
 """,
     """
-done = start([*text("I will look."), call("search", {"query": "drafts"})], "It costs $5, not $6.\\n\\n# Two", name="done")
+look = [*text("I will look."), call("search", {"query": "drafts"})]
+done = start(look, "It costs $5, not $6.\\n\\n# Two", name="done")
 done.play()
 done
 """,
@@ -145,7 +146,8 @@ def test_the_html_export_shows_every_panel_in_the_theme_of_the_page(
     colours = page.evaluate(
         """() => [...document.querySelectorAll(".agentnb-static")].map((panel) => {
           const { backgroundColor, color } = getComputedStyle(panel);
-          return [backgroundColor, color].map((colour) => colour.match(/[\\d.]+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0));
+          const sum = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0);
+          return [sum(backgroundColor), sum(color)];
         })"""
     )
     for ground, ink in colours:

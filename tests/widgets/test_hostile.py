@@ -33,10 +33,13 @@ FROZEN = ".agentnb-static"
 # Elements that fetch, run, embed or lead elsewhere, and attributes that do; none of them is ever in a panel.
 ALIVE = """(selector) => [...document.querySelectorAll(selector)].flatMap((root) =>
   [...root.querySelectorAll("*")].flatMap((node) => {
-    const bad = /^(script|iframe|frame|object|embed|img|image|a|area|link|meta|base|form|video|audio|source|use|set|animate.*|foreignobject|template|noscript|xmp|plaintext|math)$/i;
-    const found = bad.test(node.localName) && !node.matches("form.agentnb-form:not([action])") ? [node.localName] : [];
+    const bad = "script iframe frame object embed img image a area link meta base form video audio source use set " +
+      "animate animatemotion animatetransform foreignobject template noscript xmp plaintext math";
+    const leads = /^on|^(src|srcset|srcdoc|href|action|formaction|background|ping|http-equiv|autofocus)$|:href$/i;
+    const own = node.matches("form.agentnb-form:not([action])");
+    const found = bad.split(" ").includes(node.localName.toLowerCase()) && !own ? [node.localName] : [];
     for (const { name, value } of node.attributes) {
-      if (/^on|^(src|srcset|srcdoc|href|action|formaction|background|ping|http-equiv|autofocus)$|:href$/i.test(name)) found.push(`${node.localName} ${name}`);
+      if (leads.test(name)) found.push(`${node.localName} ${name}`);
       if (name === "style" && /url|@import|expression/i.test(value)) found.push(`style ${value}`);
     }
     return found;
@@ -47,7 +50,8 @@ SHOWN = """(selector) => [...document.querySelectorAll(selector)].map((root) => 
     ["aria-label", "aria-description", "title", "placeholder", "label"].map((name) => node.getAttribute(name) ?? "")),
 ].join("\\n"))"""
 WIDE = """() => [...document.body.querySelectorAll("*")]
-  .filter((node) => document.documentElement.scrollWidth > innerWidth && node.getBoundingClientRect().right > innerWidth)
+  .filter(() => document.documentElement.scrollWidth > innerWidth)
+  .filter((node) => node.getBoundingClientRect().right > innerWidth)
   .map((node) => `${node.localName}.${node.getAttribute("class")}`)"""
 # Every row is opened, and in full where it was shortened.
 ROWS = """(alive) => [...document.querySelectorAll("[data-row]")].flatMap((row) => {

@@ -45,7 +45,7 @@ def compared(browser: Browser, state: str, folder: Path | None = None, style: st
     context = photographer(browser)
     found = {}
     for name, png in take(context, state, style):
-        found[name] = differences(Image.open(FOLDER / name), Image.open(io.BytesIO(png)))
+        found[name] = differences(*(Image.open(io.BytesIO(data)) for data in ((FOLDER / name).read_bytes(), png)))
         if found[name] and folder is not None:
             (folder / name).write_bytes(png)
             found[name].append(f"it is in {folder / name}; `python -m tests.widgets.pictures {state}` takes it anew")
