@@ -2,7 +2,8 @@
 
 A saved notebook must read without a kernel, and a front end that finds a widget in an output shows nothing else, not
 even the HTML beside it, when the widget's kernel is gone. So the output is displayed under an id, and a moment after
-the run has ended and the page has been sent its last batch the same output is replaced by the static panel alone.
+the run has ended and the page has been sent its last batch the same output is replaced by the static panel alone. Until
+then a copy stands below it (`saved`).
 
 Not every page takes the replacement: one that was loaded again and a second tab do not know the id, and a page of Voila
 is drawn once. There the panel stays live: it is closed when no page shows it any more.
@@ -19,6 +20,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from agentnb.run import Replay
+from agentnb.widgets.saved import SavedCopy
 from agentnb.widgets.static import plain_text, static_html
 from agentnb.widgets.widget import PARTS, Panel
 
@@ -50,20 +52,25 @@ def present(run: Any) -> None:
         return
     live = Panel(run)
     bundle, _ = live._repr_mimebundle_()
+    bundle = {**bundle, "text/html": "", "text/plain": ""}  # whoever shows no widget has the copy below
     handle = display(bundle, raw=True, display_id=uuid.uuid4().hex)  # type: ignore[no-untyped-call]  # the same
+    copy = SavedCopy(run, live.key)
     context = copy_context()  # ipykernel finds the cell an output belongs to by a context variable
 
     def freeze() -> None:
+        handle.update(_frozen(run), raw=True)
+        copy.remove()
+        live.close_unseen()
+
+    def freeze_in_its_cell() -> None:
         try:
-            context.run(handle.update, _frozen(run), raw=True)
+            context.run(freeze)
         except Exception:
             # A timer has no caller. The live panel stays where it is.
             logger.exception("The panel of run %s could not be frozen", run.id)
-        else:
-            live.close_unseen()
 
     def freeze_soon() -> None:
-        timer = threading.Timer(FREEZE_AFTER, freeze)
+        timer = threading.Timer(FREEZE_AFTER, freeze_in_its_cell)
         timer.daemon = True
         timer.start()
 
@@ -72,13 +79,14 @@ def present(run: Any) -> None:
     shell = get_ipython()
     if shell is not None:
 
-        def freeze_after_cell(*_: object) -> None:
+        def after_cell(*_: object) -> None:
             if run.state.over:
-                shell.events.unregister("post_run_cell", freeze_after_cell)
-                handle.update(_frozen(run), raw=True)
-                live.close_unseen()
+                shell.events.unregister("post_run_cell", after_cell)
+                freeze()
+            else:
+                copy.bring_up_to_date()
 
-        shell.events.register("post_run_cell", freeze_after_cell)
+        shell.events.register("post_run_cell", after_cell)
 
 
 def _frozen(run: Any) -> dict[str, str]:

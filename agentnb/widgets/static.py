@@ -18,6 +18,7 @@ from agentnb.widgets.diagram import Table, diagram, mark
 from agentnb.widgets.graph import dress
 from agentnb.widgets.loops import Loops, Standing, breadcrumb, graph_name
 from agentnb.widgets.page import frozen_style_sheet
+from agentnb.widgets.portable import portable
 from agentnb.widgets.rows import row
 from agentnb.widgets.standing import Waiting, standing, status
 from agentnb.widgets.static_said import conversations
@@ -52,7 +53,6 @@ def static_html(run: Any, drawing: str | None = None) -> str:
     trace = Trace()
     trace.follow(events, len(events))
     parts = [
-        f"<style>{frozen_style_sheet()}</style>",
         _head(now, events),
         *_questions(run),
         *_remembered(run),
@@ -65,7 +65,7 @@ def static_html(run: Any, drawing: str | None = None) -> str:
         *_diagrams(run, loops, now, drawing),
         "</div>",
     ]
-    return f'<div class="agentnb agentnb-static">{"".join(parts)}</div>'
+    return portable("".join(parts), frozen_style_sheet())
 
 
 def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:

@@ -117,6 +117,7 @@ class Panel(anywidget.AnyWidget):
         if self.comm is not None:
             self._feed.close()
             comms.closed(self.model_id)
+            self._leave_little()
         super().close()
 
     def close_unseen(self) -> None:
@@ -131,6 +132,15 @@ class Panel(anywidget.AnyWidget):
         note(str(message.get("page")))
         if self._closes_unseen:
             self.close_unseen()
+
+    def _leave_little(self) -> None:
+        # nbclient writes the last state of every widget into the notebook, also of those that are closed.
+        with self.hold_sync():
+            self.set_trait("_esm", "export default { render() {} };")
+            self.set_trait("_css", "")
+            self.tail, self.diagram, self.tables, self.graphs, self.drawings = "[]", "", [], [], []
+            self.tools, self.pending, self.phases = {}, [], []
+            self.decisions, self.breakpoints = {}, {}
 
     def _draw_in_background(self) -> None:
         """Draw the loops that have been seen since; the page goes by their numbers until then."""

@@ -10,7 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from agentnb.testing import delay, text
 from agentnb.widgets import COMM_IDS, panel, present
-from tests.widgets.support import session
+from tests.widgets.support import asking, session
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -38,19 +38,37 @@ def test_a_run_is_live_while_it_goes_on_and_frozen_in_the_same_place_when_it_is_
     before = set(COMM_IDS)
     run = session([[*text("Hello."), delay(0.3)]])
     present(run)
-    [live] = displayed()
+    live, copy = displayed()
     assert set(live["data"]) == {WIDGET, "text/html", "text/plain"}
+    assert (live["data"]["text/html"], copy["data"]) == ("", {"text/plain": ""})
     assert set(COMM_IDS) > before
     run.result(10)
-    assert len(displayed()) == 1, "the end is seen to arrive first"
-    wait_for(lambda: len(displayed()) == 2)
-    frozen = displayed()[1]
+    assert len(displayed()) == 2, "the end is seen to arrive first"
+    wait_for(lambda: len(displayed()) == 4)
+    frozen = displayed()[2]
     assert frozen["update"]
     assert frozen["transient"] == live["transient"]
     assert set(frozen["data"]) == {"text/html", "text/plain"}
     assert "run_end" in frozen["data"]["text/html"]
     assert frozen["data"]["text/plain"].startswith("tidy (SessionLoop): completed")
     wait_for(lambda: set(COMM_IDS) == before)
+
+
+def test_of_a_run_that_waits_the_notebook_keeps_a_copy_until_it_is_over(
+    displayed: Callable[[], list[dict[str, Any]]],
+) -> None:
+    run = asking("/a")
+    present(run)
+    run.submit_step("turn").result(10)
+    wait_for(lambda: len(displayed()) > 2 and "/a" in displayed()[-1]["data"].get("text/html", ""))
+    copy = displayed()[-1]
+    assert copy["transient"] == displayed()[1]["transient"]
+    assert copy["data"]["text/plain"].startswith("tidy (SessionLoop): waiting for you")
+    assert 'data-agentnb-copy="' in copy["data"]["text/html"]
+    run.approve("c0")
+    run.result(10)
+    wait_for(lambda: displayed()[-1]["data"] == {"text/plain": ""})
+    assert displayed()[-1]["transient"] == copy["transient"]
 
 
 def test_a_run_that_is_over_is_displayed_frozen_at_once(displayed: Callable[[], list[dict[str, Any]]]) -> None:

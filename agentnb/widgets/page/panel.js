@@ -47,7 +47,7 @@ function render({ model, el: host }) {
   const store = storeOf(model),
     parts = model.get("parts") ?? ALL,
     has = (name) => parts.includes(name);
-  const root = el("div", { class: "agentnb agentnb-panel" });
+  const root = el("div", { class: "agentnb agentnb-panel mathjax_ignore tex2jax_ignore" });
   const kernel = el("p", { class: "agentnb-problem", role: "status", hidden: true });
   // To an event, from any of the parts. A panel without a list of events shows it alone.
   const alone = has("events") ? null : new Details(store, () => alone.show(null), (at) => go(at));
@@ -93,6 +93,8 @@ function render({ model, el: host }) {
       !showsMain && made.usage && alone?.el,
     ].filter(Boolean),
   );
+  // The copy that the notebook file keeps of it (saved.py) is only for pages where this here is not.
+  root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
   host.append(root);
 
   // News only marks what to draw; drawing is once a frame. A hidden page has no frames, and draws when it is seen again.

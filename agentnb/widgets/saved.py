@@ -1,0 +1,68 @@
+"""The copy of a live panel that the notebook file keeps.
+
+A front end shows a widget and nothing else of its output, and where the widget's kernel is gone it shows an error. A
+run that still waits when the notebook is saved would then be lost to readers. So the static panel stands in an output
+of its own below the live one, is brought up to date whenever the run comes to rest and after each cell, and is hidden
+for as long as the live panel is on the page: that one brings the rule that hides it (`page/panel.js`), and takes it
+away with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from contextvars import copy_context
+from typing import Any
+
+from agentnb.widgets.standing import standing
+from agentnb.widgets.static import plain_text, static_html
+
+REST = 2.0
+"""Seconds from news to looking whether the run is at rest."""
+NOTHING = {"text/plain": ""}
+
+logger = logging.getLogger("agentnb")
+
+
+class SavedCopy:
+    """The copy of one panel, displayed below it; `key` is the panel's."""
+
+    def __init__(self, run: Any, key: str) -> None:
+        from IPython.display import display
+
+        self._run, self._key = run, key
+        self._told: tuple[str, int] = ("", -1)
+        self._timer: threading.Timer | None = None
+        self._context = copy_context()  # ipykernel finds the cell an output belongs to by a context variable
+        self._handle: Any = display(NOTHING, raw=True, display_id=uuid.uuid4().hex)  # type: ignore[no-untyped-call]
+        self._stop = run.watch(self._news)
+        self._news()
+
+    def bring_up_to_date(self) -> None:
+        """Make it the run as it stands now; without news nothing is sent."""
+        told = (standing(self._run), len(self._run.events))
+        if told != self._told and not self._run.state.over:
+            self._told = told
+            page = f'<div data-agentnb-copy="{self._key}">{static_html(self._run)}</div>'
+            self._handle.update({"text/plain": plain_text(self._run), "text/html": page}, raw=True)
+
+    def remove(self) -> None:
+        """Leave nothing of it: the panel above is frozen."""
+        self._stop()
+        self._handle.update(NOTHING, raw=True)
+
+    def _news(self, *_: object) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(REST, self._look)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _look(self) -> None:
+        self._timer = None
+        if standing(self._run) not in ("running", "cancelling"):
+            try:
+                self._context.run(self.bring_up_to_date)
+            except Exception:
+                # A timer has no caller. The copy stays as it was.
+                logger.exception("The saved copy of run %s could not be brought up to date", self._run.id)

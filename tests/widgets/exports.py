@@ -1,0 +1,73 @@
+"""What becomes of a notebook where there is no kernel: nbconvert's exports, Markdown rendered again, and GitHub."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import mistune
+import nh3
+from markdown_it import MarkdownIt
+from nbconvert import HTMLExporter, MarkdownExporter
+
+# What nbconvert's own page fetches. In CI there is nobody there to answer.
+OWN_REQUESTS = ("https://cdnjs.cloudflare.com/", "https://cdn.jsdelivr.net/", "https://unpkg.com/")
+
+# html-pipeline, which GitHub is built with, lib/html_pipeline/sanitization_filter.rb: no style, class or SVG.
+_ELEMENTS = """
+h1 h2 h3 h4 h5 h6 br b i strong em a pre code img tt div ins del sup sub p picture ol ul table thead tbody tfoot
+blockquote dl dt dd kbd q samp var hr ruby rt rp li tr td th s strike summary details caption figure figcaption abbr bdo
+cite dfn mark small source span time wbr
+"""
+_ATTRIBUTES = """
+abbr align alt aria-describedby aria-hidden aria-label aria-labelledby border cellpadding cellspacing char charset
+colspan compact datetime dir height hspace id itemprop lang name open role rowspan span start summary tabindex title
+type valign value width
+"""
+GITHUB_ELEMENTS = set(_ELEMENTS.split())
+GITHUB_ATTRIBUTES = {"*": set(_ATTRIBUTES.split()), "a": {"href"}, "img": {"src"}}
+
+
+def html_of(notebook: Any, **options: Any) -> str:
+    """As `jupyter nbconvert --to html` gives it; `theme="dark"`, `template_name="webpdf"`."""
+    page, _ = HTMLExporter(**options).from_notebook_node(notebook)
+    return str(page)
+
+
+def markdown_of(notebook: Any) -> str:
+    """As `jupyter nbconvert --to markdown` gives it."""
+    text, _ = MarkdownExporter().from_notebook_node(notebook)
+    return str(text)
+
+
+def commonmark(text: str) -> str:
+    """Markdown as HTML by the standard, with HTML in it let through, as site generators do."""
+    return _page(MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
+
+
+def other_markdown(text: str) -> str:
+    """The same by a parser with rules of its own."""
+    return _page(str(mistune.create_markdown(escape=False, plugins=["table", "math", "url"])(text)))
+
+
+def github(html: str) -> str:
+    """HTML as GitHub lets it through."""
+    clean = nh3.clean(html, tags=GITHUB_ELEMENTS, attributes=GITHUB_ATTRIBUTES, url_schemes={"http", "https"})
+    return _page(clean)
+
+
+def github_markdown(text: str) -> str:
+    """Markdown on GitHub: what GFM 6.11 forbids becomes text, and the rest is let through as everywhere there."""
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    return github(_forbidden().sub("&lt;", rendered))
+
+
+@cache
+def _forbidden() -> re.Pattern[str]:
+    names = "title|textarea|style|xmp|iframe|noembed|noframes|script|plaintext"
+    return re.compile(rf"<(?=/?(?:{names})\b)", re.IGNORECASE)
+
+
+def _page(body: str) -> str:
+    return f"<!doctype html><meta charset=utf-8><title>page</title><body>{body}</body>"

@@ -1,0 +1,177 @@
+"""Pictures of the panel in each state, light and dark, wide and narrow: `python -m tests.widgets.pictures [state ...]`.
+
+They are taken by the system's Chromium with fonts, clock and time zone fixed and without animation, and checked in;
+`test_pictures.py` compares. What it compares is chosen so that another Chromium's letters pass and a changed panel
+does not. Letters differ at their edges, so two pictures are compared by what blocks of 16 pixels have on average, which
+an edge does not change much, but a missing button, a line more, or text in another place does. A colour that is lost
+from thin letters moves such an average very little, so how much of each hue there is on the whole is compared besides.
+And the height is: whatever wraps or is missing changes it. What runs over the edge is not in a picture; it is refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from agentnb.widgets import static_html
+from tests.browser.chromium import FLAGS, find_chromium
+from tests.widgets.pages import PanelPage, RecordedPanel
+from tests.widgets.scenes import BEGAN, SCENES, THEN, ticking
+
+FOLDER = Path(__file__).parents[2] / ".github" / "images" / "panel"
+WIDTHS = (1000, 480)
+THEMES = ("light", "dark")
+COLOURS = 128
+STYLE = """:root { --jp-ui-font-family: "DejaVu Sans"; --jp-code-font-family: "DejaVu Sans Mono"; }
+body { margin: 0; } .agentnb.agentnb { margin: 0; } * { caret-color: transparent !important; }"""
+HINTING = ["--font-render-hinting=none", "--disable-lcd-text", "--force-color-profile=srgb", "--hide-scrollbars"]
+
+BLOCK = 16
+# Measured: letters bolder by a third of a pixel, spaced, unhinted or a little larger move no block by more than 19. One
+# button less moves 0.35 % of the blocks by more than 22, a diagram less 1.5 %, rows out of place 5 %.
+FAR = 22  # of 255, in any channel: a block that differs by more is another block
+DIFFERENT = 0.0015  # share of blocks that may be
+HEIGHTS = 6  # pixels that the height may differ by: less than a line
+HUES = 12
+# The same letters change how much there is of a hue by up to 0.31 of it; a colour that is lost, by 0.54 and more.
+FADED = 0.45  # a hue may have this share less or more of its pixels
+SEEN = 0.0004  # share of all pixels that a hue must have to be compared
+
+
+class RunsOver(AssertionError):
+    """Something is wider than the page."""
+
+
+def photographer(browser: Browser) -> BrowserContext:
+    """A context in which nothing moves."""
+    return browser.new_context(
+        viewport={"width": WIDTHS[0], "height": 900}, timezone_id="UTC", locale="en", reduced_motion="reduce"
+    )
+
+
+def take(context: BrowserContext, state: str, extra_style: str = "") -> Iterator[tuple[str, bytes]]:
+    """Show the panel in this state and give its pictures by their names."""
+    page = context.new_page()
+    page.clock.set_fixed_time(BEGAN + 3600)
+    with ticking():
+        run = SCENES[state]()
+        if state == "frozen":
+            page.set_content(f"<!doctype html><meta charset=utf-8>{static_html(run)}")
+            shown = None
+        else:
+            shown = _live(page, run, state)
+        page.add_style_tag(content=STYLE + extra_style)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            for theme in THEMES:
+                page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+                _settle(page)
+                if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
+                    raise RunsOver(f"{state} is {wide} pixels wide where there are {width}")
+                yield f"{state}-{theme}-{width}.png", page.locator(".agentnb").first.screenshot(animations="disabled")
+        if shown is not None and shown.panel is not None:
+            shown.panel.close()
+        run.cancel()
+    page.close()
+
+
+def _live(page: Page, run: Any, state: str) -> PanelPage:
+    panel = RecordedPanel(run)
+    shown = PanelPage(page, panel, kernel={"status": "idle"})
+    if state in THEN:
+        THEN[state](run)
+        shown.until(lambda: "23%, and" in page.inner_text("#here"), "the text on its way")
+    shown.until(lambda: page.locator(".agentnb-diagram svg").count(), "the diagram")
+    shown.until(lambda: f"{len(run.events)} event" in page.inner_text(".agentnb-facts"), "all events")
+    if state == "kernel-gone":
+        page.evaluate("() => window.model.widget_manager.kernel.change('dead')")
+    return shown
+
+
+def _settle(page: Page) -> None:
+    page.evaluate(
+        """async () => {
+          await document.fonts.ready;
+          for (let i = 0; i < 4; i++) await new Promise((done) => requestAnimationFrame(done));
+        }"""
+    )
+
+
+def launch_still(playwright: object, flags: list[str] = HINTING) -> Browser:
+    """Chromium as the pictures are taken with."""
+    chromium = playwright.chromium  # type: ignore[attr-defined]
+    browser: Browser = chromium.launch(executable_path=find_chromium(), args=[*FLAGS, *flags])
+    return browser
+
+
+def differences(expected: Image.Image, got: Image.Image) -> list[str]:
+    """In what two pictures differ, in words; nothing where they show the same."""
+    (width, height), (new_width, new_height) = expected.size, got.size
+    if width != new_width or abs(height - new_height) > HEIGHTS:
+        return [f"it is {new_width} x {new_height} pixels, not {width} x {height}"]
+    old, new = (np.asarray(image.convert("RGB"), dtype=float)[: min(height, new_height)] for image in (expected, got))
+    far = np.abs(_blocks(old) - _blocks(new)).max(axis=2) > FAR
+    found = []
+    if far.mean() > DIFFERENT:
+        rows, columns = np.nonzero(far)
+        place = f"({columns[0] * BLOCK}, {rows[0] * BLOCK}) to ({columns[-1] * BLOCK}, {rows[-1] * BLOCK})"
+        found.append(f"{far.mean():.1%} of it looks otherwise, from {place}")
+    for hue, (before, after) in enumerate(zip(_hues(old), _hues(new), strict=True)):
+        if max(before, after) > SEEN and abs(after - before) > FADED * max(before, after):
+            found.append(f"the colours of hue {360 * hue // HUES} have {after:.3%} of it, not {before:.3%}")
+    return found
+
+
+def _blocks(pixels: np.ndarray) -> np.ndarray:
+    height, width = (size // BLOCK * BLOCK for size in pixels.shape[:2])
+    cut = pixels[:height, :width].reshape(height // BLOCK, BLOCK, width // BLOCK, BLOCK, 3)
+    means: np.ndarray = cut.mean(axis=(1, 3))
+    return means
+
+
+def _hues(pixels: np.ndarray) -> np.ndarray:
+    """What share of the pixels has each hue and is clearly coloured."""
+    most, least = pixels.max(axis=2), pixels.min(axis=2)
+    chroma = np.where(most > least, most - least, 1.0)
+    red, green, blue = (pixels[..., channel] for channel in range(3))
+    sixth = np.select(
+        [most == red, most == green],
+        [(green - blue) / chroma % 6, (blue - red) / chroma + 2],
+        (red - green) / chroma + 4,
+    )
+    clear = most - least > 60
+    counts: np.ndarray = np.bincount((sixth[clear] / 6 * HUES + 0.5).astype(int) % HUES, minlength=HUES)
+    return counts / clear.size
+
+
+def save(png: Path) -> None:
+    """Make it small: few colours, chosen so that the rare ones stay what they are."""
+    image = Image.open(png).convert("RGB")
+    image.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, kmeans=4, dither=Image.Dither.NONE).save(
+        png, optimize=True
+    )
+
+
+def main(states: list[str]) -> None:
+    """Take the pictures of these states anew; of all of them where none is named."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = launch_still(playwright)
+        context = photographer(browser)
+        for state in states or SCENES:
+            for name, png in take(context, state):
+                (FOLDER / name).write_bytes(png)
+                save(FOLDER / name)
+                print(f"{name}: {(FOLDER / name).stat().st_size:,} bytes")
+        browser.close()
+    print(f"{sum(path.stat().st_size for path in FOLDER.glob('*.png')):,} bytes in all")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,159 @@
+"""The panel in each of its states, the same every time: the clock ticks with the events, and nothing else does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from agentnb.loops.session_loop import SessionLoop
+from agentnb.testing import ScriptedLLM, call, delay, text
+from agentnb.tools import tool
+from tests.loops.execution_world import World, c, solution
+from tests.widgets.support import until
+
+BEGAN = 1_767_000_000.0  # 29 December 2025, 9:20 in the morning, UTC
+TICK = 0.37
+AGES = 600  # seconds: longer than any test
+
+
+@tool
+async def read_table(name: str) -> dict[str, Any]:
+    """Read a table of the gauge's data."""
+    return {"table": name, "rows": 100, "columns": ["year", "flow"]}
+
+
+@tool(approve=True, needs="write")
+async def write_report(path: str, text: str) -> str:
+    """Write the report."""
+    return f"wrote {path}, {len(text)} characters"
+
+
+@tool(approve=True, needs="write")
+async def delete_file(path: str) -> str:
+    """Delete a file."""
+    return f"deleted {path}"
+
+
+TOOLS = [read_table, write_report, delete_file]
+READ = [*text("I will look at the table first."), call("read_table", {"name": "nile"}, id="r1")]
+REPORT = call("write_report", {"path": "nile.md", "text": "The level fell in 1899, by 23%."}, id="w1")
+CALLS = [  # all wait for the last, one after the other, so that there is only one order; but one, for what never comes
+    c("sum", "†state.summary", p="†state.profile"),
+    c("give", v={"report": ["†state.report"], "weather": "†state.weather || †data.none"}),
+    c("echo", "†state.report", v="†state.summary"),
+    c("fetch", "†state.profile", u="†input.u"),
+]
+
+
+@contextmanager
+def ticking() -> Iterator[Callable[[], float]]:
+    """The clock that runs are stamped by: a tick for each event, and still between them. Gives what reads it."""
+    now = BEGAN
+
+    def tick() -> float:
+        nonlocal now
+        now += TICK
+        return now
+
+    zone = patch.dict("os.environ", {"TZ": "UTC"})
+    journal = patch("agentnb.run.journal.time", SimpleNamespace(time=tick))
+    with zone, journal, patch("time.time", lambda: now):
+        time.tzset()
+        yield lambda: now
+    time.tzset()
+
+
+def _run(*turns: Any, tools: list[Any] = TOOLS) -> Any:
+    return SessionLoop(ScriptedLLM(turns), tools, name="analyst").start("When did the level change?", name="nile")
+
+
+def _play(run: Any, condition: Callable[[], Any]) -> Any:
+    playing = threading.Thread(target=run.play)  # Playwright keeps a loop marked as running on this one
+    playing.start()
+    playing.join()
+    until(condition)
+    return run
+
+
+def not_started() -> Any:
+    """Nothing has happened."""
+    return _run("")
+
+
+def running() -> Any:
+    """About to say something for a long time; `speak` lets it."""
+    said = text("The mean of the years before 1899 is 1098, and of those after it 850: the level fell by 23%, and")
+    return _run(READ, [*said, delay(AGES)])
+
+
+def speak(run: Any) -> None:
+    """Its panel is open: only what a panel hears itself is shown on its way."""
+    heard: list[str] = []
+    run.watch(lambda news: heard.append(str(getattr(news, "content", ""))))
+    _play(run, lambda: " and" in heard[-1:])
+
+
+def waiting() -> Any:
+    """One call waits for a person."""
+    run = _run(READ, [*text("This is the report."), REPORT])
+    return _play(run, lambda: run.pending)
+
+
+def waiting_for_many() -> Any:
+    """Four calls do."""
+    deletions = [call("delete_file", {"path": f"/data/old-{n}.csv"}, id=f"d{n}") for n in range(1, 4)]
+    run = _run(READ, [*text("Some files are in the way."), REPORT, *deletions])
+    return _play(run, lambda: len(run.pending) == 4)
+
+
+def paused() -> Any:
+    """Stepped, and stands."""
+    run = _run(READ, "Done.")
+    run.submit_step("turn").result(10)
+    return run
+
+
+def failed() -> Any:
+    """The model could not be asked."""
+    run = _run(READ, [*text("The mean is"), RuntimeError("429: the provider is busy, try again in 20 seconds")])
+    return _play(run, lambda: run.state.failure is not None)
+
+
+def completed() -> Any:
+    """With a loop inside it that has a call graph."""
+    world = World()
+    inner = world.loop(
+        [*solution(*CALLS, pieces=1), delay(0.5)], solution(output="A report about alice."), name="reporter"
+    )
+    nested = [*text("The reporter knows that."), call("reporter", {"input": "Report on alice."}, id="n1")]
+    run = _run(READ, nested, "The level fell in 1899.", tools=[*TOOLS, inner])
+    return _play(run, lambda: run.state.over)
+
+
+def cancelled() -> Any:
+    """By a person, in the middle of a question."""
+    run = waiting()
+    run.cancel("not today")
+    until(lambda: run.state.over)
+    return run
+
+
+SCENES: dict[str, Callable[[], Any]] = {
+    "not-started": not_started,
+    "running": running,
+    "waiting-one": waiting,
+    "waiting-many": waiting_for_many,
+    "paused": paused,
+    "model-failed": failed,
+    "completed": completed,
+    "cancelled": cancelled,
+    "kernel-gone": waiting,
+    "frozen": completed,
+}
+THEN: dict[str, Callable[[Any], object]] = {"running": speak}
+"""What happens once the panel is there."""

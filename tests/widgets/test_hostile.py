@@ -1,0 +1,220 @@
+"""Text that is more than text somewhere comes from everywhere, and stays text in every view of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from nbformat import v4
+from playwright.sync_api import Browser, sync_playwright
+
+from agentnb.widgets import static_html
+from agentnb.widgets.static import plain_text
+from agentnb.widgets.text import visible
+from agentnb.widgets.widget import PARTS
+from tests.widgets.exports import (
+    OWN_REQUESTS,
+    commonmark,
+    github,
+    github_markdown,
+    html_of,
+    markdown_of,
+    other_markdown,
+)
+from tests.widgets.hostile import FAMILIES, Watched, finish, hostile_run
+from tests.widgets.pages import PanelPage, RecordedPanel, launch
+
+pytestmark = pytest.mark.browser
+
+LIVE = "#here"
+FROZEN = ".agentnb-static"
+# Elements that fetch, run, embed or lead elsewhere, and attributes that do; none of them is ever in a panel.
+ALIVE = """(selector) => [...document.querySelectorAll(selector)].flatMap((root) =>
+  [...root.querySelectorAll("*")].flatMap((node) => {
+    const bad = "script iframe frame object embed img image a area link meta base form video audio source use set " +
+      "animate animatemotion animatetransform foreignobject template noscript xmp plaintext math";
+    const leads = /^on|^(src|srcset|srcdoc|href|action|formaction|background|ping|http-equiv|autofocus)$|:href$/i;
+    const own = node.matches("form.agentnb-form:not([action])");
+    const found = bad.split(" ").includes(node.localName.toLowerCase()) && !own ? [node.localName] : [];
+    for (const { name, value } of node.attributes) {
+      if (leads.test(name)) found.push(`${node.localName} ${name}`);
+      if (name === "style" && /url|@import|expression/i.test(value)) found.push(`style ${value}`);
+    }
+    return found;
+  }))"""
+SHOWN = """(selector) => [...document.querySelectorAll(selector)].map((root) => [
+  root.textContent,
+  ...[...root.querySelectorAll("*")].flatMap((node) =>
+    ["aria-label", "aria-description", "title", "placeholder", "label"].map((name) => node.getAttribute(name) ?? "")),
+].join("\\n"))"""
+WIDE = """() => [...document.body.querySelectorAll("*")]
+  .filter(() => document.documentElement.scrollWidth > innerWidth)
+  .filter((node) => node.getBoundingClientRect().right > innerWidth)
+  .map((node) => `${node.localName}.${node.getAttribute("class")}`)"""
+# Every row is opened, and in full where it was shortened.
+ROWS = """(alive) => [...document.querySelectorAll("[data-row]")].flatMap((row) => {
+  row.click();
+  for (const button of document.querySelectorAll("button")) if (button.textContent === "Show all") button.click();
+  return eval(alive)("#here");
+})"""
+HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f\ufffe]")
+
+
+def words_of(text: str) -> str:
+    return " ".join(text.split())
+
+
+def expected(payload: str) -> str:
+    return words_of(visible(payload))[:140]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        made = launch(playwright)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def watched(browser: Browser) -> Iterator[Watched]:
+    context = browser.new_context(viewport={"width": 1000, "height": 900})
+    context.set_default_timeout(10_000)
+    yield Watched(context)
+    context.close()
+
+
+@pytest.fixture
+def seen(watched: Watched) -> Watched:
+    watched.page.goto("about:blank")
+    watched.seen.clear()
+    return watched
+
+
+@pytest.fixture(scope="module")
+def frozen() -> Iterator[dict[str, str]]:
+    """Each family's panel, frozen while its run waits and when its model has failed, in turn."""
+    made: dict[str, str] = {}
+    runs = []
+    for family, payload in FAMILIES.items():
+        runs.append(hostile_run(payload, with_huge=family == "very long"))
+        if len(runs) % 4:
+            finish(runs[-1], payload)
+        made[family] = static_html(runs[-1])
+    yield made
+    for run in runs:
+        run.cancel()
+
+
+@pytest.fixture(scope="module")
+def notebook(frozen: dict[str, str]) -> Any:
+    """A notebook with all of them, and with the state of live panels in its metadata."""
+    cells = []
+    for html in frozen.values():
+        cells.append(v4.new_code_cell("run", outputs=[v4.new_output("display_data", {"text/html": html})]))
+    state = {f"{n:032x}": {"model_name": "AnyModel", "model_module": "anywidget", "state": {"status": payload}}
+             for n, payload in enumerate(map(visible, FAMILIES.values()))}  # fmt: skip
+    widgets = {"application/vnd.jupyter.widget-state+json": {"version_major": 2, "version_minor": 0, "state": state}}
+    return v4.new_notebook(cells=cells, metadata={"widgets": widgets})
+
+
+def work_through(shown: PanelPage) -> None:
+    """Open whatever can be opened, look at every tab, and point at what is there."""
+    page = shown.page
+    page.evaluate("() => document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+    for tab in page.get_by_role("tab").all() or [None]:
+        if tab is not None:
+            tab.click()
+            shown.settle()
+        assert page.evaluate(ROWS, ALIVE) == []
+        shown.settle()
+
+
+def check_live(shown: PanelPage, seen: Watched, payload: str) -> None:
+    page = shown.page
+    assert page.evaluate(ALIVE, LIVE) == []
+    (text,) = page.evaluate(SHOWN, LIVE)
+    assert expected(payload) in words_of(text)
+    assert HIDDEN.findall(text) == []
+    assert page.evaluate(WIDE) == []
+    assert seen.came_of_it() == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_in_the_live_panel_nothing_comes_to_life(family: str, seen: Watched) -> None:
+    payload = FAMILIES[family]
+    run = hostile_run(payload, with_huge=family == "very long")
+    panel = RecordedPanel(run)
+    shown = PanelPage(seen.page, panel)
+    page = shown.page
+    shown.until(lambda: page.get_by_role("button", name="Replace").count() == 2, "the questions")
+    shown.until(lambda: page.locator(".agentnb-diagram svg").count(), "the diagram")
+    for word in ("Edit", "Replace"):
+        for toggle in page.get_by_role("button", name=word, exact=True).all():
+            toggle.dispatch_event("click")
+        shown.settle()
+        check_live(shown, seen, payload)
+    finish(run, payload)
+    shown.until(lambda: page.locator(".agentnb-chip[data-standing='model failed']").count(), "the failure")
+    work_through(shown)
+    check_live(shown, seen, payload)
+    assert shown.errors == []
+    run.cancel(payload)
+    panel.close()
+
+
+def test_each_part_alone_shows_them_as_text(seen: Watched) -> None:
+    payload = "".join(FAMILIES[name] for name in ("SVG", "CSS", "event handlers"))
+    run = hostile_run(payload)
+    for part in PARTS:
+        seen.page.goto("about:blank")
+        panel = RecordedPanel(run, parts=(part,))
+        shown = PanelPage(seen.page, panel)
+        work_through(shown)
+        assert seen.page.evaluate(ALIVE, LIVE) == [], part
+        assert seen.came_of_it() == [], part
+        assert shown.errors == [], part
+        panel.close()
+    run.cancel()
+
+
+@pytest.mark.parametrize("way", ["HTML", "PDF", "Markdown", "other Markdown", "GitHub", "GitHub Markdown"])
+def test_in_no_export_of_a_frozen_panel_anything_comes_to_life(
+    way: str, notebook: Any, frozen: dict[str, str], seen: Watched
+) -> None:
+    document = {
+        "HTML": lambda: html_of(notebook),
+        "PDF": lambda: html_of(notebook, template_name="webpdf"),
+        "Markdown": lambda: commonmark(markdown_of(notebook)),
+        "other Markdown": lambda: other_markdown(markdown_of(notebook)),
+        "GitHub": lambda: github("\n".join(frozen.values())),
+        "GitHub Markdown": lambda: github_markdown(markdown_of(notebook)),
+    }[way]()
+    seen.open(document, way.replace(" ", "-"))
+    page = seen.page
+    classes = "GitHub" not in way
+    root = FROZEN if classes else "body"
+    page.evaluate("() => document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+    page.mouse.move(300, 400)
+    page.mouse.click(500, 500)
+    assert page.evaluate(ALIVE, root) == []
+    texts = page.evaluate(SHOWN, root)
+    if classes:
+        assert len(texts) == len(frozen)
+    for name, text in zip(frozen, texts if classes else texts * len(frozen), strict=True):
+        assert expected(FAMILIES[name]) in words_of(text), name
+        assert HIDDEN.findall(text) == [], name
+    assert not classes or page.evaluate(WIDE) == []  # without our style sheet it is up to the page
+    assert seen.came_of_it(OWN_REQUESTS) == []
+
+
+def test_the_line_of_plain_text_is_one_line_without_controls() -> None:
+    for family, payload in FAMILIES.items():
+        run = hostile_run(payload)
+        line = plain_text(run)
+        assert HIDDEN.findall(line) == [], family
+        assert "\n" not in line, family
+        line.encode()
+        run.cancel()
