@@ -99,7 +99,10 @@ def over(shown: PanelPage) -> None:
 
 
 def gone(shown: PanelPage) -> None:
+    assert shown.panel is not None
     shown.until(shown.page.locator(".agentnb-diagram svg").count, "the drawing, which comes last")
+    shown.panel._feed.close()  # and nothing more comes from the kernel
+    shown.settle()
     shown.page.evaluate("() => { window.model.send = () => { throw new Error('closed'); }; }")
     press(row(shown, 0), "Approve")
     shown.settle()

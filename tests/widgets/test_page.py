@@ -190,7 +190,7 @@ def test_the_second_half_of_a_double_click_does_not_decide_the_call_that_stands_
     approve = shown.page.get_by_role("group", name="delete_file").get_by_role("button", name="Approve", exact=True)
     approve.nth(0).click()
     approve.nth(1).dispatch_event("click", {"detail": 2})
-    shown.until(lambda: len(run.pending) == 1, "the decision")
+    shown.until(lambda: approve.count() == 1, "the decision")
     assert len(shown.sent("decision")) == 1
     approve.click()
     shown.until(lambda: not run.pending, "the next decision")
