@@ -6,10 +6,7 @@ replaying is a fold that shows its work (DESIGN 1).
 A state is mutated in place. Copying the history at every event would make a run quadratic; whoever wants the state of
 another moment folds a prefix (`fold`).
 
-The rule that keeps a history valid for every provider lives here: the results of a turn's calls enter `messages`
-together, one per call, in the order the model made the calls, as soon as the last of them is known and before anything
-else (`_say_results`). While a turn has calls without results nothing else can enter the history. A call that is
-detached is the exception: that it runs on is all the history says of it, and what comes of it is for the loop to say.
+What the events about calls change, and how results enter the history, is in `agentnb.core.calls`.
 """
 
 from __future__ import annotations
@@ -20,26 +17,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from agentnb.core import calls
 from agentnb.core import events as e
 from agentnb.core.errors import AgentnbError
-from agentnb.core.messages import Content, Message, ToolCall, to_messages
-from agentnb.core.state import CallState, Inside, State
-
-RUNS_ON = "It has started, and runs on by itself."
-"""What the model is told of a detached call in place of a result."""
-
-
-def render(result: Any) -> Content:
-    """A call's result as the content of the message that tells the model: text, blocks, or JSON as text."""
-    if isinstance(result, str):
-        return result
-    if (
-        isinstance(result, list)
-        and result
-        and all(isinstance(b, dict) and isinstance(b.get("type"), str) for b in result)
-    ):
-        return result
-    return to_json(result).decode() if result is not None else ""
+from agentnb.core.messages import Message, to_messages
+from agentnb.core.state import Inside, State
 
 
 def fold(events: Iterable[e.Event]) -> State:
@@ -141,9 +123,9 @@ def _phase_change(state: State, event: e.PhaseChange) -> None:
 
 def _message(state: State, event: e.MessageAdded) -> None:
     if state.open:
-        _refuse_with_open_calls(state, "A message cannot enter the history", visible=True)
+        calls.refuse_with_open_calls(state, "A message cannot enter the history", visible=True)
     if state.unsaid:
-        _say_results(state)
+        calls.say_results(state)
     if event.origin != "loop":
         del state.queues[event.origin][:1]
     state.heard.append(event.origin)
@@ -164,7 +146,7 @@ def _state_update(state: State, event: e.StateUpdate) -> None:
 
 def _model_start(state: State, event: e.ModelStart) -> None:
     if event.attempt == 1:  # a repetition goes on with the calls that the broken answer had made
-        _close_turn(state, "The model cannot be asked")
+        calls.close_turn(state, "The model cannot be asked")
         state.calls = dict(state.open) if state.open else {}
     state.turn = event.turn
     state.attempt = event.attempt
@@ -189,11 +171,11 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
     state.messages.append(event.message)
     for call in event.message.tool_calls:
         if call.id not in state.calls:
-            _open(state, call, hidden=False)
+            calls.open_call(state, call, hidden=False)
     if event.usage:
         _add_usage(state, event)
     if len(state.open) == state.detached:
-        _settle(state)
+        calls.settle(state)
 
 
 def _add_usage(state: State, event: e.ModelEnd) -> None:
@@ -208,162 +190,6 @@ def _model_error(state: State, event: e.ModelFailed) -> None:
 
 def _note_failure(state: State, event: e.ModelFailed) -> None:
     state.failure = event.error
-
-
-def _call_proposed(state: State, event: e.CallProposed) -> None:
-    if event.call.id in state.open:
-        raise AgentnbError(f"The call {event.call.id!r} is open already (seq {event.seq}).")
-    if state.model == "idle" and not state.open:  # the loop's own earlier calls have been looked at by now
-        state.calls = {call.id: call for call in state.calls.values() if not call.hidden}
-    _open(state, event.call, hidden=event.hidden)
-
-
-def _open(state: State, call: ToolCall, *, hidden: bool) -> None:
-    state.calls[call.id] = state.open[call.id] = opened = CallState(call, hidden=hidden)
-    state.place.ids.add(call.id)
-    if hidden:
-        state.own_calls.append(opened)
-    else:
-        state.unsaid = True
-
-
-def _approval_request(state: State, event: e.ApprovalRequest) -> None:
-    call = _open_call(state, event)
-    call.status = "asking"
-    call.approval = event
-    call.decision = None
-
-
-def _approval_decision(state: State, event: e.ApprovalDecision) -> None:
-    if event.decision == "ask":
-        _take_back(state, event)
-        return
-    call = _open_call(state, event)
-    _note_rule(state, event)
-    call.decision = event
-    call.status = "proposed" if event.by == "loop" else "ready"  # what the loop has decided is looked at again
-    if event.decision in ("edit", "replace"):
-        call.undecided = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
-        call.name = event.name if event.name is not None else call.name
-        call.arguments = event.arguments if event.arguments is not None else call.arguments
-        call.malformed = None
-        if event.by == "loop":
-            call.replaced = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
-
-
-def _take_back(state: State, event: e.ApprovalDecision) -> None:
-    """The decision `earlier` stands no more. A call that it let run, and that has not begun, waits for another."""
-    _note_rule(state, event)
-    call = state.open.get(event.call_id)
-    if call is None or call.status != "ready" or call.decision is None or call.decision.seq != event.earlier:
-        return
-    if call.undecided is not None and call.decision.decision in ("edit", "replace"):
-        before = call.undecided
-        call.name, call.arguments, call.malformed = before.name, before.arguments, before.malformed
-    call.decision = call.undecided = None
-    call.status = "asking"  # at once, so that nothing can run it before it is asked about
-
-
-def _note_rule(state: State, event: e.ApprovalDecision) -> None:
-    """Remember a decision, or forget the one that is taken back."""
-    if event.decision == "ask":
-        state.rules = [rule for rule in state.rules if rule.seq != event.earlier]
-    elif event.remember is not None:
-        state.rules = [*state.rules, event]
-
-
-def _call_start(state: State, event: e.CallStart) -> None:
-    call = _open_call(state, event)
-    call.status = "running"
-    call.attempt = event.attempt
-    call.arguments = event.arguments
-    state.calls_started += not event.own
-    if event.detached and not call.detached:
-        call.detached = True
-        state.detached += 1
-        if len(state.open) == state.detached:
-            _settle(state)
-
-
-def _count_call(state: State, event: e.CallStart) -> None:
-    state.calls_started += not event.own
-
-
-def _call_end(state: State, event: e.CallEnd) -> None:
-    call = state.calls.get(event.call_id)
-    if call is None or (call.status == "ended" and (event.outcome != "skipped" or not state.unsaid)):
-        raise AgentnbError(f"The call {event.call_id!r} has no result to wait for (seq {event.seq}).")
-    call.status = "ended"
-    call.end = event
-    if state.open.pop(event.call_id, None) is not None and call.detached:
-        state.detached -= 1
-    if len(state.open) == state.detached:
-        _settle(state)
-
-
-def _open_call(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.CallStart) -> CallState:
-    call = state.open.get(event.call_id)
-    if call is None:
-        raise AgentnbError(f"There is no open call {event.call_id!r} ({event.type}, seq {event.seq}).")
-    return call
-
-
-def _settle(state: State) -> None:
-    """Tell the history the results, now that the turn's last call has its own, unless the loop may replace them.
-
-    Nor while the answer that made the calls is not there.
-    """
-    if state.model == "asked" or not state.unsaid or state.failure is not None:
-        return
-    if state.reply is None or not state.reply.provisional:
-        _say_results(state)
-
-
-def _close_turn(state: State, what: str) -> None:
-    if state.open:
-        _refuse_with_open_calls(state, what)
-    if state.unsaid:
-        _say_results(state)
-
-
-def _refuse_with_open_calls(state: State, what: str, *, visible: bool = False) -> None:
-    """Raise where calls have no result; with `visible` only the model's count, of which the history tells."""
-    waiting = [call.id for call in state.open.values() if not (call.detached or (visible and call.hidden))]
-    if waiting:
-        raise AgentnbError(f"{what} while calls have no result: {', '.join(waiting)}.")
-
-
-def _say_results(state: State) -> None:
-    """One message per call, in the order the model made the calls, behind the answer that made them."""
-    state.unsaid = False
-    if state.reply is None:  # it broke off, and nobody asked again: its calls are all there is of it
-        made = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
-        state.messages.append(Message.make(role="assistant", tool_calls=made))
-    for call in state.calls.values():
-        if call.hidden or call.let_go:
-            continue
-        if call.end is not None:
-            state.messages.append(result_message(call, call.end))
-        elif call.detached:
-            call.let_go = True
-            fields = {"role": "tool", "content": RUNS_ON, "tool_call_id": call.id, "name": call.name}
-            state.messages.append(Message.say(fields))
-
-
-def result_message(call: CallState, end: e.CallEnd) -> Message:
-    """The message that tells the model how a call came out."""
-    result, details = end.result, end.details
-    fields: dict[str, Any] = {
-        "role": "tool",
-        "content": result if type(result) is str else render(result),
-        "tool_call_id": call.id,
-        "name": call.name,
-    }
-    if end.is_error:
-        fields["is_error"] = True
-    if details is not None:
-        fields["details"] = details
-    return Message.say(fields)
 
 
 def _run_paused(state: State, event: e.RunPaused) -> None:
@@ -409,7 +235,7 @@ def _run_end(state: State, event: e.RunEnd) -> None:
     if event.reason != "suspended":
         if state.detached:
             raise AgentnbError(f"A run cannot end while calls run on: {', '.join(state.open)}.")
-        _close_turn(state, "A run cannot end")
+        calls.close_turn(state, "A run cannot end")
     state.stop_reason = event.reason
     state.output = event.output
     state.error = event.error
@@ -427,11 +253,11 @@ _HANDLERS: dict[str, Callable[[State, Any], None]] = {
     "model_start": _model_start,
     "model_end": _model_end,
     "model_error": _model_error,
-    "call_proposed": _call_proposed,
-    "approval_request": _approval_request,
-    "approval_decision": _approval_decision,
-    "call_start": _call_start,
-    "call_end": _call_end,
+    "call_proposed": calls.call_proposed,
+    "approval_request": calls.approval_request,
+    "approval_decision": calls.approval_decision,
+    "call_start": calls.call_start,
+    "call_end": calls.call_end,
     "run_paused": _run_paused,
     "run_resumed": _run_resumed,
     "cancel": _cancel,
@@ -442,6 +268,6 @@ _ADDS_UP: dict[str, Callable[[State, Any], None]] = {
     "model_start": _count_request,
     "model_end": _add_usage,
     "model_error": _note_failure,
-    "approval_decision": _note_rule,
-    "call_start": _count_call,
+    "approval_decision": calls.note_rule,
+    "call_start": calls.count_call,
 }

@@ -19,9 +19,8 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
-from agentnb.core.errors import AgentnbError, RecordingMismatch, RunFailed
+from agentnb.core.errors import AgentnbError, RunFailed
 from agentnb.core.events import Event, RunPaused, StopReason
-from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
 from agentnb.run.endings import ABORTED, end_at_limit, end_run, expire, next_deadline
@@ -30,7 +29,7 @@ from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
 from agentnb.run.interrupt import Inline, Interrupted
 from agentnb.run.journal import Journal
-from agentnb.run.listening import Hearing, hand_back, hand_on
+from agentnb.run.nesting import Nesting
 from agentnb.run.news import News
 from agentnb.run.policy import Policy
 from agentnb.run.portable import error_info
@@ -59,9 +58,15 @@ class Driver:
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
         self.unattended = Unattended(journal, self.news.nudge)
-        self._works = [self._make_work(journal.root)]
-        """Beside `journal.frames`: the work of each loop that is being run."""
-        self._take_up_nested(self._works[0])
+        self._nesting = Nesting(journal, self._make_work)
+        self._works = self._nesting.works
+        self._nesting.begin()
+
+    def _make_work(self, frame: Frame) -> Work:
+        work = Work(frame, self._journal, self._gate, self._inflight, self._policy, self._nesting.enter)
+        work.calling.shown = self.news.nudge
+        work.asking.shown = self.news.wake
+        return work
 
     @property
     def crash(self) -> BaseException | None:
@@ -215,7 +220,7 @@ class Driver:
     def _go_on(self, work: Work) -> bool:
         """Let the design of a loop that waits for nothing say what comes next; False where it waits all the same."""
         if work.frame.state.over:
-            self._leave(work)
+            self._nesting.leave(work)
         elif self._state.cancelled is not None:
             self.finish("cancelled", ABORTED)  # the tool that cancelled its own run is done
         else:
@@ -253,61 +258,7 @@ class Driver:
             self._journal.append(fact, frame)
             return True
 
-    # -- loops inside loops ----------------------------------------------------------------------------------------
-
-    def _make_work(self, frame: Frame) -> Work:
-        work = Work(frame, self._journal, self._gate, self._inflight, self._policy, self._enter)
-        work.calling.shown = self.news.nudge
-        work.asking.shown = self.news.wake
-        return work
-
-    def _enter(self, above: Work, call: CallState, loop: Design) -> None:
-        """Begin the loop that performs this call."""
-        name = loop.name.replace("/", "_")
-        if any(work.frame.state is above.frame.state.children.get(name) for work in above.inside.values()):
-            name = f"{name}:{call.id}".replace("/", "_")  # it performs another call at the same time
-        path = f"{above.frame.path}/{name}" if above.frame.path else name
-        frame = Frame(loop, State(), path=path, above=above.frame, call=call.id)
-        with self._journal.lock:
-            self._journal.append(frame.begin(above.frame.design.input_for(call, above.frame.state)), frame)
-            self._take_in(above, frame)
-            loop.hears(Hearing(self._journal, frame))
-            hand_on(self._journal, frame)
-
-    def _take_in(self, above: Work, frame: Frame) -> None:
-        work = above.inside[frame.call] = self._make_work(frame)
-        self._works.append(work)
-        self._take_up_nested(work)
-
-    def _take_up_nested(self, work: Work) -> None:
-        """Go on with the loops that were running inside this one when it was recorded."""
-        frame = work.frame
-        for name, state in frame.state.children.items():
-            call = frame.state.open.get(state.call)
-            if call is None or call.status != "running":
-                continue
-            loop = frame.loop_for(call)
-            if loop.kind() != state.loop if loop is not None else not call.hidden:  # its own, a design sees to itself
-                raise RecordingMismatch(
-                    f"The recording stands inside {name!r}, a {state.loop} that performs the call {call.name!r} of"
-                    f" {frame.design.name!r}; there is {f'a {loop.kind()}' if loop else 'no loop'} for that call now."
-                )
-            if loop is not None:
-                path = f"{frame.path}/{name}" if frame.path else name
-                inside = Frame(loop, state, path=path, above=frame, call=call.id)
-                self._journal.frames.append(inside)
-                self._take_in(work, inside)
-                loop.hears(Hearing(self._journal, inside))
-
-    def _leave(self, work: Work) -> None:
-        """A loop inside another is over."""
-        with self._journal.lock:
-            above = next(other for other in self._works if other.frame is work.frame.above)
-            self._works.remove(work)
-            self._journal.frames.remove(work.frame)
-            del above.inside[work.frame.call]
-            hand_back(self._journal, work.frame)
-            work.return_to(above)
+    # -- what is in flight -------------------------------------------------------------------------------------------
 
     def _may_return(self, effect: Effect) -> bool:
         """Whether this is the call that has cancelled its own run: it is not cut off by that (see `finish`)."""

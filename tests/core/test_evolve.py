@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from agentnb.core import events as e
+from agentnb.core.calls import RUNS_ON, render
 from agentnb.core.errors import AgentnbError
-from agentnb.core.evolve import RUNS_ON, evolve, fold, render
+from agentnb.core.evolve import evolve, fold
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted

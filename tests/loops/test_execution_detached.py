@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentnb import ExecutionLoop, RunCancelled, RunFailed, Snapshot, restore, tool
+from agentnb.core.calls import RUNS_ON
 from agentnb.core.events import CallStart
-from agentnb.core.evolve import RUNS_ON
 from agentnb.testing import ScriptedLLM, call, text
 from tests.loops.execution_world import World, c, data_told, errors_told, notation, solution
 from tests.worlds import assert_one_terminal_event_last, collect, running_tasks, until

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from agentnb.core import events as e
-from agentnb.core.evolve import render
+from agentnb.core.calls import render
 from agentnb.core.messages import text_of
 from agentnb.loops.agent.events import AgentEvent, AgentEventType, ToolCall, ToolResult
 from agentnb.loops.agent.retrieval import RETRIEVE, title_of

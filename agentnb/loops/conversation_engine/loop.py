@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+from agentnb.core.calls import render
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, ErrorInfo, Event, MessageAdded, ModelStart, PhaseChange, RunEnd
 from agentnb.core.events import StateUpdate as Update
-from agentnb.core.evolve import render
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State

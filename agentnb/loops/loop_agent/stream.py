@@ -13,8 +13,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core import events as facts
+from agentnb.core.calls import render
 from agentnb.core.errors import RunFailed
-from agentnb.core.evolve import render
 from agentnb.loops.loop_agent.companion import use_context
 from agentnb.loops.loop_agent.event import Event, EventActions
 from agentnb.loops.loop_agent.invocation import Forwarded, InvocationContext

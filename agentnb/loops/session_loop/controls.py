@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from agentnb.core.calls import result_message
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, RunStart
-from agentnb.core.evolve import result_message
 from agentnb.core.loop import Hearing
 from agentnb.core.messages import Message, to_message, to_messages
 from agentnb.core.state import State

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
+from agentnb.core.calls import result_message
 from agentnb.core.events import CallEnd, CallStart, Delta, ErrorInfo, Event, ModelFailed, RunEnd
-from agentnb.core.evolve import evolve, result_message
+from agentnb.core.evolve import evolve
 from agentnb.core.messages import Message
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State

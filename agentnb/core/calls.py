@@ -1,0 +1,198 @@
+"""How the calls of a turn change where a loop stands, and how their results enter its history.
+
+The rule that keeps a history valid for every provider lives here: the results of a turn's calls enter `messages`
+together, one per call, in the order the model made the calls, as soon as the last of them is known and before anything
+else (`say_results`). While a turn has calls without results nothing else can enter the history. A call that is
+detached is the exception: that it runs on is all the history says of it, and what comes of it is for the loop to say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import to_json
+
+from agentnb.core import events as e
+from agentnb.core.errors import AgentnbError
+from agentnb.core.messages import Content, Message, ToolCall
+from agentnb.core.state import CallState, State
+
+RUNS_ON = "It has started, and runs on by itself."
+"""What the model is told of a detached call in place of a result."""
+
+
+def render(result: Any) -> Content:
+    """A call's result as the content of the message that tells the model: text, blocks, or JSON as text."""
+    if isinstance(result, str):
+        return result
+    if (
+        isinstance(result, list)
+        and result
+        and all(isinstance(b, dict) and isinstance(b.get("type"), str) for b in result)
+    ):
+        return result
+    return to_json(result).decode() if result is not None else ""
+
+
+def call_proposed(state: State, event: e.CallProposed) -> None:
+    """The loop has a call of its own, or the model one before its answer is complete."""
+    if event.call.id in state.open:
+        raise AgentnbError(f"The call {event.call.id!r} is open already (seq {event.seq}).")
+    if state.model == "idle" and not state.open:  # the loop's own earlier calls have been looked at by now
+        state.calls = {call.id: call for call in state.calls.values() if not call.hidden}
+    open_call(state, event.call, hidden=event.hidden)
+
+
+def open_call(state: State, call: ToolCall, *, hidden: bool) -> None:
+    """A call is open from here on."""
+    state.calls[call.id] = state.open[call.id] = opened = CallState(call, hidden=hidden)
+    state.place.ids.add(call.id)
+    if hidden:
+        state.own_calls.append(opened)
+    else:
+        state.unsaid = True
+
+
+def approval_request(state: State, event: e.ApprovalRequest) -> None:
+    """A person is asked about a call."""
+    call = _the_open(state, event)
+    call.status = "asking"
+    call.approval = event
+    call.decision = None
+
+
+def approval_decision(state: State, event: e.ApprovalDecision) -> None:
+    """A call is decided, or a decision taken back."""
+    if event.decision == "ask":
+        _take_back(state, event)
+        return
+    call = _the_open(state, event)
+    note_rule(state, event)
+    call.decision = event
+    call.status = "proposed" if event.by == "loop" else "ready"  # what the loop has decided is looked at again
+    if event.decision in ("edit", "replace"):
+        call.undecided = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
+        call.name = event.name if event.name is not None else call.name
+        call.arguments = event.arguments if event.arguments is not None else call.arguments
+        call.malformed = None
+        if event.by == "loop":
+            call.replaced = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
+
+
+def _take_back(state: State, event: e.ApprovalDecision) -> None:
+    """The decision `earlier` stands no more. A call that it let run, and that has not begun, waits for another."""
+    note_rule(state, event)
+    call = state.open.get(event.call_id)
+    if call is None or call.status != "ready" or call.decision is None or call.decision.seq != event.earlier:
+        return
+    if call.undecided is not None and call.decision.decision in ("edit", "replace"):
+        before = call.undecided
+        call.name, call.arguments, call.malformed = before.name, before.arguments, before.malformed
+    call.decision = call.undecided = None
+    call.status = "asking"  # at once, so that nothing can run it before it is asked about
+
+
+def note_rule(state: State, event: e.ApprovalDecision) -> None:
+    """Remember a decision, or forget the one that is taken back."""
+    if event.decision == "ask":
+        state.rules = [rule for rule in state.rules if rule.seq != event.earlier]
+    elif event.remember is not None:
+        state.rules = [*state.rules, event]
+
+
+def call_start(state: State, event: e.CallStart) -> None:
+    """A call begins, maybe not for the first time."""
+    call = _the_open(state, event)
+    call.status = "running"
+    call.attempt = event.attempt
+    call.arguments = event.arguments
+    state.calls_started += not event.own
+    if event.detached and not call.detached:
+        call.detached = True
+        state.detached += 1
+        if len(state.open) == state.detached:
+            settle(state)
+
+
+def count_call(state: State, event: e.CallStart) -> None:
+    """What of a nested loop's call adds up."""
+    state.calls_started += not event.own
+
+
+def call_end(state: State, event: e.CallEnd) -> None:
+    """A call has its result."""
+    call = state.calls.get(event.call_id)
+    if call is None or (call.status == "ended" and (event.outcome != "skipped" or not state.unsaid)):
+        raise AgentnbError(f"The call {event.call_id!r} has no result to wait for (seq {event.seq}).")
+    call.status = "ended"
+    call.end = event
+    if state.open.pop(event.call_id, None) is not None and call.detached:
+        state.detached -= 1
+    if len(state.open) == state.detached:
+        settle(state)
+
+
+def _the_open(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.CallStart) -> CallState:
+    call = state.open.get(event.call_id)
+    if call is None:
+        raise AgentnbError(f"There is no open call {event.call_id!r} ({event.type}, seq {event.seq}).")
+    return call
+
+
+def settle(state: State) -> None:
+    """Tell the history the results, now that the turn's last call has its own, unless the loop may replace them.
+
+    Nor while the answer that made the calls is not there.
+    """
+    if state.model == "asked" or not state.unsaid or state.failure is not None:
+        return
+    if state.reply is None or not state.reply.provisional:
+        say_results(state)
+
+
+def close_turn(state: State, what: str) -> None:
+    """Tell the history what it has not been told. Raises AgentnbError where calls have no result."""
+    if state.open:
+        refuse_with_open_calls(state, what)
+    if state.unsaid:
+        say_results(state)
+
+
+def refuse_with_open_calls(state: State, what: str, *, visible: bool = False) -> None:
+    """Raise where calls have no result; with `visible` only the model's count, of which the history tells."""
+    waiting = [call.id for call in state.open.values() if not (call.detached or (visible and call.hidden))]
+    if waiting:
+        raise AgentnbError(f"{what} while calls have no result: {', '.join(waiting)}.")
+
+
+def say_results(state: State) -> None:
+    """One message per call, in the order the model made the calls, behind the answer that made them."""
+    state.unsaid = False
+    if state.reply is None:  # it broke off, and nobody asked again: its calls are all there is of it
+        made = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
+        state.messages.append(Message.make(role="assistant", tool_calls=made))
+    for call in state.calls.values():
+        if call.hidden or call.let_go:
+            continue
+        if call.end is not None:
+            state.messages.append(result_message(call, call.end))
+        elif call.detached:
+            call.let_go = True
+            fields = {"role": "tool", "content": RUNS_ON, "tool_call_id": call.id, "name": call.name}
+            state.messages.append(Message.say(fields))
+
+
+def result_message(call: CallState, end: e.CallEnd) -> Message:
+    """The message that tells the model how a call came out."""
+    result, details = end.result, end.details
+    fields: dict[str, Any] = {
+        "role": "tool",
+        "content": result if type(result) is str else render(result),
+        "tool_call_id": call.id,
+        "name": call.name,
+    }
+    if end.is_error:
+        fields["is_error"] = True
+    if details is not None:
+        fields["details"] = details
+    return Message.say(fields)

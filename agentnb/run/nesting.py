@@ -1,0 +1,81 @@
+"""Loops inside loops: the work of each loop that is being run, from when it begins to when it is over.
+
+Where a call is started that a loop performs, that loop begins, with facts of its own under its own path; where it is
+over, its output is the call's result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentnb.core.errors import RecordingMismatch
+from agentnb.core.loop import Design
+from agentnb.core.state import CallState, State
+from agentnb.run.frame import Frame
+from agentnb.run.journal import Journal
+from agentnb.run.listening import Hearing, hand_back, hand_on
+from agentnb.run.work import Work
+
+
+class Nesting:
+    """The loops of one run, beside `journal.frames`; those that a recording stands inside are taken up at once."""
+
+    def __init__(self, journal: Journal, make: Callable[[Frame], Work]) -> None:
+        self._journal = journal
+        self._make = make
+        self.works: list[Work] = []
+        """The work of each loop that is being run; the outermost is the first."""
+
+    def begin(self) -> None:
+        """Take up the run's own loop, and those that were running inside it when it was recorded."""
+        root = self._make(self._journal.root)
+        self.works.append(root)
+        self._take_up_nested(root)
+
+    def enter(self, above: Work, call: CallState, loop: Design) -> None:
+        """Begin the loop that performs this call."""
+        name = loop.name.replace("/", "_")
+        if any(work.frame.state is above.frame.state.children.get(name) for work in above.inside.values()):
+            name = f"{name}:{call.id}".replace("/", "_")  # it performs another call at the same time
+        path = f"{above.frame.path}/{name}" if above.frame.path else name
+        frame = Frame(loop, State(), path=path, above=above.frame, call=call.id)
+        with self._journal.lock:
+            self._journal.append(frame.begin(above.frame.design.input_for(call, above.frame.state)), frame)
+            self._take_in(above, frame)
+            loop.hears(Hearing(self._journal, frame))
+            hand_on(self._journal, frame)
+
+    def _take_in(self, above: Work, frame: Frame) -> None:
+        work = above.inside[frame.call] = self._make(frame)
+        self.works.append(work)
+        self._take_up_nested(work)
+
+    def _take_up_nested(self, work: Work) -> None:
+        """Go on with the loops that were running inside this one when it was recorded."""
+        frame = work.frame
+        for name, state in frame.state.children.items():
+            call = frame.state.open.get(state.call)
+            if call is None or call.status != "running":
+                continue
+            loop = frame.loop_for(call)
+            if loop.kind() != state.loop if loop is not None else not call.hidden:  # its own, a design sees to itself
+                raise RecordingMismatch(
+                    f"The recording stands inside {name!r}, a {state.loop} that performs the call {call.name!r} of"
+                    f" {frame.design.name!r}; there is {f'a {loop.kind()}' if loop else 'no loop'} for that call now."
+                )
+            if loop is not None:
+                path = f"{frame.path}/{name}" if frame.path else name
+                inside = Frame(loop, state, path=path, above=frame, call=call.id)
+                self._journal.frames.append(inside)
+                self._take_in(work, inside)
+                loop.hears(Hearing(self._journal, inside))
+
+    def leave(self, work: Work) -> None:
+        """A loop inside another is over."""
+        with self._journal.lock:
+            above = next(other for other in self.works if other.frame is work.frame.above)
+            self.works.remove(work)
+            self._journal.frames.remove(work.frame)
+            del above.inside[work.frame.call]
+            hand_back(self._journal, work.frame)
+            work.return_to(above)
