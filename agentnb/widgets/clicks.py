@@ -119,7 +119,7 @@ class Clicks:
         at = message.get("at")
         at = int(at) if at is not None else self._run.state.position - 1
         name = f"{self._run.name or self._run.id} fork@{at}"
-        FORKS[name] = self._run.fork(at=at)
+        FORKS[name] = self._run.fork(at=at, name=name)
         return f"Forked at event {at}: agentnb.widgets.FORKS[{name!r}]"
 
     def _withdraw(self, message: Message) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
             "Snapshot": True,
             "Steer": not over,
             "Follow up": not over,
-            **({"Fork": state.position > 0} if hasattr(run, "fork") else {}),
+            "Fork": state.position > 0,
         },
     }
 

@@ -11,7 +11,7 @@ import pytest
 from agentnb import Store
 from agentnb.core.events import ApprovalDecision, CallStart
 from agentnb.testing import call
-from agentnb.widgets import FORKS, SNAPSHOTS
+from agentnb.widgets import SNAPSHOTS
 from agentnb.widgets.decisions import CALLS, RECENT, Decisions
 from tests.widgets.support import asking, asking_everywhere, session, until
 from tests.widgets.test_panel import Shown
@@ -174,15 +174,12 @@ def test_a_snapshot_of_a_run_in_a_store_says_where_it_is(show: Callable[[Any], S
     store.close()
 
 
-def test_fork_is_offered_where_the_run_has_it(show: Callable[[Any], Shown], monkeypatch: pytest.MonkeyPatch) -> None:
-    run = waiting("/a")
-    without = show(run).panel._now()["status"]["can"]
-    assert ("Fork" in without) == hasattr(run, "fork")
-    monkeypatch.setattr(run, "fork", lambda *, at: f"from {at}", raising=False)
+def test_there_is_nothing_to_fork_before_a_run_has_begun(show: Callable[[Any], Shown]) -> None:
+    run = session(["Done."])
     shown = show(run)
+    assert not shown.panel._now()["status"]["can"]["Fork"]
+    run.result(10)
     assert shown.panel._now()["status"]["can"]["Fork"]
-    assert "FORKS['tidy fork@1']" in shown.click("control", action="Fork", at=1)["note"]
-    assert FORKS.pop("tidy fork@1") == "from 1"
 
 
 def test_no_call_runs_that_a_page_has_taken_back(show: Callable[[Any], Shown]) -> None:

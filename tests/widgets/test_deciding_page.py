@@ -322,28 +322,27 @@ def test_a_snapshot_is_taken_under_the_name_that_was_given(show: Callable[..., P
     assert SNAPSHOTS.pop("before it").name == "before it"
 
 
-def test_a_run_that_can_be_forked_has_the_button_for_it(show: Callable[..., PanelPage], monkeypatch: Any) -> None:
+def test_a_fork_is_made_by_its_button_at_the_newest_event_or_at_the_one_that_is_looked_at(
+    show: Callable[..., PanelPage],
+) -> None:
     run = waiting(*deletes("/a"))
-    asked: list[int] = []
-
-    def fork(*, at: int) -> str:
-        asked.append(at)
-        return "another run"
-
-    monkeypatch.setattr(run, "fork", fork, raising=False)
     shown = show(run, "controls", "events")
     press(shown.page, "Fork")
-    shown.until(lambda: asked == [4], "the fork at the newest")
+    shown.until(lambda: "tidy fork@4" in FORKS, "the fork at the newest")
     option = shown.page.get_by_role("log", name="Events").get_by_role("option").filter(has_text="model_start")
     shown.until(option.count, "the events")
     option.click()
     shown.settle()
     expect(shown.page.locator(".agentnb-fork-at")).to_have_text("at #2")
     press(shown.page, "Fork")
-    shown.until(lambda: asked == [4, 2], "the fork at the event")
+    shown.until(lambda: "tidy fork@2" in FORKS, "the fork at the event")
     note = shown.page.locator(".agentnb-top > .agentnb-note")
     expect(note).to_have_text("Forked at event 2: agentnb.widgets.FORKS['tidy fork@2']")
-    assert FORKS.pop("tidy fork@2") == FORKS.pop("tidy fork@4") == "another run"
+    newest, earlier = FORKS.pop("tidy fork@4"), FORKS.pop("tidy fork@2")
+    assert [fork.events[0].forked_from for fork in (newest, earlier)] == [f"{run.id}@4", f"{run.id}@2"]
+    newest.approve("c0")
+    assert newest.result(10) == "Done."
+    assert [item.id for item in run.pending] == ["c0"]
 
 
 # -- what others say -------------------------------------------------------------------------------------------------
