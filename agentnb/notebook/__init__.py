@@ -65,7 +65,7 @@ def install() -> None:
     from agentnb.widgets import comms
 
     gate = comm_gate()
-    use_environment(KernelEnvironment(gate, Presence(current_shell())))
+    use_environment(KernelEnvironment(gate, Presence(current_shell()) if in_kernel() else None))
     comms.listen(gate.register, gate.unregister)
     show_mistakes_in_one_screen()
     _installed = True

@@ -72,7 +72,7 @@ class KernelEnvironment:
     def _keyboard(self) -> Keyboard:
         from agentnb.notebook.keyboard import Keyboard  # with the widgets, which take long to import
 
-        return Keyboard(self._seen)
+        return Keyboard(self._seen, self.absence)
 
     def _seen(self, run_id: str) -> Audience:
         from agentnb.widgets.comms import Audience, audience

@@ -17,7 +17,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -47,8 +47,10 @@ class Seen(Protocol):
 class Keyboard:
     """Asks the person at the keyboard about the calls of all runs that are waited for."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: Seen, absence: Callable[[], str | None]) -> None:
+        """`absence` tells why nobody can be asked, where that is so: then a declared policy decides, and not we."""
         self._seen = seen
+        self._absence = absence
         self._waited_for: list[Decisions] = []
         self._since: dict[tuple[str, str], float] = {}
         self._answered: set[str] = set()  # the runs whose questions have been answered here
@@ -73,6 +75,8 @@ class Keyboard:
         if now < self._due or self._asking or threading.current_thread() is not threading.main_thread():
             return
         self._due = now + PERIOD
+        if self._waited_for and self._absence() is not None:
+            return
         for decisions in list(self._waited_for):
             audience = self._seen(decisions.run_id)
             if audience is Audience.HEARD:

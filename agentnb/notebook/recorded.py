@@ -47,7 +47,7 @@ class RecordedRun(Recording):
         self.created = info.created
         self._events: list[Event] = []
         self._state = State()
-        self.lock: AbstractContextManager[Any] = threading.RLock()
+        self._lock = threading.RLock()
         self._watchers: tuple[Callable[[Event], object], ...] = ()
         self.refresh()
         self.loop = recorded_loop(self._events or [RunStart(loop=info.loop, name=info.loop)])
@@ -81,6 +81,11 @@ class RecordedRun(Recording):
         return bool(self._watchers)
 
     @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """While a thread holds this, nothing new is read."""
+        return self._lock
+
+    @property
     def state(self) -> State:
         """Where the run stands in the store."""
         return self._state
@@ -100,10 +105,6 @@ class RecordedRun(Recording):
         """The calls that wait for a person."""
         with self.lock:
             return recorded_questions(self.state)
-
-    def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
-        """Nothing: a recording has no tools."""
-        return {}
 
     def snapshot(self, name: str | None = None) -> Snapshot:
         """The run as it stands in the store."""

@@ -24,7 +24,7 @@ from agentnb.run.endings import reject as refuse
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
-from agentnb.run.remembered import Remembered, decide_those_waiting, remembering
+from agentnb.run.remembered import decide_those_waiting, remembering
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +145,6 @@ class Decisions:
                 unknown=asked.unknown if asked is not None else False,
             )
             self._journal.append(again, frame, call)
-
-    @property
-    def remembered(self) -> list[Remembered]:
-        """The decisions that hold for later calls too, oldest first."""
-        return [Remembered.of(rule) for rule in self._journal.state.rules]
 
     def forget(self, event: int) -> None:
         """Decide no more calls by a remembered decision; `event` is its number. Raises UsageError.

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from agentnb.core.events import Event, StopReason
+from agentnb.core.events import Event, Queue, RunPaused, StopReason
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
+from agentnb.run.approvals import Decided
+from agentnb.run.breakpoints import Breakpoints
 from agentnb.run.fork import Change
+from agentnb.run.listening import QUEUES
+from agentnb.run.remembered import Remembered
 
 if TYPE_CHECKING:
     from agentnb.run.replay import Replay
@@ -39,6 +44,43 @@ class Recording(ABC):
     def driven(self) -> bool:
         """Whether anybody drives the run at the moment."""
         return False
+
+    @property
+    def paused_for(self) -> str | None:
+        """Why the run is paused; None where it is not."""
+        if self.state.over or not self.state.paused:
+            return None
+        paused = (event for event in reversed(self.events) if isinstance(event, RunPaused))
+        return next(paused).reason
+
+    @property
+    def remembered(self) -> list[Remembered]:
+        """The decisions that hold for later calls too, oldest first."""
+        return [Remembered.of(rule) for rule in self.state.rules]
+
+    @property
+    def decided(self) -> list[Decided]:
+        """The calls that are decided and have not begun, each of which `undo` takes back: none in a recording."""
+        return []
+
+    @property
+    def queued(self) -> list[tuple[Queue, Message]]:
+        """What was said to the run and nobody has heard yet, in the order it will be heard."""
+        return [(queue, message) for queue in QUEUES for message in self.state.queues[queue]]
+
+    @property
+    def breakpoints(self) -> Breakpoints:
+        """Where the run pauses: a recording does nowhere."""
+        return Breakpoints(())
+
+    def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
+        """The JSON schema of each tool's arguments: a recording has no tools."""
+        return {}
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """While a thread holds this, nothing becomes a fact."""
+        return nullcontext()
 
     @property
     def recording(self) -> Sequence[Event]:

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Delta, Event, Queue, RunPaused, RunResumed
+from agentnb.core.events import Delta, Event, Queue, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
@@ -110,11 +110,8 @@ class Run(Decisions, Recording):
     @property
     def paused_for(self) -> str | None:
         """Why the run is paused, or is about to be; None where it is not."""
-        if self.state.over or not self.state.paused:
-            return self._gate.pausing if not self.state.over else None
         with self._journal.lock:
-            paused = (event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
-            return next(paused).reason
+            return super().paused_for or (self._gate.pausing if not self.state.over else None)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` with every event and delta from now on, in order, from the thread it happens in.

@@ -35,7 +35,7 @@ _panels: WeakKeyDictionary[Any, dict[tuple[str, ...], Panel]] = WeakKeyDictionar
 
 def panel(run: Any, parts: Sequence[str] | None = None) -> Panel:
     """The run's live panel, whole or of these parts; the same one each time until it is closed."""
-    chosen = PARTS if parts is None else tuple(parts)
+    chosen = tuple(getattr(run, "parts", PARTS) if parts is None else parts)
     made = _panels.setdefault(run, {})
     if chosen not in made or made[chosen].comm is None:
         made[chosen] = Panel(run, parts=chosen)

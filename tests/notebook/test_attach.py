@@ -42,11 +42,15 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveKernel]:
 
 
 def shown(kernel: LiveKernel, cell: str) -> list[dict[str, Any]]:
-    """Run a cell; gives the bundles that it has displayed."""
+    """Run a cell; gives the bundles that it has displayed, as they were when it ended."""
     sent = kernel.send(cell)
     assert kernel.reply(sent)["status"] == "ok"
     kernel.until(lambda: kernel.is_idle(sent))
-    return [content["data"] for kind in ("display_data", "execute_result") for content in kernel.of(sent, kind)]
+    outputs: dict[str, dict[str, Any]] = {}
+    for kind in ("display_data", "update_display_data", "execute_result"):
+        for number, content in enumerate(kernel.of(sent, kind)):
+            outputs[content.get("transient", {}).get("display_id") or f"{kind} {number}"] = content["data"]
+    return list(outputs.values())
 
 
 def texts(bundles: list[dict[str, Any]]) -> str:
@@ -67,12 +71,12 @@ def test_the_table_says_of_each_run_where_it_stands_and_what_it_took(restarted: 
 
 def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_goes_on(restarted: LiveKernel) -> None:
     bundles = shown(restarted, "agentnb.attach()")
-    headline, panel = bundles
+    headline, panel, copy = bundles
     assert headline["text/plain"].startswith("unfinished (SessionLoop): waiting for you: write; ")
     assert "read only. To go on from there: agentnb.attach('unfinished', loop)" in headline["text/plain"]
     assert "application/vnd.jupyter.widget-view+json" in panel
-    assert "write" in panel["text/html"]
-    assert panel["text/plain"].startswith("unfinished (SessionLoop): waiting for you, phase acting")
+    assert "write" in copy["text/html"]
+    assert copy["text/plain"].startswith("unfinished (SessionLoop): waiting for you, phase acting")
 
     assert error(restarted, "agentnb.attach('unfinished').approve('w')")[0] == "UsageError"
     bundles = shown(restarted, "run = agentnb.attach('unfinished', loop('done'))\nrun")

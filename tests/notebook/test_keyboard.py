@@ -128,7 +128,7 @@ def test_a_front_end_with_neither_page_nor_keyboard_says_what_to_do(kernel: Live
     kernel.run(SETUP)
     kernel.run(IMPATIENT)
     kernel.run("run = start(path='a.txt'); run.play()")
-    reply = kernel.reply(kernel.send(waiting))
+    reply = kernel.reply(kernel.send(waiting, allow_stdin=False))
     assert reply["ename"] == "UsageError"
     assert "run.approve('w')" in reply["evalue"]
     kernel.run("run.approve('w')")

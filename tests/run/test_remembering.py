@@ -401,6 +401,5 @@ async def test_no_call_begins_without_its_decision_however_it_is_raced_for() -> 
         done.set()
         for thread in threads:
             thread.join()
-    assert ("ask", "human") in {entry[1:3] for entry in decisions(run)}
     assert sorted(agent.ran) == sorted(f"{id}>all" for id in ids)
     assert_every_call_had_its_decision(run)

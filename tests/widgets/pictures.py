@@ -41,7 +41,7 @@ HEIGHTS = 6  # pixels that the height may differ by: less than a line
 HUES = 12
 # The same letters change how much there is of a hue by up to 0.31 of it; a colour that is lost, by 0.54 and more.
 FADED = 0.45  # a hue may have this share less or more of its pixels
-SEEN = 0.0004  # share of all pixels that a hue must have to be compared
+SEEN = 0.00135  # share of all pixels that a hue must have to be compared: the palette of the saved picture moves small ones
 
 
 class RunsOver(AssertionError):
@@ -89,9 +89,20 @@ def _live(page: Page, run: Any, state: str) -> PanelPage:
         shown.until(lambda: "23%, and" in page.inner_text("#here"), "the text on its way")
     shown.until(lambda: page.locator(".agentnb-diagram svg").count(), "the diagram")
     shown.until(lambda: f"{len(run.events)} event" in page.inner_text(".agentnb-facts"), "all events")
+    _come_to_rest(shown)
     if state == "kernel-gone":
         page.evaluate("() => window.model.widget_manager.kernel.change('dead')")
     return shown
+
+
+def _come_to_rest(shown: PanelPage) -> None:
+    """Wait until the kernel has nothing more to tell: what it tells last comes from threads of its own."""
+    before, same = "", 0
+    while same < 4:
+        shown.settle()
+        shown.page.wait_for_timeout(80)
+        now = shown.page.inner_html("#here")
+        before, same = now, same + 1 if now == before else 0
 
 
 def _settle(page: Page) -> None:

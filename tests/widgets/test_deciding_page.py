@@ -286,7 +286,7 @@ def test_a_breakpoint_is_set_stops_the_run_and_is_switched_and_removed(show: Cal
     shown.until(lambda: not len(run.breakpoints), "taking it away")
     press(page, "Play")
     shown.until(lambda: run.state.over, "the end")
-    expect(page.locator(".agentnb-stopped")).to_have_text("")
+    shown.until(lambda: not page.inner_text(".agentnb-stopped"), "the page to say no more why it stood")
 
 
 def test_a_message_is_seen_in_its_queue_and_taken_back(show: Callable[..., PanelPage]) -> None:
