@@ -52,7 +52,9 @@ def test_a_person_is_waited_for_and_finds_the_runs_again(notebooks: Notebooks) -
     notebook.run(3)
     notebook.wait_output(3, "read only. To go on from there: agentnb.attach('mine', loop)")
     notebook.wait_output(3, "approval_request")
-    notebook.do(lambda page: page.locator('[aria-label="State diagram"] svg').nth(1).wait_for())
+    notebook.do(
+        lambda page: page.locator('[aria-label="State diagram"]:not([data-agentnb-copy] *) svg').nth(1).wait_for()
+    )
     notebook.run(4)
     assert "waiting for you: write" in notebook.outputs(4)
     assert "completed" in notebook.outputs(4)

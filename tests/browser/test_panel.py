@@ -278,7 +278,7 @@ run
 def calls_shown(page: Any) -> list[str]:
     """How the calls of a call graph stand, by what its boxes say."""
     assert page.get_by_role("img", name="Call graph", exact=True).count() == 1
-    boxes: list[str] = page.locator(".agentnb-panel .agentnb-node").evaluate_all(
+    boxes: list[str] = page.locator(".agentnb-node:not([data-agentnb-copy] *)").evaluate_all(
         "boxes => boxes.map(box => [...box.querySelectorAll('text')].map(text => text.textContent).join(' '))"
     )
     return boxes

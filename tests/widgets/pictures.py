@@ -27,7 +27,7 @@ from tests.widgets.scenes import BEGAN, SCENES, THEN, ticking
 FOLDER = Path(__file__).parents[2] / ".github" / "images" / "panel"
 WIDTHS = (1000, 480)
 THEMES = ("light", "dark")
-COLOURS = 128
+COLOURS = 200
 STYLE = """:root { --jp-ui-font-family: "DejaVu Sans"; --jp-code-font-family: "DejaVu Sans Mono"; }
 body { margin: 0; } .agentnb.agentnb { margin: 0; } * { caret-color: transparent !important; }"""
 HINTING = ["--font-render-hinting=none", "--disable-lcd-text", "--force-color-profile=srgb", "--hide-scrollbars"]
@@ -41,7 +41,7 @@ HEIGHTS = 6  # pixels that the height may differ by: less than a line
 HUES = 12
 # The same letters change how much there is of a hue by up to 0.31 of it; a colour that is lost, by 0.54 and more.
 FADED = 0.45  # a hue may have this share less or more of its pixels
-SEEN = 0.00135  # share of all pixels that a hue must have to be compared: the palette of the saved picture moves small ones
+SEEN = 0.0014  # share of all pixels that a hue must have to be compared: a small palette moves what is less
 
 
 class RunsOver(AssertionError):

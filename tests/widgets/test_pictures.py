@@ -60,7 +60,7 @@ def test_the_panel_looks_as_in_its_pictures(browser: Browser, state: str, tmp_pa
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_broken_panel_does_not(browser: Browser, what: str) -> None:
-    assert compared(browser, "running", style=BROKEN[what]) != {}
+    assert compared(browser, "completed", style=BROKEN[what]) != {}
 
 
 def test_what_runs_over_the_edge_is_refused(browser: Browser) -> None:
