@@ -4,11 +4,13 @@ A front end with a person says with each cell that it can be asked for input (`a
 Code and the consoles do. What executes a notebook by itself, nbclient and so papermill, nbconvert and `jupyter
 execute`, says that it cannot. So nobody is there as long as every cell has come without; one cell that can be asked is
 enough for the kernel's whole life, because the tab that sent it may be closed and come back. Where a kernel does not
-tell, somebody may be there. The other sign of a person, a page that speaks to a panel, is `agentnb.run.headless`'s.
+tell, somebody may be there. Voila executes a notebook in the same way, but for somebody who waits for the page. The
+other sign of a person, a page that speaks to a panel, is `agentnb.run.headless`'s.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 
@@ -34,6 +36,6 @@ class Presence:
 
     def absence(self) -> str | None:
         """Why nobody can be asked here, in words; None where somebody may be there."""
-        if self._asked is not False:
+        if self._asked is not False or os.environ.get("SERVER_SOFTWARE", "").startswith("voila/"):
             return None
         return "this notebook is executed by a program (its cells cannot ask for input, and no page has opened a panel)"
