@@ -127,7 +127,8 @@ class Driver:
                         while await inline.perform(performance):
                             if pace == "pull":
                                 yield
-                            while await self._holds(todo[0]):
+                            # Nothing holds a model's words back; to ask at each of them would make it a quarter dearer.
+                            while (todo[0].kind != "model" or self._state.over) and await self._holds(todo[0]):
                                 if pace == "pull":
                                     yield
                     except Interrupted:  # whoever broke it off has seen to its result
