@@ -299,7 +299,7 @@ class Driver:
             self._interrupt()  # and not only when the event loop gets to it: its code does not go on
             return False
         frame = next((frame for frame in self._journal.frames if frame.path == performed.path), self._journal.root)
-        if performed.kind == "model" or self._gate.is_open(self._state, finishing=frame.finishes_calls):
+        if self._gate.is_open(self._state, finishing=frame.finishes_calls):
             return False
         if not self._settle_pause():
             await self._wait()

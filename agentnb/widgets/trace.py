@@ -137,8 +137,9 @@ class Trace:
         return NOTHING, NOTHING
 
     def _withdrawn(self, loop: _Loop, position: int, event: Any) -> tuple[int, int]:
-        queue = loop.queues.get(event.queue) or deque()
-        gone = [queue.popleft() for _ in range(min(event.count, len(queue)))]
+        queue = list(loop.queues.get(event.queue, ()))
+        gone = queue[event.first : event.first + event.count]
+        loop.queues[event.queue] = deque([*queue[: event.first], *queue[event.first + event.count :]])
         return gone[0] if gone else NOTHING, NOTHING
 
     def _ask(self, loop: _Loop, position: int, event: Any) -> tuple[int, int]:

@@ -123,23 +123,25 @@ async def test_a_call_never_starts_before_its_object_has_closed() -> None:
     assert seen[-1] == [f"give {'x' * 20}"]
 
 
-async def test_everything_that_can_run_runs_at_once() -> None:
-    running, most = 0, 0
+@pytest.mark.parametrize(("at_once", "limit"), [(6, None), (2, 2)])
+async def test_everything_that_can_run_runs_at_once(at_once: int, limit: int | None) -> None:
+    running, most, all_run = 0, 0, asyncio.Event()
 
     @tool
     async def work(n: int) -> int:
         nonlocal running, most
         running, most = running + 1, max(most, running + 1)
-        await asyncio.sleep(0.005)
+        if running == at_once:
+            all_run.set()
+        await all_run.wait()
+        await asyncio.sleep(0)
         running -= 1
         return n
 
     calls = solution(*(c("work", n=n) for n in range(6)), output=1)
-    await World().loop(calls, tools=[work]).start(None)
-    assert most == 6
-    most = 0
-    await World().loop(calls, tools=[work], max_concurrency=2).start(None)
-    assert most == 2
+    async with asyncio.timeout(10):
+        await World().loop(calls, tools=[work], max_concurrency=limit).start(None)
+    assert most == at_once
 
 
 async def test_a_tool_that_runs_alone_has_nothing_beside_it() -> None:

@@ -978,7 +978,8 @@ async def test_a_snapshot_while_a_nested_call_waits() -> None:
     run.cancel("")
     later = World()
     again = restore(snapshot, deep(later))
-    assert [waiting.name for waiting in again.pending] == ["write"]
+    # A call beside it that was running when the snapshot was taken is of unknown outcome, and waits too.
+    assert [waiting.name for waiting in again.pending if not waiting.unknown] == ["write"]
     assert await decided(again) == "top"
     assert ("wrote", 3) in later.ran
 

@@ -50,6 +50,20 @@ def test_a_message_leads_to_where_it_was_queued() -> None:
     assert trace.causes[find(run, "queued")] == -1
 
 
+def test_a_message_that_was_taken_back_leads_nowhere_and_the_one_that_is_left_to_where_it_was_queued() -> None:
+    run = session([[*text("One"), delay(0.2)], "Two."])
+    run.submit_step("event").result(10)
+    run.follow_up("first")
+    run.follow_up("second")
+    second = run.queued[1][1]
+    assert run.withdraw("follow_up", second) == [second]
+    run.result(10)
+    trace = traced(run)
+    heard = next(event for event in run.events if event.type == "message" and event.origin == "follow_up")
+    assert trace.causes[heard.seq] == find(run, "queued", 0)
+    assert trace.causes[find(run, "withdrawn")] == find(run, "queued", 1)
+
+
 def test_a_loop_inside_leads_to_the_call_it_performs() -> None:
     run = asking_inside()
     run.play()
