@@ -22,6 +22,7 @@ from agentnb.core.errors import (
     ToolError,
     UsageError,
 )
+from agentnb.loops import DESIGNS
 from agentnb.loops.base import Loop, use_driver
 from agentnb.notebook.kernel import in_kernel, in_terminal
 from agentnb.run import Run, Snapshot, replay, restore
@@ -69,11 +70,7 @@ __all__ = [
 ]
 
 _WHEN_ASKED_FOR = {
-    "Agent": "agentnb.loops.agent",
-    "ConversationEngine": "agentnb.loops.conversation_engine",
-    "ExecutionLoop": "agentnb.loops.execution_loop",
-    "LoopAgent": "agentnb.loops.loop_agent",
-    "SessionLoop": "agentnb.loops.session_loop",
+    **DESIGNS,
     "Store": "agentnb.store",
     "attach": "agentnb.notebook.attaching",
     "runs": "agentnb.notebook.table",

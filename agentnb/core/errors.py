@@ -61,9 +61,6 @@ __all__ = [
     "VersionMismatch",
 ]
 
-_STAMP = {"seq", "time", "run_id", "path", "phase"}
-_SHOWN = 300
-
 
 class AgentnbError(Exception):
     """Base of everything agentnb raises on purpose."""
@@ -171,18 +168,10 @@ class RecordingMismatch(StorageError):
 class ReplayDiverged(RecordingMismatch):
     """A loop decides otherwise than its recording says; `recorded` and `expected` are the two events."""
 
-    def __init__(self, recorded: Any, expected: Any) -> None:
+    def __init__(self, message: str, recorded: Any, expected: Any) -> None:
+        super().__init__(message)
         self.recorded = recorded
         self.expected = expected
-        super().__init__(
-            f"Event {recorded.seq} of the recording is not what the loop does now.\n"
-            f"  recorded: {_short(recorded)}\n  expected: {_short(expected)}"
-        )
-
-
-def _short(event: Any) -> str:
-    text = " ".join(f"{name}={value!r}" for name, value in event if name not in _STAMP)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 class StoreConflict(StorageError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -143,6 +144,13 @@ class State:
         The second run of a loop at its path makes `id#2`, the third `id#3`.
         """
         return id if self.place.runs == 1 else f"{id}#{self.place.runs}"
+
+    def running(self, path: str = "") -> Iterator[tuple[str, State]]:
+        """The loop itself and those that are being run inside it, the outermost first, each with its path."""
+        yield path, self
+        for name, child in self.children.items():
+            if child.stop_reason is None and child.call in self.open:
+                yield from child.running(f"{path}/{name}" if path else name)
 
     def dump(self) -> dict[str, Any]:
         """The state as plain JSON data."""

@@ -246,20 +246,14 @@ def waiting(frames: Iterable[Frame], lost: Sequence[tuple[Frame, CallState]] = (
     return [_pending(frame, call, id, lost=(frame, call) in lost) for frame, call, id in asking]
 
 
-def recorded_questions(state: State, path: str = "") -> list[Pending]:
+def recorded_questions(state: State) -> list[Pending]:
     """The calls that waited for a person where a recording stands of which nobody has the loop."""
-    asking = [
+    return [
         Pending(call.id, call.name, asked.arguments, {}, asked.reason, asked.deadline, asked.unknown, path)
-        for call in state.open.values()
+        for path, loop in state.running()
+        for call in loop.open.values()
         if call.status == "asking" and (asked := call.approval) is not None
     ]
-    inside = [
-        question
-        for name, child in state.children.items()
-        if not child.over
-        for question in recorded_questions(child, f"{path}/{name}" if path else name)
-    ]
-    return asking + inside
 
 
 def _open(frames: Iterable[Frame]) -> list[tuple[Frame, CallState]]:

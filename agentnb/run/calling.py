@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -68,12 +68,8 @@ class Calling:
         if self._frame.is_own(call):
             return NO_POLICY
         tool = self._tools.get(call.name)
-        if tool is None:
-            known = ", ".join(sorted(self._tools)) or "none"
-            return _refuse(call, f"Tool {call.name} not found. Available tools: {known}.", "invalid")
-        if call.malformed is not None:
-            said = call.malformed[:200]
-            return _refuse(call, f"The arguments of {call.name} are not a JSON object: {said}", "invalid")
+        if tool is None or call.malformed is not None:
+            return misfit(call, self._tools)
         try:
             self.bind(call, tool, arguments)
         except InvalidArguments as error:
@@ -259,6 +255,15 @@ def _end(call: CallState, words: str, outcome: str, error: BaseException | None 
 
 def _refuse(call: CallState, words: str, outcome: str) -> Refusal:
     return Refusal(_end(call, words, outcome))
+
+
+def misfit(call: CallState, tools: Mapping[str, Tool]) -> Refusal:
+    """The no to a call of no tool, or with arguments that are not JSON."""
+    if call.name not in tools:
+        known = ", ".join(sorted(tools)) or "none"
+        return _refuse(call, f"Tool {call.name} not found. Available tools: {known}.", "invalid")
+    said = (call.malformed or "")[:200]
+    return _refuse(call, f"The arguments of {call.name} are not a JSON object: {said}", "invalid")
 
 
 def refusal(call: CallState, error: InvalidArguments) -> Refusal:

@@ -14,9 +14,11 @@ from agentnb.core.events import CallEnd, CallProposed, CallStart, Event, ModelSt
 from agentnb.core.evolve import nested
 from agentnb.core.loop import ENDED_FROM_OUTSIDE, Design, fingerprint
 from agentnb.core.state import CallState, State
+from agentnb.run.calling import Refusal, misfit, refusal
 from agentnb.run.frame import Frame
 
 _STAMP = {"seq", "time", "run_id", "path", "phase"}
+_SHOWN = 300
 _DECIDED = {"message", "model_start", "call_proposed", "state_update", "phase_change", "run_end"}
 
 
@@ -31,7 +33,12 @@ class Check:
         """Compare the event that comes next in this state. Raises ReplayDiverged where the loop does otherwise."""
         expected = self._start(event) if isinstance(event, RunStart) and not event.path else self._expected(event)
         if expected is not None and _said(expected) != _said(event):
-            raise ReplayDiverged(event, expected)
+            raise ReplayDiverged(
+                f"Event {event.seq} of the recording is not what the loop does now.\n"
+                f"  recorded: {_short(event)}\n  expected: {_short(expected)}",
+                event,
+                expected,
+            )
 
     def take(self, event: Event, state: State) -> None:
         """The event has happened."""
@@ -78,38 +85,34 @@ class Check:
         call = frame.state.open.get(event.call_id)
         if call is None or frame.is_own(call) or frame.loop_for(call) is not None:
             return None
-        fault, arguments = _fault(frame, call)
+        made = _ready(frame, call)
         if isinstance(event, CallStart):
-            if fault is not None:
-                return _invalid(call, fault)
-            return event.model_copy(update={"arguments": arguments})
-        if event.outcome == "invalid" and fault is None:
-            return CallStart(call_id=call.id, name=call.name, arguments=arguments, attempt=call.attempt + 1)
+            return made.end if isinstance(made, Refusal) else event.model_copy(update={"arguments": made})
+        if event.outcome == "invalid" and not isinstance(made, Refusal):
+            return CallStart(call_id=call.id, name=call.name, arguments=made, attempt=call.attempt + 1)
         return None
 
 
-def _fault(frame: Frame, call: CallState) -> tuple[str | None, dict[str, Any]]:
-    """What is wrong with the call where something is, and what it runs with."""
+def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
+    """What the call runs with, or the no that it gets because it fits no tool."""
     tool = frame.tools.get(call.name)
-    if tool is None:
-        return f"Tool {call.name} not found.", call.arguments
-    if call.malformed is not None:
-        return f"The arguments of {call.name} are not a JSON object.", call.arguments
+    if tool is None or call.malformed is not None:
+        return misfit(call, frame.tools)
     try:
         arguments = frame.design.arguments(call, frame.state)
-        decision = call.decision
-        if decision is not None and decision.arguments is not None:
-            arguments = decision.arguments
+        if call.decision is not None and call.decision.arguments is not None:
+            arguments = call.decision.arguments
         frame.design.bind(tool, call, arguments, frame.state)
     except InvalidArguments as error:
-        return str(error), call.arguments
-    return None, arguments
-
-
-def _invalid(call: CallState, fault: str) -> CallEnd:
-    return CallEnd(call_id=call.id, name=call.name, result=fault, is_error=True, outcome="invalid")
+        return refusal(call, error)
+    return arguments
 
 
 def _said(event: Event) -> dict[str, Any]:
     """What an event says, without where and when it was said."""
     return {"type": event.type, **event.model_dump(mode="json", exclude=_STAMP)}
+
+
+def _short(event: Event) -> str:
+    text = " ".join(f"{name}={value!r}" for name, value in event if name not in _STAMP)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

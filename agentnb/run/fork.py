@@ -30,7 +30,6 @@ from agentnb.core.events import (
 from agentnb.core.evolve import fold
 from agentnb.core.loop import Design, fingerprint
 from agentnb.core.messages import Message, to_message
-from agentnb.core.state import State
 from agentnb.run.endings import carry_out
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
@@ -138,29 +137,18 @@ def _past(
 
 def _ends_of_running_calls(kept: Sequence[Event], later: Sequence[Event]) -> list[Event]:
     """The recorded ends of the calls that tools are performing after the events that are kept."""
-    running = set(_running(fold(kept), ""))
+    running = {
+        (path, call.id)
+        for path, loop in fold(kept).running()
+        for call in loop.open.values()
+        if call.status == "running" and not call.hidden and not any(c.call == call.id for c in loop.children.values())
+    }
     ends: list[Event] = []
     for event in later:
         if isinstance(event, CallEnd) and (event.path, event.call_id) in running and event.outcome != "aborted":
             running.discard((event.path, event.call_id))
             ends.append(event)
     return ends
-
-
-def _running(state: State, path: str) -> list[tuple[str, str]]:
-    performed_by_loops = {child.call for child in state.children.values()}
-    own = [
-        (path, call.id)
-        for call in state.open.values()
-        if call.status == "running" and not call.hidden and call.id not in performed_by_loops
-    ]
-    inside = [
-        running
-        for name, child in state.children.items()
-        if child.stop_reason is None and child.call in state.open
-        for running in _running(child, f"{path}/{name}" if path else name)
-    ]
-    return own + inside
 
 
 # -- what is changed ---------------------------------------------------------------------------------------------------

@@ -10,15 +10,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunStart
 from agentnb.core.loop import Design
 from agentnb.core.state import State
-
-_OURS = {
-    "Agent": "agentnb.loops.agent",
-    "ConversationEngine": "agentnb.loops.conversation_engine",
-    "ExecutionLoop": "agentnb.loops.execution_loop",
-    "LoopAgent": "agentnb.loops.loop_agent",
-    "SessionLoop": "agentnb.loops.session_loop",
-}
-"""Where the designs are. A recording can name one of these, and nothing else is imported for it."""
+from agentnb.loops import DESIGNS
 
 
 class RecordedLoop(Design):
@@ -44,8 +36,8 @@ def recorded_loop(events: Sequence[Event]) -> Design:
     start = events[0] if events else None
     if not isinstance(start, RunStart):
         raise UsageError("There is nothing recorded yet.")
-    if start.loop in _OURS:
-        return RecordedLoop(start, getattr(import_module(_OURS[start.loop]), start.loop).phases)
+    if start.loop in DESIGNS:  # nothing else is ever imported because a recording names it
+        return RecordedLoop(start, getattr(import_module(DESIGNS[start.loop]), start.loop).phases)
     if isinstance(recorded := start.config.get("phases"), Mapping):
         return RecordedLoop(start, recorded)
     phases: dict[str, list[str]] = {}

@@ -6,23 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from agentnb.testing import call, delay, text
 from agentnb.widgets.static import static_html
 from tests.widgets.axe import faults
-from tests.widgets.pages import PanelPage, RecordedPanel, launch
+from tests.widgets.pages import PanelPage, RecordedPanel
 from tests.widgets.support import asking_everywhere, session
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        made = launch(playwright)
-        yield made
-        made.close()
 
 
 def waiting(*calls: Any) -> Any:

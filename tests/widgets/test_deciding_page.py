@@ -6,23 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from agentnb.core.events import ApprovalDecision, CallEnd
 from agentnb.testing import call, delay, text
 from agentnb.widgets import FORKS, SNAPSHOTS
-from tests.widgets.pages import PanelPage, RecordedPanel, launch
+from tests.widgets.pages import PanelPage, RecordedPanel
 from tests.widgets.support import HOSTILE, session
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        made = launch(playwright)
-        yield made
-        made.close()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from nbformat import v4
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from agentnb.widgets import static_html
 from agentnb.widgets.static import plain_text
@@ -24,7 +24,7 @@ from tests.widgets.exports import (
     other_markdown,
 )
 from tests.widgets.hostile import FAMILIES, Watched, finish, hostile_run
-from tests.widgets.pages import PanelPage, RecordedPanel, launch
+from tests.widgets.pages import PanelPage, RecordedPanel
 
 pytestmark = pytest.mark.browser
 
@@ -68,14 +68,6 @@ def words_of(text: str) -> str:
 
 def expected(payload: str) -> str:
     return words_of(visible(payload))[:140]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        made = launch(playwright)
-        yield made
-        made.close()
 
 
 @pytest.fixture(scope="module")

@@ -48,8 +48,7 @@ export class Timeline {
       "data-lm-suppress-shortcuts": "true",
     });
     this.empty = el("p", { class: "agentnb-empty", text: "Nothing has taken time yet." });
-    this.spacer.append(this.empty);
-    this.log = el("div", { class: "agentnb-log" }, this.spacer);
+    this.log = el("div", { class: "agentnb-log" }, this.empty, this.spacer); // a list box has options in it and nothing else
     this.el = el(
       "div",
       { class: "agentnb-events agentnb-timeline", role: "group", "aria-label": "Timeline" },
