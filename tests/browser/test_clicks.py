@@ -71,6 +71,9 @@ def test_of_two_tabs_the_first_click_decides_and_the_other_tab_sees_it(
     other = notebooks.open_tab(notebook)
     other.wait_output(SHOW, "1 call waits for you", timeout=60)
 
+    for tab in (notebook, other):  # a page shows the copy that was saved until its buttons are there
+        tab.do(lambda page: page.wait_for_function(f"() => {BUTTONS}.length > 0"))
+
     def reject_and_approve(_: Any) -> None:  # both pages live on this one thread: no answer comes between the clicks
         for tab, name in ((other, "Reject"), (notebook, "Approve")):
             tab.do(lambda page, name=name: page.evaluate(CLICK, name))
@@ -87,5 +90,5 @@ def test_of_two_tabs_the_first_click_decides_and_the_other_tab_sees_it(
     assert '"decisions": ["c0"]' in told
 
 
-CLICK = """name => [...document.querySelectorAll(".agentnb-call button")]
-    .find(button => button.textContent === name).click()"""
+BUTTONS = 'document.querySelectorAll(".agentnb-call button")'
+CLICK = f"name => [...{BUTTONS}].find(button => button.textContent === name).click()"
