@@ -234,8 +234,13 @@ def loop_of_executions() -> Loop:
     return LoopAgent("outer", [execution(), Says("says")], 1)
 
 
-def engine_of_sessions() -> Loop:
-    return ConversationEngine(llm=_Planner(), execute=session(), name="engine")
+def _plans() -> Loop:
+    plan = json.dumps({"tasks": _plan("goal")[:2]})
+    return SessionLoop(Answers([call("double", {"n": 1}, id="p1")], words=plan), TOOLS, name="planner")
+
+
+def engine_of_loops() -> Loop:
+    return ConversationEngine(Agent(Answers(words="a fact"), name="coordinator"), _plans(), session(), name="engine")
 
 
 def loop_of_loops() -> Loop:
@@ -287,7 +292,7 @@ WORLDS: dict[str, Callable[[], Loop]] = {
         planned_execution,
         loop_agent,
         loop_of_executions,
-        engine_of_sessions,
+        engine_of_loops,
         loop_of_loops,
         session_of_agents,
         generator,

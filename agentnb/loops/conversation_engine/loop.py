@@ -21,19 +21,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from agentnb.core.calls import render
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallEnd, ErrorInfo, Event, MessageAdded, ModelStart, PhaseChange, RunEnd
+from agentnb.core.events import Event, MessageAdded, ModelStart, PhaseChange, RunEnd
 from agentnb.core.events import StateUpdate as Update
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.loops.conversation_engine import ports
 from agentnb.loops.conversation_engine.controls import EngineControls
+from agentnb.loops.conversation_engine.failing import fail, fail_with_task
 from agentnb.loops.conversation_engine.progress import (
+    COORDINATOR,
     DECOMPOSE,
     EXECUTE,
     GET_CONTEXT,
+    PLANNER,
     outcome_key,
     outcome_of,
     propose,
@@ -51,15 +53,16 @@ class ConversationEngine(EngineControls):
 
     coordinator: gives the context; an object with `get_context_async(user_input)`, or a callable. llm: makes the plan;
     an object with `decompose_goal(user_input)`, a callable, or a model; without one the whole goal is one task.
-    execute: does a task; a callable of the `SubTask`, or another loop; without one a task's description is its result.
-    All may be sync or async, and the last two may take the context as a second argument. on_task_error: `fail` ends
-    the engine in an error, `continue` goes on without what depends on the task. max_tasks: longer plans are cut off
-    there, and TASKS_TRUNCATED says so; None is no limit.
+    execute: does a task; a callable of the `SubTask`; without one a task's description is its result. All may be sync
+    or async, and the last two may take the context as a second argument. Each may be another loop instead: its output
+    is the context (words of it are knowledge), the plan (as JSON where it is words), or the task's result.
+    on_task_error: `fail` ends the engine in an error, `continue` goes on without what depends on the task. max_tasks:
+    longer plans are cut off there, and TASKS_TRUNCATED says so; None is no limit.
 
     Raises UsageError for anything else.
     """
 
-    listens = False  # but the loop that executes a task may
+    listens = False  # but the loops inside it may
     pauses_inside = False  # but between tasks (4g.5)
     phases: ClassVar[Mapping[str, Sequence[str]]] = PHASES
     opened_by: ClassVar[Mapping[str, str]] = {"run_end": EngineState.ERROR.value}  # whoever ends it, if not `_complete`
@@ -80,25 +83,23 @@ class ConversationEngine(EngineControls):
         if max_tasks is not None and max_tasks < 0:
             raise UsageError(f"max_tasks must be None or a number that is not negative, not {max_tasks!r}.")
         self.on_task_error, self.max_tasks = on_task_error, max_tasks
-        decompose = ports.decomposer_of(llm)
-        self._asks_model = llm is not None and decompose is None
+        self._asks_model = ports.is_model(llm)
         self.system_prompt = ports.INSTRUCTIONS if self._asks_model else None
         self.activities = {
             GET_CONTEXT: ports.get_context(coordinator),
-            DECOMPOSE: ports.decompose_goal(decompose, self._asks_model, max_tasks),
+            DECOMPOSE: ports.decompose_goal(llm, max_tasks),
             EXECUTE: ports.execute_task(execute),
         }
-        self._executor = execute if isinstance(execute, Design) else None
+        given = {COORDINATOR: coordinator, PLANNER: llm, EXECUTE: execute}
+        self._loops = {name: port for name, port in given.items() if isinstance(port, Design)}
 
     def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """The loop that executes tasks, where a loop does."""
-        return self._executor if call.name == EXECUTE else None
+        """The loop that is the coordinator, the planner or the executor, where a loop is."""
+        return self._loops.get(call.name)
 
     def input_for(self, call: CallState, state: State) -> Any:
-        """A task's description, and what the tasks it depends on came to."""
-        description, given = call.arguments["description"], call.arguments.get("given", {})
-        said = [f"[{name}] came to: {render(result)}" for name, result in given.items()]
-        return [{"role": "user", "content": words} for words in (description, *said)] if said else description
+        """The goal, or the task and what those it depends on came to."""
+        return ports.input_for(self._loops[call.name], call, state)
 
     def config(self) -> dict[str, Any]:
         """What decides which tasks there are, and what a failed one does."""
@@ -127,9 +128,9 @@ class ConversationEngine(EngineControls):
             return _enter(state, EngineState.DECOMPOSING)
         call = state.calls.get(state.own_id(GET_CONTEXT))
         if call is None or call.end is None:
-            return propose(state, GET_CONTEXT, GET_CONTEXT, {})
+            return self._ask(state, COORDINATOR, GET_CONTEXT)
         if call.end.is_error:
-            return _fail(call.end)
+            return fail(call.end)
         return Update.make(values={"context": call.end.result}, phase=EngineState.DECOMPOSING.value)
 
     def _decompose(self, state: State) -> Event:
@@ -137,10 +138,19 @@ class ConversationEngine(EngineControls):
             return _enter(state, EngineState.SCHEDULING)
         call = state.calls.get(state.own_id(DECOMPOSE))
         if call is None or call.end is None:
-            return self._ask_model(state) or propose(state, DECOMPOSE, DECOMPOSE, {})
+            return self._ask_model(state) or self._ask(state, PLANNER, DECOMPOSE)
         if call.end.is_error:
-            return _fail(call.end)
+            return fail(call.end)
         return Update.make(values={"tasks": call.end.result["tasks"]}, phase=EngineState.SCHEDULING.value)
+
+    def _ask(self, state: State, port: str, activity: str) -> Event:
+        """Have the activity done; where its port is a loop, with what that comes to."""
+        if port not in self._loops:
+            return propose(state, activity, activity, {})
+        call = state.calls.get(state.own_id(port))
+        if call is None or call.end is None:
+            return propose(state, port, port, {})
+        return fail(call.end) if call.end.is_error else propose(state, activity, activity, {"given": call.end.result})
 
     def _ask_model(self, state: State) -> Event | None:
         if not self._asks_model or state.reply is not None:
@@ -162,7 +172,7 @@ class ConversationEngine(EngineControls):
         if (ended := unrecorded(state)) is not None:
             return record(state, ended.arguments["id"], outcome_of(ended))
         if values.get("failed") and self.on_task_error == "fail":
-            return self._fail_with_task(state)
+            return fail_with_task(state)
         tasks, position = values["tasks"], values.get("next", 0)
         while position < len(tasks) and outcome_key(tasks[position]["id"]) in values:
             position += 1
@@ -175,23 +185,6 @@ class ConversationEngine(EngineControls):
                 return record(state, task["id"], outcome, skipped=task["id"])
         return propose_task(state, task, {name: values[outcome_key(name)]["result"] for name in task["dependencies"]})
 
-    def _fail_with_task(self, state: State) -> RunEnd:
-        """End with what the task that failed said; its call is at hand unless it failed before a snapshot."""
-        ends = [call.end for call in state.calls.values() if call.end is not None and call.end.is_error]
-        if ends:
-            return _fail(ends[0])
-        outcomes = (state.values.get(outcome_key(task["id"]), {}) for task in state.values["tasks"])
-        said = next(outcome["error"] for outcome in outcomes if outcome.get("status") == "failed")
-        return _error(ErrorInfo.make(type="TaskFailed", message=said))
-
 
 def _enter(state: State, phase: EngineState) -> PhaseChange:
     return PhaseChange.make(source=state.phase, phase=phase.value)
-
-
-def _fail(end: CallEnd) -> RunEnd:
-    return _error(end.error or ErrorInfo.make(type="Error", message=str(end.result)))
-
-
-def _error(error: ErrorInfo) -> RunEnd:
-    return RunEnd.make(reason="error", phase=EngineState.ERROR.value, error=error)

@@ -1,7 +1,9 @@
 """What an engine is given, as the activities its run calls: where the context comes from, who decomposes, who executes.
 
 Each may be sync or async; a sync one runs in a worker thread, so that it holds up nobody. `decompose_goal` and
-`execute` get the context as a second argument where they name one `context` or cannot do without one (4g.14).
+`execute` get the context as a second argument where they name one `context` or cannot do without one (4g.14). Each may
+be a loop, which the driver runs inside the engine: the coordinator's and the planner's output is given to the activity
+that comes after it, which reads it as it reads a function's result.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from agentnb.core.calls import render
 from agentnb.core.errors import UsageError
 from agentnb.core.messages import text_of, to_messages
-from agentnb.core.state import State
+from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop
+from agentnb.loops.conversation_engine.progress import COORDINATOR, PLANNER
 from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, read_tasks
 
 Activity = Callable[[dict[str, Any], State], Any]
@@ -73,36 +77,50 @@ def context_of(state: State) -> EngineContext:
 
 
 def get_context(coordinator: Any) -> Activity:
-    """Ask the coordinator, an object with `get_context_async` or a callable; without one the context is empty."""
-    ask = getattr(coordinator, "get_context_async", coordinator)
+    """Ask the coordinator, or read what it came to where it is a loop; without one the context is empty."""
+    ask = None if isinstance(coordinator, Loop) else getattr(coordinator, "get_context_async", coordinator)
     if ask is not None and not callable(ask):
-        raise UsageError(f"A coordinator has get_context_async(user_input) or is a callable, not {coordinator!r}.")
+        raise UsageError(
+            f"A coordinator has get_context_async(user_input), is a callable or a loop, not {coordinator!r}."
+        )
 
-    async def activity(_: dict[str, Any], state: State) -> dict[str, Any]:
-        return _read_context(await _call(ask, state.input) if ask is not None else None)
+    async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:
+        return _read_context(await _call(ask, state.input) if ask is not None else arguments.get("given"))
 
     return activity
 
 
-def decomposer_of(llm: Any) -> Callable[..., Any] | None:
+def is_model(llm: Any) -> bool:
+    """Whether the goal is decomposed by a request to `llm`. Raises UsageError where nothing can decompose it so."""
+    return llm is not None and not isinstance(llm, Loop) and _decomposer_of(llm) is None
+
+
+def _decomposer_of(llm: Any) -> Callable[..., Any] | None:
     """What decomposes where `llm` is no model: its `decompose_goal`, or itself."""
-    if llm is None or callable(decompose := getattr(llm, "decompose_goal", None)):
-        return None if llm is None else decompose
+    if llm is None or isinstance(llm, Loop):
+        return None
+    if callable(decompose := getattr(llm, "decompose_goal", None)):
+        return decompose  # type: ignore[no-any-return]
     if any(callable(getattr(llm, name, None)) for name in ("stream", "generate_with_tools", "complete")):
         return None
     if not callable(llm):
-        raise UsageError(f"{type(llm).__name__} can decompose no goal: it has no decompose_goal and is no model.")
+        raise UsageError(
+            f"{type(llm).__name__} can decompose no goal: it has no decompose_goal, and is neither a model nor a loop."
+        )
     ask: Callable[..., Any] = llm
     return ask
 
 
-def decompose_goal(decompose: Callable[..., Any] | None, asks_model: bool, max_tasks: int | None) -> Activity:
-    """Make the plan: with `decompose`, from the model's answer, or of one task that is the whole goal."""
+def decompose_goal(llm: Any, max_tasks: int | None) -> Activity:
+    """Make the plan: as `llm` says, a function, a model or a loop; without one it is one task, the whole goal."""
+    decompose = _decomposer_of(llm)
 
-    async def activity(_: dict[str, Any], state: State) -> dict[str, Any]:
+    async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:
         if decompose is not None:
             given = await _call(decompose, state.input, context=context_of(state))
-        elif asks_model:
+        elif isinstance(llm, Loop):
+            given = arguments["given"]
+        elif llm is not None:
             given = text_of(state.reply.message.content) if state.reply is not None else ""
         else:
             given = [{"id": "task_default", "description": goal_of(state)}]
@@ -128,6 +146,21 @@ def execute_task(execute: Any) -> Activity:
         return await _call(execute, task, context=context_of(state))
 
     return activity
+
+
+def input_for(loop: Any, call: CallState, state: State) -> Any:
+    """What a loop is given: the goal, with what is known of it to a planner; or a task, and what it depends on came to.
+
+    A planner that asks a model of its own is told what a plan looks like, as a model would be.
+    """
+    if call.name == COORDINATOR:
+        return state.input
+    if call.name == PLANNER:
+        goal = goal_with_context(state)
+        return f"{INSTRUCTIONS}\n\nThe goal: {goal}" if loop.llm is not None else goal
+    description, given = call.arguments["description"], call.arguments.get("given", {})
+    said = [f"[{name}] came to: {render(result)}" for name, result in given.items()]
+    return [{"role": "user", "content": words} for words in (description, *said)] if said else description
 
 
 # -- calling ---------------------------------------------------------------------------------------------------------
@@ -166,6 +199,8 @@ def _way_to_pass_context(function: Callable[..., Any]) -> str | None:
 
 
 def _read_context(given: Any) -> dict[str, Any]:
+    if isinstance(given, str):
+        given = _context_in(given)
     if given is None:
         read: dict[str, Any] = {}
     elif isinstance(given, Mapping):
@@ -177,6 +212,17 @@ def _read_context(given: Any) -> dict[str, Any]:
     else:
         read = {name: getattr(given, name, None) for name in _PARTS}
     return {**read, **{name: read[name] if read.get(name) is not None else [] for name in _PARTS}}
+
+
+def _context_in(text: str) -> dict[str, Any]:
+    """What a coordinator says in words: its rules, tools and knowledge where they are JSON, or else what it knows."""
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        read = None
+    if isinstance(read, dict) and not read.keys().isdisjoint(_PARTS):
+        return read
+    return {"knowledge": [text]} if text.strip() else {}
 
 
 def goal_of(state: State) -> str:

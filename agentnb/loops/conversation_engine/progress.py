@@ -16,6 +16,8 @@ from agentnb.core.state import CallState, State
 from agentnb.loops.conversation_engine.states import EngineState, engine_state
 from agentnb.loops.conversation_engine.tasks import SubTask
 
+COORDINATOR = "coordinator"
+PLANNER = "planner"
 GET_CONTEXT = "get_context"
 DECOMPOSE = "decompose_goal"
 EXECUTE = "execute"

@@ -106,7 +106,7 @@ class Projection:
 
     def _happenings(self, fact: Event, phase: str) -> Iterator[_Said]:
         if fact.path:
-            return  # of the loop that executes a task
+            return  # of a loop inside the engine
         if isinstance(fact, CallStart) and fact.name == EXECUTE:
             yield EngineEventType.TASK_STARTED, {"task_id": fact.arguments["id"]}
         elif isinstance(fact, CallEnd):

@@ -1,0 +1,168 @@
+"""Loops as the ports of an engine: whoever gives the context, makes the plan or does a task may be any other loop."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import agentnb
+from agentnb import Agent, Loop, LoopAgent, RunFailed, SessionLoop
+from agentnb.loops.conversation_engine import ConversationEngine
+from agentnb.loops.want import say
+from agentnb.testing import ScriptedLLM
+from tests.loops.engines import PLANNED, TWO, WHOLE, World, portable, rest, take
+from tests.loops.loop_agents import K
+
+PLAN = json.dumps({"tasks": TWO})
+
+
+@Loop.from_generator
+def planner(goal: Any) -> Any:
+    """Plans without a model: what it was asked is the one task there is."""
+    yield say("planning")
+    return [{"id": "asked", "description": goal}]
+
+
+@Loop.from_generator
+def broken(goal: Any) -> Any:
+    yield say("thinking")
+    raise RuntimeError("boom")
+
+
+async def execute(task: Any) -> str:
+    return str(task.id).upper()
+
+
+def last_request(llm: ScriptedLLM) -> str:
+    return str(llm.requests[-1].messages[-1]["content"])
+
+
+# -- the planner -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("design", [SessionLoop, Agent])
+async def test_a_loop_may_make_the_plan(design: Any) -> None:
+    engine = ConversationEngine(llm=design(ScriptedLLM([PLAN])), execute=execute)
+    assert await rest(engine.run("goal")) == WHOLE
+
+
+async def test_a_planner_with_a_model_is_told_the_goal_the_context_and_what_a_plan_looks_like() -> None:
+    llm = ScriptedLLM([PLAN])
+    engine = ConversationEngine(lambda goal: {"rules": ["be brief"]}, SessionLoop(llm), execute)
+    await rest(engine.run("make tea"))
+    asked = last_request(llm)
+    assert "make tea" in asked
+    assert "be brief" in asked
+    assert '"dependencies"' in asked
+
+
+async def test_a_planner_without_a_model_is_given_the_goal_alone() -> None:
+    said = await rest(ConversationEngine(llm=planner).run("make tea"))
+    assert "COMPLETED asked=make tea(1.0)" in said
+
+
+async def test_a_planner_may_be_a_loop_of_agents() -> None:
+    class Plans(K):
+        async def _run_async_impl(self, ctx: Any) -> Any:
+            yield agentnb.loops.loop_agent.Event(author=self.name, content=PLAN)
+
+    engine = ConversationEngine(llm=LoopAgent("planning", [Plans("p")], 1), execute=execute)
+    assert await rest(engine.run("goal")) == WHOLE
+
+
+async def test_a_planner_whose_answer_is_no_plan_is_an_error_of_the_engine() -> None:
+    engine = ConversationEngine(llm=SessionLoop(ScriptedLLM(["I would rather not."])), execute=execute)
+    said = await rest(engine.run("goal"))
+    assert said[:-1] == [*PLANNED[:4], "SC(decomposing>error)"]
+    assert "I would rather not." in said[-1]
+
+
+# -- the coordinator -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "counted"),
+    [
+        (json.dumps({"rules": ["r"], "tools": ["s", "t"], "knowledge": []}), "CONTEXT(1,2,0)"),
+        ("Water boils at 100 degrees.", "CONTEXT(0,0,1)"),
+        ('{"temperature": 100}', "CONTEXT(0,0,1)"),
+        ("", "CONTEXT(0,0,0)"),
+    ],
+)
+async def test_a_loop_may_give_the_context(answer: str, counted: str) -> None:
+    engine = ConversationEngine(SessionLoop(ScriptedLLM([answer])), World(), execute)
+    assert await rest(engine.run("goal")) == [*WHOLE[:2], counted, *WHOLE[3:]]
+
+
+async def test_what_a_coordinator_found_out_reaches_the_planner_and_the_tasks() -> None:
+    told: list[Any] = []
+
+    def do(task: Any, context: Any) -> str:
+        told.append(context.knowledge)
+        return "done"
+
+    llm = ScriptedLLM([PLAN])
+    coordinator = SessionLoop(ScriptedLLM(["Water boils at 100 degrees."]))
+    await rest(ConversationEngine(coordinator, llm, do).run("goal"))
+    assert "Water boils" in last_request(llm)
+    assert told == [["Water boils at 100 degrees."]] * 2
+
+
+@pytest.mark.parametrize(
+    ("port", "phase", "before"), [("coordinator", "context_fetching", 2), ("llm", "decomposing", 4)]
+)
+async def test_a_loop_that_fails_is_an_error_in_its_phase(port: str, phase: str, before: int) -> None:
+    said = await rest(World().engine(**{port: broken}).run("goal"))
+    assert said[:-1] == [*PLANNED[:before], f"SC({phase}>error)"]
+    assert "boom" in said[-1]
+    assert said[-1].endswith(f",{phase})")
+
+
+# -- all of them -----------------------------------------------------------------------------------------------------
+
+
+def of_loops() -> ConversationEngine:
+    return ConversationEngine(
+        Agent(ScriptedLLM(["Water boils."]), name="librarian"),
+        SessionLoop(ScriptedLLM([PLAN]), name="strategist"),
+        SessionLoop(ScriptedLLM(["did A", "did B"]), name="worker"),
+    )
+
+
+async def test_the_events_of_each_loop_are_nested_under_its_name() -> None:
+    run = of_loops().start("goal")
+    await run
+    assert list(dict.fromkeys(event.path for event in run.events)) == ["", "librarian", "strategist", "worker"]
+
+
+async def test_a_pause_while_the_planner_works_waits_for_its_end() -> None:
+    engine = of_loops()
+    stream = engine.run("goal")
+    await take(stream, "SC(context_fetching>decomposing)")
+    run = engine.current_run
+    assert run is not None
+    run.watch(lambda event: event.path == "strategist" and event.type == "model_start" and engine.pause(anytime=True))
+    assert await take(stream, "PAUSED(0.0)") == ["SC(decomposing>paused)", "PAUSED(0.0)"]
+    assert [(event.path, event.type) for event in run.events][-3:-1] == [("strategist", "run_end"), ("", "call_end")]
+    assert engine.resume()
+    assert (await rest(stream))[-1] == "DONE(2,2)"
+
+
+async def test_a_snapshot_before_the_plan_asks_the_planner_again_and_not_the_coordinator() -> None:
+    engine = of_loops()
+    stream = engine.run("goal")
+    await take(stream, "SC(context_fetching>decomposing)")
+    snapshot = portable(engine.create_snapshot())
+    await stream.aclose()
+    llm = ScriptedLLM([PLAN])
+    again = ConversationEngine(SessionLoop(ScriptedLLM([])), SessionLoop(llm), execute)
+    assert again.restore_from_snapshot(snapshot)
+    assert (await rest(again.continue_()))[-1] == "DONE(2,2)"
+    assert "Water boils." in last_request(llm)
+
+
+async def test_a_run_that_fails_in_the_planner_says_why() -> None:
+    with pytest.raises(RunFailed, match="boom"):
+        await ConversationEngine(llm=broken).start("goal")
