@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -170,8 +171,8 @@ async def test_such_a_test_fails_when_the_loop_decides_otherwise(tmp_path: Path)
     assert "ReplayDiverged" in done.stdout
 
 
-async def test_nothing_is_written_where_it_would_fail(tmp_path: Path) -> None:
-    run = await decided_run()
+def test_nothing_is_written_where_it_would_fail(tmp_path: Path) -> None:
+    run = asyncio.run(decided_run())
     with pytest.raises(ReplayDiverged):
         write_test(run, tmp_path / "test_nile.py", "tests.designs:session")
     assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,8 @@ the middle does not make everything after it look different.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -19,7 +21,7 @@ from agentnb.core.evolve import fold
 
 How = Literal["same", "changed", "left", "right"]
 
-_STAMP = {"seq", "time", "run_id"}
+_STAMP = {"seq", "time", "run_id", "forked_from"}
 _MEASURED = {"timing"}
 """What is measured anew each time: it is no difference."""
 
@@ -95,14 +97,52 @@ def diff(left: Any, right: Any) -> Difference:
 
 def _pairs(left: Source, right: Source) -> Iterator[Pair]:
     ours, theirs = _said(left.events), _said(right.events)
-    begin = _same(ours, theirs)
-    end = _same(ours[begin:][::-1], theirs[begin:][::-1])
-    middle = SequenceMatcher(None, ours[begin : len(ours) - end], theirs[begin : len(theirs) - end])
-    opcodes = [(tag, a + begin, b + begin, c + begin, d + begin) for tag, a, b, c, d in middle.get_opcodes()]
-    opcodes = [("equal", 0, begin, 0, begin), *opcodes]
-    opcodes.append(("equal", len(ours) - end, len(ours), len(theirs) - end, len(theirs)))
-    for tag, a, b, c, d in opcodes:
-        mine, yours = left.events[a:b], right.events[c:d]
+    a, b = 0, 0
+    for c, d in [*_anchors(ours, theirs), (len(ours), len(theirs))]:
+        yield from _gap(left.events, right.events, ours, theirs, (a, c, b, d))
+        if c < len(ours):
+            yield Pair("same", left.events[c], right.events[d])
+        a, b = c + 1, d + 1
+
+
+def _anchors(ours: Sequence[bytes], theirs: Sequence[bytes]) -> list[tuple[int, int]]:
+    """What both have exactly once, and in the same order: the longest such row, as positions on both sides.
+
+    Everything else is compared between two of these (Cohen's patience diff), so that a hundred thousand events take
+    seconds: difflib alone takes minutes, because the same few short events occur in every turn.
+    """
+    here, there = _once(ours), _once(theirs)
+    common = [(number, there[said]) for said, number in here.items() if said in there]
+    ends: list[int] = []
+    last: list[int] = []
+    before: list[int] = []
+    for number, (_, position) in enumerate(common):
+        length = bisect_left(ends, position)
+        before.append(last[length - 1] if length else -1)
+        ends[length : length + 1], last[length : length + 1] = [position], [number]
+    row: list[tuple[int, int]] = []
+    number = last[-1] if last else -1
+    while number >= 0:
+        row.append(common[number])
+        number = before[number]
+    return row[::-1]
+
+
+def _once(said: Sequence[bytes]) -> dict[bytes, int]:
+    times = Counter(said)
+    return {one: number for number, one in enumerate(said) if times[one] == 1}
+
+
+def _gap(
+    left: Sequence[Event],
+    right: Sequence[Event],
+    ours: Sequence[bytes],
+    theirs: Sequence[bytes],
+    between: tuple[int, int, int, int],
+) -> Iterator[Pair]:
+    begin, end, start, stop = between
+    for tag, a, b, c, d in SequenceMatcher(None, ours[begin:end], theirs[start:stop]).get_opcodes():
+        mine, yours = left[begin + a : begin + b], right[start + c : start + d]
         if tag == "equal":
             yield from (Pair("same", *pair) for pair in zip(mine, yours, strict=True))
         else:
@@ -111,12 +151,6 @@ def _pairs(left: Source, right: Source) -> Iterator[Pair]:
 
 def _said(events: Sequence[Event]) -> list[bytes]:
     return [encode_event(event, without=_STAMP | _MEASURED) for event in events]
-
-
-def _same(left: Sequence[bytes], right: Sequence[bytes]) -> int:
-    """How many are the same from the beginning."""
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((number for number, (one, other) in pairs if one != other), min(len(left), len(right)))
 
 
 def _side_by_side(left: Sequence[Event], right: Sequence[Event]) -> Iterator[Pair]:

@@ -55,15 +55,10 @@ async def test_a_fork_agrees_up_to_what_it_changed(run: Any) -> None:
     fork = run.fork(at, decision="approve", loop=researcher(answer="It is done."), approve=True)
     await fork
     difference = diff(run, fork)
-    changed = [pair for pair in difference.events if pair.how != "same"]
-    assert changed[0].left.type == "run_start"  # a fork says what it was forked from
-    first = changed[1]
-    assert (first.how, first.left.seq, first.left.decision, first.right.decision) == (
-        "changed",
-        at,
-        "reject",
-        "approve",
-    )
+    assert difference.common == at
+    first = difference.first
+    assert (first.how, first.left.seq) == ("changed", at)
+    assert (first.left.decision, first.right.decision) == ("reject", "approve")
 
 
 async def test_what_was_said_differently_is_one_change_and_the_rest_is_the_same() -> None:
