@@ -16,7 +16,7 @@ from agentnb.core.evolve import evolve, nested
 from agentnb.core.state import State
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
-from agentnb.store.sqlite import Store, is_store
+from agentnb.store import Store, is_store
 
 
 class Source(NamedTuple):
