@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentnb.analysis.backtest import Backtest, backtest
+    from agentnb.analysis.branches import branches
     from agentnb.analysis.difference import Difference, diff
     from agentnb.analysis.figures import approvals, dwell_times, latency, timeline, tokens
     from agentnb.analysis.frames import COLUMNS, calls, decisions, events, messages
@@ -22,6 +23,7 @@ __all__ = [
     "Difference",
     "approvals",
     "backtest",
+    "branches",
     "calls",
     "decisions",
     "diff",
@@ -35,6 +37,7 @@ __all__ = [
 
 _WHERE = {
     "backtest": ("Backtest", "backtest"),
+    "branches": ("branches",),
     "difference": ("Difference", "diff"),
     "figures": ("approvals", "dwell_times", "latency", "timeline", "tokens"),
     "frames": ("COLUMNS", "calls", "decisions", "events", "messages"),
