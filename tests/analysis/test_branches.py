@@ -20,9 +20,10 @@ async def three() -> list[Any]:
     ends = [event.seq for event in run.events if event.type == "call_end"]
     late = run.fork(ends[3], result="changed", loop=researcher(), name="late", approve=True)
     early = run.fork(ends[0], result="changed", loop=researcher(), name="early", approve=True)
+    await late
+    await early
     deeper = early.fork(ends[0] + 2, loop=researcher(), name="deeper", approve=True)
-    for fork in (late, early, deeper):
-        await fork
+    await deeper
     return [run, late, early, deeper]
 
 
