@@ -78,7 +78,8 @@ def _signed(pair: Pair) -> list[tuple[str, Event]]:
 
 def _told(event: Event) -> str:
     where = f" in {event.path}" if event.path else ""
-    return one_line(visible(f"{event.seq} {event.type}{where} {text_of_event(event)}"), WIDTH)
+    tool = f" {name}" if (name := getattr(event, "name", None)) else ""
+    return one_line(visible(f"{event.seq} {event.type}{where}{tool} {text_of_event(event)}"), WIDTH)
 
 
 def _short(value: Any) -> str:
