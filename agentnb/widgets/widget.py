@@ -21,6 +21,7 @@ import anywidget
 import traitlets
 
 from agentnb.core.errors import UsageError
+from agentnb.core.events import Event
 from agentnb.run.headless import page_has_spoken
 from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
@@ -29,16 +30,16 @@ from agentnb.widgets.diagram import Table, diagram, table_of
 from agentnb.widgets.feed import Feed
 from agentnb.widgets.graph import draw
 from agentnb.widgets.loops import Loops, graph_status
-from agentnb.widgets.page import module, style_sheet
+from agentnb.widgets.page import packed_module
 from agentnb.widgets.rows import row
 from agentnb.widgets.said import Conversation, tell
 from agentnb.widgets.standing import Waiting, breakpoints, status
-from agentnb.widgets.static import plain_text, static_html
+from agentnb.widgets.static import SMALL, plain_text, static_html
 from agentnb.widgets.text import as_json, repaired
 
 PARTS = ("controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram")
-TAIL = 200
-"""Rows in the trait that a page without a kernel shows."""
+TAIL, TAIL_ROOM = 100, 16_000
+"""Rows in the trait that a page without a kernel shows, at most, and characters of them."""
 SAID = 400
 """Messages that a page gets at most."""
 TAIL_SECONDS = 2.0
@@ -54,8 +55,7 @@ class Panel(anywidget.AnyWidget):
     panel, not the run.
     """
 
-    _esm = module()
-    _css = style_sheet()
+    _esm = packed_module()
 
     key = traitlets.Unicode().tag(sync=True)  # tells the page which views are of the same panel
     parts = traitlets.List(traitlets.Unicode()).tag(sync=True)
@@ -137,7 +137,6 @@ class Panel(anywidget.AnyWidget):
         # nbclient writes the last state of every widget into the notebook, also of those that are closed.
         with self.hold_sync():
             self.set_trait("_esm", "export default { render() {} };")
-            self.set_trait("_css", "")
             self.tail, self.diagram, self.tables, self.graphs, self.drawings = "[]", "", [], [], []
             self.tools, self.pending, self.phases = {}, [], []
             self.decisions, self.breakpoints = {}, {}
@@ -206,15 +205,27 @@ class Panel(anywidget.AnyWidget):
             return
         self._told, self._tail_due = total, now + TAIL_SECONDS
         self.total = total
-        rows = [row(event) for event in self.run.events[max(0, total - TAIL) : total]]
-        self.tail = as_json([{key: made[key] for key in made if key != "data"} for made in rows]).decode()
+        self.tail = tail(self.run.events[max(0, total - TAIL) : total])
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        bundle: dict[str, Any] = {"text/plain": plain_text(self.run), "text/html": static_html(self.run, self.diagram)}
+        page = static_html(self.run, self.diagram, SMALL)
+        bundle: dict[str, Any] = {"text/plain": plain_text(self.run), "text/html": page}
         made = super()._repr_mimebundle_(**kwargs)
         if made is not None:
             bundle = {**made[0], **bundle}
         return bundle, {}
+
+
+def tail(events: Sequence[Event]) -> str:
+    """The last of these events as the page shows them without a kernel, as JSON."""
+    rows: list[str] = []
+    room = TAIL_ROOM
+    for made in map(row, reversed(events)):
+        rows.append(as_json({key: made[key] for key in made if key != "data"}).decode())
+        room -= len(rows[-1])
+        if room < 0:
+            break
+    return f"[{','.join(reversed(rows))}]"
 
 
 def _names(table: Table) -> list[str]:
