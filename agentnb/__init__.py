@@ -8,6 +8,7 @@ run          # as the last line of a cell: the panel
 await run    # the output
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +79,15 @@ _WHEN_ASKED_FOR = {
 """What is imported when it is asked for, because nobody uses all of it at once."""
 
 
+class UnknownName(UsageError, AttributeError):
+    """agentnb has nothing of that name."""
+
+
 def __getattr__(name: str) -> Any:
     if name not in _WHEN_ASKED_FOR:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        close = [] if name.startswith("_") else get_close_matches(name, __dir__(), 1)
+        meant = f". Did you mean: {close[0]!r}?" if close else ""
+        raise UnknownName(f"module {__name__!r} has no attribute {name!r}{meant}")
     found = globals()[name] = getattr(import_module(_WHEN_ASKED_FOR[name]), name)
     return found
 

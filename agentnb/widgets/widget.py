@@ -73,6 +73,8 @@ class Panel(anywidget.AnyWidget):
     tail = traitlets.Unicode("[]").tag(sync=True)
 
     def __init__(self, run: Any, *, parts: Sequence[str] | None = None) -> None:
+        if not hasattr(run, "loop"):
+            raise UsageError(f"A panel shows a run, not {run!r:.80}.")
         self.run = run
         if parts is None:
             parts = tuple(getattr(run, "parts", PARTS))  # a run that can only be looked at has no buttons
