@@ -58,7 +58,8 @@ def resume(run: Run | None = None) -> Run:
 
 def snapshot(name: str, run: Run | None = None) -> Snapshot:
     """Save where the run stands, as NAME.agentnb.json and in the run's store if it has one."""
-    if not isinstance(name, str) or not name or Path(name).name != name:
+    given: Any = name
+    if not isinstance(given, str) or not name or Path(name).name != name:
         raise UsageError(f"%snapshot takes a name, which becomes a file's: %snapshot before-writing (not {name!r}).")
     taken = current(run).snapshot(name)
     taken.save(name + SUFFIX)

@@ -220,7 +220,7 @@ class Decisions:
             raise UsageError(f"The call {id!r} {stands.get(call.status, 'is over')}; there is nothing to take back.")
         return frame, call
 
-    def _find(self, id: str) -> tuple[Frame, CallState] | None:
+    def _find(self, id: Any) -> tuple[Frame, CallState] | None:
         """The call of that id, or of that path and id: one that waits before one that does not."""
         if not isinstance(id, str):
             return None

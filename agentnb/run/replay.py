@@ -106,7 +106,8 @@ class Replay(Recording):
 
     def to(self, seq: int) -> Replay:
         """Go to right after the event `seq`, forwards or backwards; -1 is before the first. Gives the replay itself."""
-        if not isinstance(seq, int) or isinstance(seq, bool) or not -1 <= seq < len(self._recorded):
+        given: Any = seq
+        if not isinstance(given, int) or isinstance(given, bool) or not -1 <= seq < len(self._recorded):
             raise UsageError(f"The recording has the events 0 to {len(self._recorded) - 1}, and no {seq!r}.")
         if seq + 1 < self.position:
             self._stand_at(seq + 1)
