@@ -28,7 +28,7 @@ from agentnb.run.portable import portable
 Owner = Literal["pull", "await", "play", "step"]
 
 
-class NotOver(AgentnbError, TimeoutError):
+class WaitTimeoutError(AgentnbError, TimeoutError):
     """The time that was given to a wait is up; the run goes on."""
 
 
@@ -172,7 +172,7 @@ class Driving:
                     left = max(0.0, until - time.monotonic()) if until is not None else None
                     hosting.environment.wait(released, left, self.decisions)
             except TimeoutError:
-                raise NotOver(f"The run is not over after {timeout:g} s; it goes on.") from None
+                raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it goes on.") from None
             except KeyboardInterrupt:
                 self.cancel("interrupted")
                 raise

@@ -123,8 +123,9 @@ class Unattended:
             if paused.reason == "step" or headless.policy == "approve":
                 self._journal.append(RunResumed.make())
                 return
+            reason = "" if paused.reason == "paused" else f" ({paused.reason})"
             why = (
-                f"paused ({paused.reason}), and nobody is there to resume it: {headless.absence}. Code that is to go on"
+                f"paused{reason}, and nobody is there to resume it: {headless.absence}. Code that is to go on"
                 " calls run.resume(), or sets no breakpoint."
             )
             self._journal.append(CancelRequested.make(reason=why))

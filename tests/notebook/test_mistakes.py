@@ -70,7 +70,7 @@ MISTAKES = [
     ("waiting.approve(7)", "UnknownCall", "No call 7 is waiting for a decision; waiting: w."),
     ("waiting.reject('w', 5)", "UsageError", "reject(id, reason) takes a text, not 5."),
     ("waiting.result(timeout='soon')", "UsageError", "takes a number of seconds, or None, not 'soon'."),
-    ("waiting.result(timeout=0.1)", "NotOver", "The run is not over after 0.1 s; it goes on."),
+    ("waiting.result(timeout=0.1)", "WaitTimeoutError", "The run is not over after 0.1 s; it goes on."),
     ("waiting.at('first')", "UsageError", "The recording has the events 0 to 4, and no 'first'."),
     ("waiting.steer(5)", "UsageError", "A run is told a text or a message, not 5."),
     ("waiting.panel(['buttons'])", "UsageError", "A panel has no part 'buttons'"),
