@@ -33,10 +33,11 @@ logger = logging.getLogger("agentnb")
 class SavedCopy:
     """The copy of one panel, displayed below it; `key` is the panel's."""
 
-    def __init__(self, run: Any, key: str) -> None:
+    def __init__(self, run: Any, key: str, *, to_the_end: bool = False) -> None:
+        """to_the_end: nobody freezes the panel when the run is over, so the copy is brought up to that too."""
         from IPython.display import display
 
-        self._run, self._key = run, key
+        self._run, self._key, self._to_the_end = run, key, to_the_end
         self._told: tuple[str, int] = ("", -1)
         self._timer: threading.Timer | None = None
         self._context = copy_context()  # ipykernel finds the cell an output belongs to by a context variable
@@ -47,11 +48,12 @@ class SavedCopy:
     def bring_up_to_date(self) -> None:
         """Make it the run as it stands now; without news nothing is sent."""
         told = (standing(self._run), len(self._run.events))
-        if told != self._told and not self._run.state.over:
+        over = bool(self._run.state.over)
+        if told != self._told and (self._to_the_end or not over):
             self._told = told
             name = one_line(str(self._run.name or self._run.id), 80)
             since = f"As it stood on {time.strftime('%Y-%m-%d at %H:%M:%S')}. agentnb.attach({name!r}) shows it anew."
-            page = static_html(self._run, bounds=SMALL, note=since)
+            page = static_html(self._run, bounds=SMALL, note="" if over else since)
             page = f'<div data-agentnb-copy="{self._key}">{page}</div>'
             self._handle.update({"text/plain": plain_text(self._run), "text/html": page}, raw=True)
 

@@ -21,7 +21,6 @@ import anywidget
 import traitlets
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event
 from agentnb.run.headless import page_has_spoken
 from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
@@ -31,15 +30,13 @@ from agentnb.widgets.feed import Feed
 from agentnb.widgets.graph import draw
 from agentnb.widgets.loops import Loops, graph_status
 from agentnb.widgets.page import packed_module
-from agentnb.widgets.rows import row
+from agentnb.widgets.rows import TAIL, tail
 from agentnb.widgets.said import Conversation, tell
 from agentnb.widgets.standing import Waiting, breakpoints, status
 from agentnb.widgets.static import SMALL, plain_text, static_html
-from agentnb.widgets.text import as_json, repaired
+from agentnb.widgets.text import repaired
 
 PARTS = ("controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram")
-TAIL, TAIL_ROOM = 100, 16_000
-"""Rows in the trait that a page without a kernel shows, at most, and characters of them."""
 SAID = 400
 """Messages that a page gets at most."""
 TAIL_SECONDS = 2.0
@@ -209,6 +206,11 @@ class Panel(anywidget.AnyWidget):
         self.total = total
         self.tail = tail(self.run.events[max(0, total - TAIL) : total])
 
+    def _ipython_display_(self) -> None:
+        from agentnb.widgets.present import present_live  # it knows the panel
+
+        present_live(self)
+
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         page = static_html(self.run, self.diagram, SMALL)
         bundle: dict[str, Any] = {"text/plain": plain_text(self.run), "text/html": page}
@@ -216,18 +218,6 @@ class Panel(anywidget.AnyWidget):
         if made is not None:
             bundle = {**made[0], **bundle}
         return bundle, {}
-
-
-def tail(events: Sequence[Event]) -> str:
-    """The last of these events as the page shows them without a kernel, as JSON."""
-    rows: list[str] = []
-    room = TAIL_ROOM
-    for made in map(row, reversed(events)):
-        rows.append(as_json({key: made[key] for key in made if key != "data"}).decode())
-        room -= len(rows[-1])
-        if room < 0:
-            break
-    return f"[{','.join(reversed(rows))}]"
 
 
 def _names(table: Table) -> list[str]:
