@@ -21,8 +21,8 @@ from agentnb.widgets.text import as_json, one_line, pretty, repaired
 UNITS = ("event", "call", "turn", "phase")
 QUEUED = 20
 """Queued messages that are shown."""
-ASKED = 24 * 1024
-"""Characters of questions that a page gets at once; the others come as these are decided."""
+ASKED, FEW = 24 * 1024, 4
+"""Characters of questions that a page gets at once, and how many it gets however long; the others come later."""
 
 
 def standing(run: Any) -> str:
@@ -155,7 +155,7 @@ class Waiting:
         asking: dict[str, bool] = {}
         room = ASKED
         for item in run.pending:
-            if room <= 0 and not everything:
+            if room <= 0 and len(made) >= FEW and not everything:
                 break
             id = question_id(item)
             before, question = self._made.get(id, (None, {}))

@@ -80,7 +80,8 @@ class Panel(anywidget.AnyWidget):
         self._loops = Loops(run.loop, graphs="graph" in parts)
         self._waiting = Waiting()
         self._decisions = Decisions()
-        self._drawing = threading.Lock()
+        self._drawing, self._leaving = threading.Lock(), threading.RLock()
+        self._has_left = False
         self._to_draw = -1  # how many nested loops had been seen when the drawing was last begun
         self._told = -1
         self._tail_due = self._graphs_due = 0.0
@@ -134,7 +135,8 @@ class Panel(anywidget.AnyWidget):
 
     def _leave_little(self) -> None:
         # nbclient writes the last state of every widget into the notebook, also of those that are closed.
-        with self.hold_sync():
+        with self._leaving, self.hold_sync():
+            self._has_left = True
             self.set_trait("_esm", "export default { render() {} };")
             self.tail, self.diagram, self.tables, self.graphs, self.drawings = "[]", "", [], [], []
             self.tools, self.pending, self.phases = {}, [], []
@@ -150,9 +152,14 @@ class Panel(anywidget.AnyWidget):
 
     def _draw(self) -> None:
         with self._drawing:
-            self.diagram = diagram(table_of(self.run.loop.phases))
+            self._tell(diagram=diagram(table_of(self.run.loop.phases)))
             for table in list(self._loops.tables)[len(self.tables) :]:
-                self.tables = [*self.tables, {"phases": _names(table), "diagram": diagram(table)}]
+                self._tell(tables=[*self.tables, {"phases": _names(table), "diagram": diagram(table)}])
+
+    def _tell(self, **now: Any) -> None:
+        with self._leaving:  # what comes when it has left would stay in the notebook
+            for name, value in now.items() if not self._has_left else ():
+                setattr(self, name, value)
 
     def _now(self) -> dict[str, Any]:
         now = {"status": status(self.run, self._loops), "pending": self._waiting.questions(self.run)}
@@ -189,8 +196,7 @@ class Panel(anywidget.AnyWidget):
         if "graphs" not in now:
             self._feed.wake()
         with self.hold_sync():  # one message for all of them; traits that are the same as before are not sent
-            for name, value in now.items():
-                setattr(self, name, value)
+            self._tell(**now)
             self._update_tail(over)
         self._draw_in_background()
         if over:
@@ -203,8 +209,7 @@ class Panel(anywidget.AnyWidget):
         if total == self._told or (now < self._tail_due and not over and self.run.driven):
             return
         self._told, self._tail_due = total, now + TAIL_SECONDS
-        self.total = total
-        self.tail = tail(self.run.events[max(0, total - TAIL) : total])
+        self._tell(total=total, tail=tail(self.run.events[max(0, total - TAIL) : total]))
 
     def _ipython_display_(self) -> None:
         from agentnb.widgets.present import present_live  # it knows the panel
