@@ -8,7 +8,6 @@ run          # as the last line of a cell: the panel
 await run    # the output
 """
 
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +84,8 @@ class UnknownName(UsageError, AttributeError):
 
 def __getattr__(name: str) -> Any:
     if name not in _WHEN_ASKED_FOR:
+        from difflib import get_close_matches  # for mistakes only
+
         close = [] if name.startswith("_") else get_close_matches(name, __dir__(), 1)
         meant = f". Did you mean: {close[0]!r}?" if close else ""
         raise UnknownName(f"module {__name__!r} has no attribute {name!r}{meant}")
