@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -70,6 +71,8 @@ def test_runs_of_ten_thousand_events_add_little_whenever_the_notebook_is_saved(
         notebook.wait_output(run, "1 call waits for you", timeout=60)
     notebook.set_cell(3, "print(len(first.events), len(second.events))")
     assert [int(count) > 10_000 for count in notebook.run(3).split()] == [True, True]
+    copies = f"() => document.querySelectorAll('[data-agentnb-copy]').length === {len(RUNS)}"
+    notebook.do(lambda page: page.wait_for_function(copies))  # they are hidden, and made when the runs are at rest
     waiting, pages = saved(notebook)
     assert '"_esm"' in waiting
     assert all("write was waiting for a decision" in " ".join(as_text(page)) for page in pages)
@@ -97,8 +100,5 @@ def test_runs_of_ten_thousand_events_add_little_whenever_the_notebook_is_saved(
         again.wait_output(run, "search")
 
 
-def as_text(html: str) -> Any:
-    """The words of some HTML."""
-    import re
-
+def as_text(html: str) -> list[str]:
     return re.sub(r"<[^>]*>", "", html).split()
