@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
 from agentnb.core.events import Event, RunEnd, decode_body, decode_event, encode_body
+from agentnb.run.given import check_path
 from agentnb.run.snapshot import Snapshot
 
 STORE_VERSION = 1
@@ -85,6 +86,7 @@ class Store:
     """Journals in one SQLite file. Safe to use from several threads, and by several processes at once."""
 
     def __init__(self, path: str | Path) -> None:
+        check_path("Store(path)", path)
         self.path = Path(path)
         self._lock = threading.RLock()
         self._connection = self._connect()

@@ -49,6 +49,8 @@ class FunctionTool:
         sequential: bool = False,
         detached: bool = False,
     ) -> None:
+        if not callable(function):
+            raise UsageError(f"A tool is made from a function, not from {function!r:.80}.")
         functools.update_wrapper(self, function)
         self.function = function
         self.name = _check_name(name or str(getattr(_whole(function), "__name__", "")))
@@ -130,9 +132,14 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     Raises UsageError where the signature cannot be a schema.
     """
+    if unknown := [name for name in options if name not in _OPTIONS]:
+        raise UsageError(f"@tool has no option {unknown[0]!r}; it has {', '.join(_OPTIONS)}.")
     if function is None:
         return lambda function: FunctionTool(function, **options)
     return FunctionTool(function, **options)
+
+
+_OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 
 
 @functools.cache
@@ -185,7 +192,11 @@ def _arguments_of(
     try:
         return TypeAdapter(cast("type[dict[str, Any]]", arguments)), takes_progress
     except Exception as error:  # pydantic raises several kinds for a type it has no schema for
-        raise UsageError(f"The tool {name} cannot be described by a JSON schema: {error}") from error
+        why = str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0]
+        raise UsageError(
+            f"The tool {name} cannot be described by a JSON schema: {why} A parameter is a number, a text, a list, a"
+            " dict, an enum, a dataclass or a pydantic model."
+        ) from None
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], words: Mapping[str, str]) -> Any:

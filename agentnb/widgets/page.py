@@ -7,7 +7,10 @@ each other, without their imports and exports.
 
 from __future__ import annotations
 
+import json
 import re
+import zlib
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -37,6 +40,49 @@ def module() -> str:
     """The panel's JavaScript."""
     sources = ((PAGE / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", source)) for source in sources)
+
+
+_UNPACK = """\
+const text = (packed) => {
+  const bytes = new Blob([Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0))]).stream();
+  return new Response(bytes.pipeThrough(new DecompressionStream("deflate"))).text();
+};
+const source = new Blob([await text(%(module)s)], { type: "text/javascript" });
+const url = URL.createObjectURL(source);
+const panel = (await import(url)).default;
+URL.revokeObjectURL(url);
+const css = await text(%(style)s);
+const dress = (root) => {
+  if (root.querySelector("style[data-agentnb-style]")) return;
+  const style = document.createElement("style");
+  style.dataset.agentnbStyle = "";
+  style.textContent = css;
+  root.prepend(style);
+};
+export default {
+  initialize: panel.initialize,
+  render: (given) => {
+    dress(given.el);
+    return panel.render(given);
+  },
+};
+"""
+
+
+@cache
+def packed_module() -> str:
+    """The panel's JavaScript and CSS as one small module."""
+    return _UNPACK % {"module": _packed(_shortened(module())), "style": _packed(_COMMENT.sub("", style_sheet()))}
+
+
+def _packed(text: str) -> str:
+    return json.dumps(b64encode(zlib.compress(text.encode(), 9)).decode())
+
+
+def _shortened(source: str) -> str:
+    """JavaScript without indentation, empty lines and lines that are comments; no string goes over several lines."""
+    lines = (line.strip() for line in source.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 @cache

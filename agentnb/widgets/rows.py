@@ -21,6 +21,9 @@ SUMMARY = 200
 FULL_LIMIT = 256 * 1024
 """Characters that "Show all" fetches at most: one message of this size does not make the page stutter."""
 
+TAIL, TAIL_ROOM = 100, 16_000
+"""Rows in the trait that a page without a kernel shows, at most, and characters of them."""
+
 _STAMPS = ("seq", "time", "run_id", "path", "phase", "type")
 
 GROUPS: Mapping[str, str] = {
@@ -92,6 +95,18 @@ def encode_rows(events: Sequence[Event], room: int, trace: Trace | None = None) 
             break
         lines.append(line)
     return (b"[" + b",".join(lines) + b"]").decode(), len(lines)
+
+
+def tail(events: Sequence[Event]) -> str:
+    """The last of these events as the page shows them without a kernel, as JSON."""
+    rows: list[str] = []
+    room = TAIL_ROOM
+    for made in map(row, reversed(events)):
+        rows.append(as_json({key: made[key] for key in made if key != "data"}).decode())
+        room -= len(rows[-1])
+        if room < 0:
+            break
+    return f"[{','.join(reversed(rows))}]"
 
 
 def _small(data: dict[str, Any]) -> tuple[dict[str, Any], bytes]:

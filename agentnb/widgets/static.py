@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentnb.core.events import Event
 from agentnb.widgets.decisions import RECENT, clock, rule_row
@@ -22,14 +22,33 @@ from agentnb.widgets.portable import portable
 from agentnb.widgets.rows import row
 from agentnb.widgets.standing import Waiting, standing, status
 from agentnb.widgets.static_said import conversations
-from agentnb.widgets.static_text import LINE, TIMELINE_ROOM, Detail, ends, escaped, line, long, path_of
+from agentnb.widgets.static_text import LINE, ROOM, TIMELINE_ROOM, Detail, ends, escaped, line, long, path_of
 from agentnb.widgets.static_timeline import chosen, drawing, summary, table
 from agentnb.widgets.text import one_line, visible
 from agentnb.widgets.things import Things
 from agentnb.widgets.trace import Trace
 
-FIRST, LAST = 40, 110
-"""How many events of a long run are shown, from its beginning and its end."""
+
+class Bounds(NamedTuple):
+    """How much of a long run is shown."""
+
+    first: int
+    """Events from its beginning."""
+    last: int
+    """Events from its end."""
+    detail: int
+    """Characters of what stands behind the lines."""
+    timeline: int
+    """Characters of the timeline and the bill, which come after a conversation that may have taken all of that."""
+
+
+WHOLE = Bounds(40, 110, ROOM, TIMELINE_ROOM)
+SMALL = Bounds(10, 40, ROOM // 3, TIMELINE_ROOM // 2)
+"""Of a page that stands beside a live panel, whose state may be saved with the notebook as well."""
+QUESTIONS = 8_000
+"""Characters of the questions that wait; of more of them there is the name."""
+NAMED = 20
+"""How many of those."""
 ROWS = (80, 40, 15)
 """How many things a timeline shows at most; fewer where there is no room for them."""
 
@@ -41,26 +60,28 @@ def plain_text(run: Any) -> str:
     return f"{name} ({run.loop.kind()}): {standing(run)}, phase {phase}, {run.state.position} events"
 
 
-def static_html(run: Any, drawing: str | None = None) -> str:
-    """The run as it stands now, as HTML text of less than 200 kB.
+def static_html(run: Any, drawing: str | None = None, bounds: Bounds = WHOLE, note: str = "") -> str:
+    """The run as it stands now, as HTML text of less than 200 kB; within the bounds `SMALL` of less than 120 kB.
 
     drawing: its state diagram if you have it, empty for none; drawn by default, which takes a second the first time.
+    note: what is to be said of the page itself.
     """
     events = run.events
     loops = Loops(run.loop, graphs=True)
     now = status(run, loops)
-    detail = Detail()
+    detail = Detail(bounds.detail)
     trace = Trace()
     trace.follow(events, len(events))
     parts = [
         _head(now, events),
+        f'<p class="agentnb-dim">{escaped(note)}</p>' if note else "",
         *_questions(run),
         *_remembered(run),
         *_graphs(loops, detail),
         '<div class="agentnb-columns"><div class="agentnb-main">',
         *conversations(run, loops, trace, detail),
-        *_timeline(Things(events, trace), now["usage"], Detail(TIMELINE_ROOM)),
-        *_events(events, detail),
+        *_timeline(Things(events, trace), now["usage"], Detail(bounds.timeline)),
+        *_events(events, detail, bounds),
         "</div>",
         *_diagrams(run, loops, now, drawing),
         "</div>",
@@ -92,14 +113,26 @@ def _count(amount: int, what: str) -> str:
 
 
 def _questions(run: Any) -> Iterator[str]:
-    for question in Waiting().questions(run):
-        yield (
-            f'<div class="agentnb-call" role="group" aria-label="{escaped(question["name"])}">'
-            '<div class="agentnb-call-head">'
-            f"<span>{path_of(question['path'])}<code>{escaped(question['name'])}</code></span> "
-            f"was waiting for a decision. {escaped(question['why'])}</div>"
-            f"<pre>{long(question['arguments'])}</pre></div>"
-        )
+    detail, left_out = Detail(QUESTIONS), []
+    for question in Waiting().questions(run, everything=True):
+        told = detail.spend(_question(question))
+        if told:
+            yield told
+        else:
+            left_out.append(f"{path_of(question['path'])}<code>{line(question['name'])}</code>")
+    if left_out:
+        more = f" and {len(left_out) - NAMED:,} more" if len(left_out) > NAMED else ""
+        yield f'<p class="agentnb-dim">waiting for a decision as well: {", ".join(left_out[:NAMED])}{more}</p>'
+
+
+def _question(question: Mapping[str, Any]) -> str:
+    return (
+        f'<div class="agentnb-call" role="group" aria-label="{escaped(question["name"])}">'
+        '<div class="agentnb-call-head">'
+        f"<span>{path_of(question['path'])}<code>{escaped(question['name'])}</code></span> "
+        f"was waiting for a decision. {escaped(question['why'])}</div>"
+        f"<pre>{long(question['arguments'])}</pre></div>"
+    )
 
 
 def _remembered(run: Any) -> Iterator[str]:
@@ -178,9 +211,9 @@ def _timeline(things: Things, usage: Mapping[str, Any], detail: Detail) -> Itera
         yield f'<details class="agentnb-fold"><summary>Tokens, cost and time</summary>{told}</details>'
 
 
-def _events(events: Sequence[Event], detail: Detail) -> Iterator[str]:
+def _events(events: Sequence[Event], detail: Detail, bounds: Bounds) -> Iterator[str]:
     yield '<div class="agentnb-heading">Events</div><div class="agentnb-log" role="log" aria-label="Events">'
-    for position, event in ends(events, FIRST, LAST):
+    for position, event in ends(events, bounds.first, bounds.last):
         if event is None:
             yield f'<p class="agentnb-dim agentnb-gap">{position:,} events left out</p>'
         else:

@@ -95,6 +95,29 @@ def test_the_calls_of_a_tool_are_selected_and_decided_in_one_message(show: Calla
     assert results(run)[2:] == ["deleted /b False 3", "moved /a to /b"]
 
 
+def test_of_very_many_calls_the_first_are_shown_and_the_others_come_as_these_are_decided(
+    show: Callable[..., PanelPage],
+) -> None:
+    paths = [f"/{n}/" + "long " * 100 for n in range(60)]
+    run = waiting(*deletes(*paths))
+    shown = show(run)
+    page = shown.page
+    heading = page.locator(".agentnb-heading").first
+    rounds = []
+    while run.pending:
+        shown.until(lambda: heading.inner_text().startswith(f"{len(run.pending)} calls wait"), "the others")
+        here = page.get_by_role("group", name="delete_file", exact=True).count()
+        rounds.append(here)
+        if here < len(run.pending):
+            assert heading.inner_text().endswith(f"the first {here} are here")
+        before = len(run.pending)
+        page.get_by_role("button", name="Approve all").click()
+        shown.until(lambda before=before: len(run.pending) < before, "the decisions")
+        assert before - len(run.pending) == here  # what nobody has seen is not decided
+    assert sum(rounds) == len(paths)
+    assert len(rounds) > 1
+
+
 def test_what_is_remembered_for_the_selected_decides_once_and_is_shown(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a", "/b"), then=(deletes("/c"), "Done."))
     shown = show(run)

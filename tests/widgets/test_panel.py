@@ -23,7 +23,7 @@ from agentnb.widgets import (
     Usage,
 )
 from agentnb.widgets.comms import listen
-from agentnb.widgets.widget import TAIL
+from agentnb.widgets.rows import TAIL
 from tests.widgets.support import HOSTILE, Outbox, asking, asking_everywhere, asking_inside, engine, session, until
 
 

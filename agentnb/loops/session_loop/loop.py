@@ -24,7 +24,7 @@ from agentnb.core.events import CallProposed, Event, ModelEnd, ModelStart, Queue
 from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
-from agentnb.loops.base import take
+from agentnb.loops.base import check_count, take
 from agentnb.loops.session_loop.controls import SessionControls
 from agentnb.loops.session_loop.hooks import ToolCallContext, after_call, before_call, preparation
 from agentnb.loops.session_loop.queue import MessageQueue
@@ -86,8 +86,7 @@ class SessionLoop(SessionControls):
         _one_of("steering_mode", steering_mode, ("after_batch", "skip_pending", "discard"))
         _one_of("drain", drain, ("one-at-a-time", "all"))
         _one_of("tool_execution", tool_execution, ("parallel", "sequential"))
-        if max_turns is not None and max_turns < 0:
-            raise UsageError(f"max_turns must be None or a number that is not negative, not {max_turns!r}.")
+        check_count("max_turns", max_turns)
         self.steering_mode, self.drain, self.tool_execution = steering_mode, drain, tool_execution
         self.max_turns, self.system_prompt = max_turns, system_prompt
         if before_tool_call is not None:

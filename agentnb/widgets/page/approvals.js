@@ -112,8 +112,11 @@ export class Approvals {
       next = call.el;
       call.update(item);
     }
-    this.announce(added, pending.length);
-    say(this.heading, pending.length === 1 ? "1 call waits for you" : `${pending.length} calls wait for you`);
+    // The others come as these are decided.
+    const waiting = Math.max(pending.length, this.store.model.get("status")?.waiting ?? 0);
+    const shown = waiting > pending.length ? `; the first ${pending.length} are here` : "";
+    this.announce(added, waiting);
+    say(this.heading, waiting === 1 ? "1 call waits for you" : `${waiting} calls wait for you${shown}`);
     this.waiting.classList.toggle("agentnb-none", !pending.length);
     this.waiting.classList.toggle("agentnb-many", this.many());
     this.all.hidden = !this.many();
