@@ -15,7 +15,7 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "trace", "store", "form", "breakpoints", "queue", "controls", "call", "decisions", "approvals"),
-    *("details", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
+    *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
     *("diagram", "graph", "panel"),
 )
 STYLES = ("panel", "views", "acting")

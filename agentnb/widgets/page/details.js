@@ -79,8 +79,9 @@ export class Details {
     this.effects = effects;
     const told = (words, ats) =>
       ats.length ? [el("span", { class: "agentnb-dim", text: words }), ...ats.map((at) => this.linkTo(at))] : [];
-    this.links.replaceChildren(...told("Caused by", causes), ...told("Led to", effects));
-    if (!causes.length && !effects.length) this.links.hidden = true;
+    const after = row.after === undefined ? [] : [row.after];
+    this.links.replaceChildren(...told("Caused by", causes), ...told("Waited for", after), ...told("Led to", effects));
+    if (!this.links.children.length) this.links.hidden = true;
   }
 
   linkTo(at) {

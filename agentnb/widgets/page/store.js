@@ -122,6 +122,13 @@ export class Store {
     }
   }
 
+  // What an empty view says, and what to do about it.
+  nothing(words) {
+    const { can, over } = this.model.get("status") ?? {},
+      begin = this.model.get("parts")?.includes("controls") ? "Step or Play begins." : "run.play() begins.";
+    return `Nothing ${words}${over ? "" : " yet"}.${can?.Play && !this.gone ? ` ${begin}` : ""}`;
+  }
+
   // The kernel's time, in seconds.
   now() {
     return (Date.now() + this.skew) / 1000;

@@ -91,8 +91,24 @@ export class Trace {
     return (this.flat = flat);
   }
 
+  // What is called so that this event is about.
+  nameAt(row) {
+    return this.things[row?.thing]?.name ?? row?.type ?? "others";
+  }
+
+  // What runs or waits in the same loop, by name.
+  beside(thing, most) {
+    const names = [];
+    for (const other of this.open) {
+      if (names.length === most) break;
+      if (other.path === thing.path && other !== thing && other.kind !== "loop" && other.stretches.length) names.push(other.name);
+    }
+    return names;
+  }
+
   start(thing, kind, row, position) {
-    if (thing.stretches.length < STRETCHES) thing.stretches.push({ kind, start: row.time, end: null, position });
+    const since = thing.stretches.at(-1)?.end ?? thing.opened; // `after`: the event that it had to wait for since then
+    if (thing.stretches.length < STRETCHES) thing.stretches.push({ kind, start: row.time, end: null, position, since, after: row.after });
     else thing.stretches.at(-1).end = null;
     thing.ended = null;
     this.open.add(thing);
