@@ -21,6 +21,8 @@ from agentnb.widgets.text import as_json, one_line, pretty, repaired
 UNITS = ("event", "call", "turn", "phase")
 QUEUED = 20
 """Queued messages that are shown."""
+LABEL = 240
+"""Characters of a breakpoint's conditions."""
 
 
 def standing(run: Any) -> str:
@@ -110,7 +112,7 @@ def breakpoints(run: Any, loops: Loops) -> dict[str, Any]:
         "list": [
             {
                 "number": one.number,
-                "label": repaired(one.label),
+                "label": one_line(repaired(one.label), LABEL),
                 "enabled": one.enabled,
                 "hits": one.hits,
                 "last": one.last,

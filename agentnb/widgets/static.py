@@ -60,7 +60,7 @@ def static_html(run: Any, drawing: str | None = None) -> str:
         '<div class="agentnb-columns"><div class="agentnb-main">',
         *conversations(run, loops, trace, detail),
         *_timeline(Things(events, trace), now["usage"], Detail(TIMELINE_ROOM)),
-        *_events(events, detail),
+        *_events(events, trace, detail),
         "</div>",
         *_diagrams(run, loops, now, drawing),
         "</div>",
@@ -178,13 +178,13 @@ def _timeline(things: Things, usage: Mapping[str, Any], detail: Detail) -> Itera
         yield f'<details class="agentnb-fold"><summary>Tokens, cost and time</summary>{told}</details>'
 
 
-def _events(events: Sequence[Event], detail: Detail) -> Iterator[str]:
+def _events(events: Sequence[Event], trace: Trace, detail: Detail) -> Iterator[str]:
     yield '<div class="agentnb-heading">Events</div><div class="agentnb-log" role="log" aria-label="Events">'
     for position, event in ends(events, FIRST, LAST):
         if event is None:
             yield f'<p class="agentnb-dim agentnb-gap">{position:,} events left out</p>'
         else:
-            yield _event(row(event), detail)
+            yield _event(row(event, trace), detail)
     yield "</div>"
 
 

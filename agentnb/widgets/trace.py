@@ -106,6 +106,11 @@ class Trace:
         loop = self._loops.get(path)
         return self.firsts[loop.thing] if loop is not None and loop.thing >= 0 else NOTHING
 
+    def name_of(self, position: int) -> str:
+        """What the event at this position is about, by name; empty where it is about nothing."""
+        thing = self.things[position]
+        return self.names[thing] if thing >= 0 else ""
+
     def marks(self, position: int) -> dict[str, Any]:
         """What a row tells of this: `cause`, `thing`, and with a thing's first event its `name`."""
         cause, thing = self.causes[position], self.things[position]

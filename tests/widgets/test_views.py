@@ -152,7 +152,7 @@ def test_events_are_filtered_by_tool_and_by_error(show: Callable[[Any], PanelPag
     options = page.get_by_role("log").get_by_role("option")
     page.get_by_label("Tool of event").select_option("delete_file")
     expect(options).to_have_count(4)
-    expect(options.nth(1)).to_contain_text("approve by human")  # which has only the call's id
+    expect(options.nth(1)).to_contain_text("delete_file approved by a person")
     errors = page.get_by_role("button", name="Errors", exact=True)
     errors.click()
     expect(errors).to_have_attribute("aria-pressed", "true")
@@ -352,7 +352,7 @@ def test_of_loops_inside_one_chooses_whose_messages_and_what_is_opened_stays_ope
     shown.until(lambda: "deleted /a" in articles.nth(1).inner_text(), "the result in the fold that was opened")
     page.get_by_label("Loop of messages").select_option("")
     shown.until(lambda: articles.count() == 0, "the outermost loop's")
-    expect(page.get_by_text("Nothing has been said yet.")).to_be_visible()
+    expect(page.get_by_text("Nothing has been said.")).to_be_visible()
 
 
 # -- progress and what was taken ---------------------------------------------------------------------------------------

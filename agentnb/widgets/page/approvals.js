@@ -1,14 +1,15 @@
 // The calls that wait for a person: one in full, many as a table in which they are decided together.
 
-import { button, count, el, enable, say } from "./text.js";
+import { GONE, button, count, el, enable, say } from "./text.js";
 import { Call, REMEMBER, remembering } from "./call.js";
 import { Decided } from "./decisions.js";
 
 const SPEAK_EVERY = 2000; // milliseconds: calls may come by the dozen, and each would be read out
 
 export class Approvals {
-  constructor(store) {
+  constructor(store, alone) {
     this.store = store;
+    this.empty = alone ? el("p", { class: "agentnb-empty", text: "No call waits for a decision." }) : null;
     this.calls = new Map();
     this.spoken = el("div", { class: "agentnb-spoken", role: "status", "aria-live": "polite" });
     this.news = [];
@@ -22,7 +23,7 @@ export class Approvals {
     this.note = el("p", { class: "agentnb-note agentnb-told", role: "status" });
     this.waiting = el("div", { class: "agentnb-waiting" }, this.bar, this.table, this.list);
     this.decided = new Decided(store, (answer) => this.tell(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
-    this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.waiting, this.note, this.decided.el);
+    this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.empty, this.waiting, this.note, this.decided.el);
     // The next question may stand under the pointer within milliseconds, and the second half of a double click must not
     // decide what nobody has read yet.
     const ignoreSecond = (event) => {
@@ -117,7 +118,8 @@ export class Approvals {
     this.waiting.classList.toggle("agentnb-none", !pending.length);
     this.waiting.classList.toggle("agentnb-many", this.many());
     this.all.hidden = !this.many();
-    enable(this.all, !this.store.gone);
+    if (this.empty) this.empty.hidden = pending.length > 0;
+    enable(this.all, !this.store.gone, GONE);
     this.count();
     left?.();
     return undefined;
@@ -150,7 +152,7 @@ export class Approvals {
     this.every.checked = size > 0 && picked.length === size;
     this.every.indeterminate = picked.length > 0 && picked.length < size;
     say(this.how, `${picked.length} selected`);
-    for (const control of Object.values(this.selected)) enable(control, can);
+    for (const control of Object.values(this.selected)) enable(control, can, this.store.gone ? GONE : "Select calls first.");
     const tools = new Map();
     for (const call of this.calls.values()) {
       tools.set(call.item.name, (tools.get(call.item.name) ?? 0) + 1);

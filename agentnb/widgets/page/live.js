@@ -36,9 +36,9 @@ export class Progress {
   constructor(store, alone) {
     this.store = store;
     this.slots = [];
-    this.empty = el("p", { class: "agentnb-empty", text: "No running call tells how far it is.", hidden: !alone });
+    this.empty = el("p", { class: "agentnb-empty", text: "No call is running that tells how far it is. A tool does so by its argument `progress`.", hidden: !alone });
     this.list = el("ul", { class: "agentnb-progress", "aria-label": "Progress", hidden: true });
-    this.el = el("div", {}, this.empty, this.list);
+    this.el = el("div", { class: alone ? "agentnb-alone" : null }, this.empty, this.list);
     this.alone = alone;
   }
 

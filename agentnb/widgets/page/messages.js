@@ -5,6 +5,7 @@ import { button, count, el, number, say } from "./text.js";
 
 const AT_FIRST = 40, // messages that are shown; "Earlier" shows as many more
   LOOPS = 200, // that can be chosen
+  BRIEF = 200, // characters of a call's arguments beside its name
   PAUSE = 400; // milliseconds between two questions to the kernel, or longer where it takes long to answer
 const SPEAKS = { text: "speaks", reasoning: "thinks", call: "calls" };
 
@@ -30,7 +31,7 @@ export class Messages {
     this.note = el("p", { class: "agentnb-dim agentnb-gap", hidden: true });
     this.list = el("div", { class: "agentnb-said" });
     this.live = el("div", { class: "agentnb-said agentnb-speaking", "aria-hidden": "true" });
-    this.empty = el("p", { class: "agentnb-empty", text: "Nothing has been said yet." });
+    this.empty = el("p", { class: "agentnb-empty" });
     this.log = el(
       "div",
       { class: "agentnb-log", role: "region", "aria-label": "Messages", tabindex: "0", "data-lm-suppress-shortcuts": "true" },
@@ -150,6 +151,7 @@ export class Messages {
     this.note.hidden = !this.note.textContent;
     this.earlier.hidden = !left;
     this.empty.hidden = total > 0;
+    say(this.empty, this.path ? "Nothing has been said yet." : this.store.nothing("has been said"));
     this.drawLive();
     if (!this.follow && this.last > AT_FIRST && this.log.scrollTop < 40) this.log.scrollTop += this.log.scrollHeight - height;
   }
@@ -190,7 +192,9 @@ export class Messages {
       call.position >= 0 ? this.linkTo(call.position) : null,
     );
     made.dataset.group = call.failed ? "error" : "call";
+    const brief = call.arguments.replace(/\s+/g, " ").slice(0, BRIEF);
     made.firstChild.append(el("code", { text: call.name }), " ", el("span", { class: "agentnb-dim", text: call.words }));
+    made.firstChild.append(" ", el("span", { class: "agentnb-brief", text: brief }));
     return made;
   }
 

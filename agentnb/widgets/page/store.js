@@ -6,7 +6,7 @@ import { Trace } from "./trace.js";
 
 const PING_EVERY = 5000,
   SILENT = 10000,
-  GONE = 20000; // milliseconds
+  GONE_AFTER = 20000; // milliseconds
 const GONE_TEXT = "The kernel is gone: this is the last state it showed.";
 const KEEP = 32 * 1024 * 1024; // characters of JSON whose data stays here; that of earlier events is asked for
 const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
@@ -175,7 +175,7 @@ export class Store {
       const silent = now - this.pinged;
       if (silent < SILENT || this.gone) return undefined;
       // A kernel that is idle and has not answered does not know us any more; a busy one may be in a long cell.
-      if (kernel?.status === "idle" && silent > GONE) return this.lose();
+      if (kernel?.status === "idle" && silent > GONE_AFTER) return this.lose();
       this.trouble = `No answer from the kernel for ${Math.round(silent / 1000)} s (busy or gone).`;
       this.tell("kernel");
     } else if (!document.hidden && now - this.heard > (this.model.get("status")?.over ? 6 : 1) * SILENT) {
