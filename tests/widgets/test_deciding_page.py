@@ -211,6 +211,20 @@ def test_a_decision_is_taken_back_by_its_button(show: Callable[..., PanelPage]) 
     expect(shown.page.get_by_role("list", name="Newest decisions").get_by_role("listitem")).to_have_count(2)
 
 
+def test_many_decisions_are_taken_back_by_one_button(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    every = shown.page.get_by_role("button", name="Undo all")
+    expect(every).to_be_hidden()
+    press(shown.page, "Approve all")
+    shown.until(every.is_visible, "the decisions")
+    expect(shown.page.get_by_text("4 decided calls have not begun.")).to_be_visible()
+    every.click()
+    shown.until(lambda: len(run.pending) == 4, "the questions")
+    shown.until(every.is_hidden, "the button to go")
+    expect(shown.page.locator(".agentnb-told")).to_have_text("4 taken back; the calls are asked about again.")
+
+
 def test_what_is_remembered_is_forgotten_by_its_button(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
@@ -279,6 +293,54 @@ def test_a_breakpoint_is_set_stops_the_run_and_is_switched_and_removed(show: Cal
     press(page, "Play")
     shown.until(lambda: run.state.over, "the end")
     shown.until(lambda: not page.inner_text(".agentnb-stopped"), "the page to say no more why it stood")
+
+
+def test_a_breakpoint_is_set_by_a_click_on_an_event_like_those_to_stop_at(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run, "controls", "events")
+    option = shown.page.get_by_role("log", name="Events").get_by_role("option")
+    shown.until(option.count, "the events")
+    stop = shown.page.get_by_role("button", name="Pause at these")
+    option.filter(has_text="approval_request").click()
+    expect(stop).to_have_attribute("title", "Add a breakpoint: every approval_request of delete_file")
+    stop.click()
+    shown.until(lambda: len(run.breakpoints), "the breakpoint")
+    assert [one.label for one in run.breakpoints] == ["approval_request, tool delete_file"]
+    expect(shown.page.get_by_role("button", name="Breakpoint added")).to_be_visible()
+    run.cancel()
+    shown.until(option.filter(has_text="run_end").count, "the end")
+    option.filter(has_text="run_start").click()
+    expect(shown.page.get_by_role("button", name="Close")).to_be_visible()
+    expect(stop).to_be_hidden()
+
+
+def test_a_button_says_what_it_is_for_or_why_it_is_off(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    page = shown.page
+    for button in page.get_by_role("button").all():
+        assert not button.is_visible() or button.get_attribute("title") or button.get_attribute("aria-label"), button
+    off = {name: page.get_by_role("button", name=name, exact=True) for name in ("Pause", "Approve selected", "Step")}
+    expect(off["Pause"]).to_have_attribute("title", "Nothing is playing.")
+    expect(off["Approve selected"]).to_have_attribute("title", "Select calls first.")
+    expect(off["Step"]).to_have_attribute("title", "Go on by one step, then pause")
+    run.cancel()
+    shown.until(off["Step"].is_disabled, "the end")
+    expect(off["Step"]).to_have_attribute("title", "The run is over.")
+
+
+def test_lines_that_were_pasted_stay_lines_and_enter_sends_them(show: Callable[..., PanelPage]) -> None:
+    run = session([[*text("One"), delay(30)]])
+    shown = show(run)
+    run.submit_step("event").result(10)
+    box = shown.page.get_by_label("Message to the run")
+    box.fill("first\nsecond")
+    box.press("Shift+Enter")
+    box.press_sequentially("third")
+    box.press("Enter")
+    shown.until(lambda: run.queued, "the message")
+    assert run.queued[0][1].content == "first\nsecond\nthird"
+    expect(box).to_have_value("")
 
 
 def test_a_message_is_seen_in_its_queue_and_taken_back(show: Callable[..., PanelPage]) -> None:

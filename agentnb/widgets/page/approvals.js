@@ -16,6 +16,7 @@ export class Approvals {
     this.heading = el("span", { class: "agentnb-heading", tabindex: "-1" });
     this.all = button("Approve all", () => this.decide("approve", [...this.calls.values()], ""), {
       class: "agentnb-button agentnb-primary",
+      title: "Let all of them run, those with an open form as it says",
     });
     this.bar = el("div", { class: "agentnb-waiting-bar" }, this.heading, this.all);
     this.table = this.makeTable();
@@ -51,8 +52,12 @@ export class Approvals {
       "aria-label": "Reason for the selected calls",
     });
     this.selected = {
-      approve: button("Approve selected", () => this.decide("approve", this.picked(), this.remember.choice.value)),
-      reject: button("Reject selected", () => this.decide("reject", this.picked(), this.remember.choice.value)),
+      approve: button("Approve selected", () => this.decide("approve", this.picked(), this.remember.choice.value), {
+        title: "Let these run",
+      }),
+      reject: button("Reject selected", () => this.decide("reject", this.picked(), this.remember.choice.value), {
+        title: "Let none of these run; the model is told",
+      }),
     };
     this.reason.addEventListener("keydown", (event) => {
       event.stopPropagation();

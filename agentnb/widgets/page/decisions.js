@@ -9,7 +9,9 @@ export class Decided {
     this.store = store;
     this.answered = answered;
     this.rows = new Map();
-    this.every = button("Undo all", (event) => this.ask(event.currentTarget, { type: "undo" }));
+    this.every = button("Undo all", (event) => this.ask(event.currentTarget, { type: "undo" }), {
+      title: "Take all of these back; the calls are asked about again",
+    });
     this.begun = el("span", { class: "agentnb-dim" });
     this.bar = el("div", { class: "agentnb-undo-bar", hidden: true }, this.begun, this.every);
     this.open = el("ul", { class: "agentnb-decided", "aria-label": "Decided, and not run yet" });

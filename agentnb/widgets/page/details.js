@@ -15,7 +15,7 @@ export class Details {
     this.effects = [];
     this.links = el("div", { class: "agentnb-links" });
     this.title = el("span", { class: "agentnb-details-title" });
-    this.all = button("Show all", () => this.showAll(), { class: "agentnb-link" });
+    this.all = button("Show all", () => this.showAll(), { class: "agentnb-link", title: "All of its data as text" });
     this.stop = button("Pause at these", () => this.addBreakpoint(), { class: "agentnb-link", hidden: true });
     this.body = el("div", { class: "agentnb-details-body", tabindex: "0", "aria-label": "Data of the event" });
     this.el = el(
@@ -27,7 +27,7 @@ export class Details {
         this.title,
         this.all,
         this.stop,
-        button("Close", close, { class: "agentnb-link" }),
+        button("Close", close, { class: "agentnb-link", title: "Back to the list (Escape)" }),
       ),
       this.links,
       this.body,

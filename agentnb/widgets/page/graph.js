@@ -44,7 +44,7 @@ class Graph {
     this.path = el("span", { class: "agentnb-path" });
     this.heading = el("span", { class: "agentnb-graph-title" });
     this.notes = el("span", { class: "agentnb-dim" });
-    this.image = el("div", { class: "agentnb-graph-drawn", role: "img" });
+    this.image = el("div", { class: "agentnb-graph-drawn", role: "img", tabindex: "0" });
     this.list = el("ul", { class: "agentnb-spoken", "aria-label": "Calls" });
     this.more = el("p", { class: "agentnb-dim" });
     const head = el("div", { class: "agentnb-graph-head" }, this.path, this.heading, this.notes);

@@ -6,6 +6,8 @@ import { button, count, el, number, say } from "./text.js";
 const AT_FIRST = 40, // messages that are shown; "Earlier" shows as many more
   LOOPS = 200, // that can be chosen
   BRIEF = 200, // characters of a call's arguments beside its name
+  TALL = 600, // characters of a text that is surely seen without scrolling,
+  TALL_LINES = 14, // and lines
   PAUSE = 400; // milliseconds between two questions to the kernel, or longer where it takes long to answer
 const SPEAKS = { text: "speaks", reasoning: "thinks", call: "calls" };
 
@@ -27,7 +29,7 @@ export class Messages {
       el("option", { value: "", text: "outermost" }),
     );
     this.count = el("span", { class: "agentnb-dim agentnb-amount" });
-    this.earlier = button("Earlier", () => this.showEarlier(), { class: "agentnb-link", hidden: true });
+    this.earlier = button("Earlier", () => this.showEarlier(), { class: "agentnb-link", hidden: true, title: "Show more of what was said before" });
     this.note = el("p", { class: "agentnb-dim agentnb-gap", hidden: true });
     this.list = el("div", { class: "agentnb-said" });
     this.live = el("div", { class: "agentnb-said agentnb-speaking", "aria-hidden": "true" });
@@ -168,8 +170,8 @@ export class Messages {
 
   make(message) {
     const body = el("div", { class: "agentnb-body" });
-    if (message.reasoning) body.append(fold("reasoning", "agentnb-reasoning", el("pre", { text: message.reasoning })));
-    if (message.text) body.append(el("pre", { text: message.text }));
+    if (message.reasoning) body.append(fold("reasoning", "agentnb-reasoning", block(message.reasoning)));
+    if (message.text) body.append(block(message.text));
     for (const call of message.calls) body.append(this.makeCall(call));
     if (message.more) body.append(el("p", { class: "agentnb-dim", text: `and ${count(message.more, "more call")}` }));
     const role = el("div", { class: "agentnb-role" }, el("span", { text: message.role }));
@@ -188,7 +190,7 @@ export class Messages {
     const made = fold(
       "",
       "agentnb-made",
-      ...parts.flatMap(([name, text]) => [el("div", { class: "agentnb-label-small", text: name }), el("pre", { text })]),
+      ...parts.flatMap(([name, text]) => [el("div", { class: "agentnb-label-small", text: name }), block(text)]),
       call.position >= 0 ? this.linkTo(call.position) : null,
     );
     made.dataset.group = call.failed ? "error" : "call";
@@ -227,6 +229,11 @@ export class Messages {
   dispose() {
     clearTimeout(this.timer);
   }
+}
+
+// A text; what may be too tall to be seen at once has the focus, so that a keyboard scrolls it.
+function block(text) {
+  return el("pre", { text, tabindex: text.length > TALL || text.split("\n").length > TALL_LINES ? "0" : null });
 }
 
 function fold(words, name, ...children) {

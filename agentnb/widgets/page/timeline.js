@@ -148,7 +148,7 @@ class Bar {
     this.open = el("span", { class: "agentnb-open" });
     this.track = el("span", { class: "agentnb-track" }, this.open);
     this.stretches = [];
-    this.el = el("div", { class: "agentnb-row", role: "option", id }, this.name, this.took, this.track);
+    this.el = el("div", { class: "agentnb-row", role: "option", id }, this.name, " ", this.took, this.track);
   }
 
   show(thing, span, store) {
@@ -193,9 +193,10 @@ function spoken(thing, end, { began }, store) {
     .filter(({ kind }) => kind === "wait")
     .reduce((sum, part) => sum + (part.end ?? end) - part.start, 0);
   return [
-    `${SPOKEN[thing.kind]} ${thing.name}${thing.path && thing.kind !== "loop" ? ` in ${thing.path}` : ""}`,
+    `${SPOKEN[thing.kind]} ${thing.name} ${duration(Math.max(0, end - thing.opened))}`, // as it is read, and then the rest
+    thing.path && thing.kind !== "loop" ? `in ${thing.path}` : "",
     `from +${duration(Math.max(0, thing.opened - began))}`,
-    thing.ended === null ? "not over" : duration(Math.max(0, end - thing.opened)),
+    thing.ended === null ? "not over" : "",
     waited && thing.kind === "call" ? `waiting for you ${duration(waited)}` : "",
     ...(thing.kind === "call" ? waitedFor(thing, end, store) : []),
     thing.failed ? "failed" : "",
