@@ -17,6 +17,7 @@ from agentnb.widgets.calls import WORDS, told_of
 from agentnb.widgets.diagram import diagram, table_of
 from agentnb.widgets.graph import draw
 from agentnb.widgets.loops import graph_status
+from agentnb.widgets.static import static_html
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
 from tests.widgets.support import HOSTILE, asking, asking_inside, session
 
@@ -654,6 +655,25 @@ def test_each_control_shows_that_it_has_the_focus(show: Callable[[Any], PanelPag
         shown.page.keyboard.press("Tab")
     assert {"BUTTON seen", "INPUT seen", "SELECT seen", "DIV seen", "PRE seen"} <= seen
     assert not [entry for entry in seen if entry.endswith("unseen")]
+
+
+LOOKS = """() => [...document.querySelectorAll("#here *")].map((node) => {
+  const { x, y, width, height } = node.getBoundingClientRect(), style = getComputedStyle(node);
+  return [node.className, x, y, width, height, style.color, style.backgroundColor, style.display, style.padding].join();
+})"""
+
+
+def test_a_frozen_panel_on_the_same_page_changes_nothing_about_a_live_one(show: Callable[[Any], PanelPage]) -> None:
+    run = asking("/a", "/b")
+    run.submit_step("turn").result(10)
+    shown = show(run)
+    page = shown.page
+    shown.until(page.locator(".agentnb-diagram svg").count, "the drawing, which comes last")
+    shown.settle()
+    before = page.evaluate(LOOKS)
+    page.evaluate("html => document.body.insertAdjacentHTML('beforeend', html)", static_html(run, ""))
+    expect(page.locator(".agentnb-static")).to_be_visible()
+    assert page.evaluate(LOOKS) == before
 
 
 def test_two_views_of_one_panel_show_the_same(show: Callable[[Any], PanelPage]) -> None:
