@@ -151,7 +151,8 @@ export class Controls {
     );
     say(this.where, status.nested?.length ? breadcrumb(status) : "");
     this.where.hidden = !status.nested?.length;
-    say(this.problem, status.problem && !status.over ? `${status.problem} Play or Step asks again.` : status.problem);
+    const ends = /[.!?\u2026]$/.test(status.problem ?? "") ? "" : ".";
+    say(this.problem, status.problem && !status.over ? `${status.problem}${ends} Play or Step asks again.` : status.problem);
     this.problem.hidden = !status.problem;
     for (const [name, control] of Object.entries(this.buttons)) {
       const off = this.store.gone ? GONE : this.busy.has(name) ? BUSY : status.over ? "The run is over." : BUTTONS[name][1];
