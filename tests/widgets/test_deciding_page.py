@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -201,6 +202,9 @@ def test_a_decision_is_taken_back_by_its_button(show: Callable[..., PanelPage]) 
     shown.until(undo.is_visible, "the decision")
     open_ones = shown.page.get_by_role("list", name="Decided, and not run yet")
     expect(open_ones).to_contain_text("approved by a person")
+    [when] = [event.time for event in run.events if isinstance(event, ApprovalDecision)]
+    told = open_ones.locator("time").get_attribute("datetime") or ""
+    assert abs(datetime.fromisoformat(told).timestamp() - when) < 0.002, "when it was decided"
     undo.click()
     shown.until(lambda: len(run.pending) == 4, "the question")
     shown.until(lambda: row(shown, 2).count() == 1, "the row")
@@ -293,6 +297,44 @@ def test_a_breakpoint_is_set_stops_the_run_and_is_switched_and_removed(show: Cal
     press(page, "Play")
     shown.until(lambda: run.state.over, "the end")
     shown.until(lambda: not page.inner_text(".agentnb-stopped"), "the page to say no more why it stood")
+
+
+@pytest.mark.parametrize(
+    ("fields", "label", "stops_at"),
+    [
+        ({"Event of the breakpoint": "model_end"}, "model_end", "model_end"),
+        ({"Phase of the breakpoint": "acting"}, "phase acting", "model_end"),
+        ({"Cost above": "0.015"}, "cost above 0.015", "model_end"),
+        ({"Tool of the breakpoint": "sea*", "Event of the breakpoint": "call_end"}, "call_end, tool sea*", "call_end"),
+    ],
+    ids=["event", "phase", "cost", "tool"],
+)  # fmt: skip
+def test_each_kind_of_breakpoint_is_set_in_the_form_and_stops_the_run(
+    show: Callable[..., PanelPage], fields: dict[str, str], label: str, stops_at: str
+) -> None:
+    spent = {"type": "usage", "cost": 0.01}
+    run = session(
+        [[call("search", {"query": "a"}, id="a"), spent], [call("search", {"query": "b"}, id="b"), spent], "Ok."]
+    )
+    shown = show(run)
+    press(shown.page, "Breakpoints")
+    section = shown.page.get_by_role("region", name="Breakpoints")
+    for name, value in fields.items():
+        control = section.get_by_label(name)
+        if control.evaluate("node => node.localName") == "select":
+            control.select_option(value)
+        else:
+            control.fill(value)
+    press(section, "Add breakpoint")
+    shown.until(lambda: [one.label for one in run.breakpoints] == [label], "the breakpoint")
+    press(shown.page, "Play")
+    shown.until(lambda: run.state.paused, "the pause")
+    stopped = shown.page.locator(".agentnb-stopped")
+    shown.until(lambda: stopped.inner_text().endswith(f": {label}"), "the reason")
+    paused = next(event for event in run.events if event.type == "run_paused")
+    before = [event for event in run.events[: paused.seq] if event.type == stops_at]
+    assert len(before) == (2 if "Cost above" in fields else 1)
+    assert len([event for event in run.events if event.type == "call_end"]) <= 1
 
 
 def test_a_breakpoint_is_set_by_a_click_on_an_event_like_those_to_stop_at(show: Callable[..., PanelPage]) -> None:

@@ -646,6 +646,18 @@ def test_text_stands_out_and_nothing_is_cut_off(browser: Browser, scheme: Any, w
     context.close()
 
 
+def test_nothing_moves_for_whoever_wants_no_motion(page: Page) -> None:
+    page.goto("about:blank")
+    PanelPage(page, state=state())
+    moves = """() => [...document.querySelectorAll("#here *")].filter((node) => {
+      const { transitionDuration, animationName, transitionProperty } = getComputedStyle(node);
+      return animationName !== "none" || (transitionProperty !== "none" && transitionDuration !== "0s");
+    }).length"""
+    assert page.evaluate(moves) > 0
+    page.emulate_media(reduced_motion="reduce")
+    assert page.evaluate(moves) == 0
+
+
 def test_each_control_shows_that_it_has_the_focus(show: Callable[[Any], PanelPage]) -> None:
     shown = show(waiting("/a"))
     shown.page.keyboard.press("Tab")

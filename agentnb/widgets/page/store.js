@@ -176,7 +176,8 @@ export class Store {
       if (silent < SILENT || this.gone) return undefined;
       // A kernel that is idle and has not answered does not know us any more; a busy one may be in a long cell.
       if (kernel?.status === "idle" && silent > GONE_AFTER) return this.lose();
-      this.trouble = `No answer from the kernel for ${Math.round(silent / 1000)} s (busy or gone).`;
+      const minutes = Math.floor(silent / 60000); // not by the second: each change is read out
+      this.trouble = `No answer from the kernel for ${minutes ? `${minutes} min` : `${SILENT / 1000} s`} or more (busy or gone).`;
       this.tell("kernel");
     } else if (!document.hidden && now - this.heard > (this.model.get("status")?.over ? 6 : 1) * SILENT) {
       this.pinged = now;
