@@ -18,7 +18,7 @@ from typing import Any
 
 from agentnb.core.events import CallEnd, CallProposed, CallStart, Event, RunEnd, RunStart
 from agentnb.core.loop import Design
-from agentnb.core.messages import ToolCall, text_of
+from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
 from agentnb.tools import as_tools
 from agentnb.widgets.calls import Calls, Told, calls_of
@@ -177,7 +177,8 @@ class Loops:
 def _last_said(input: Any) -> Any:
     """What a loop was given; of messages, the last one's text."""
     last = input[-1] if isinstance(input, (list, tuple)) and input else None
-    return text_of(last["content"]) if isinstance(last, Mapping) and last.get("content") else input
+    said = last.get("content") if isinstance(last, Mapping) else None
+    return said if isinstance(said, str) and said else input
 
 
 def _loop_for(design: Design, call: CallState) -> Design | None:

@@ -159,7 +159,7 @@ def _said(message: Mapping[str, Any]) -> str:
 
 def aside(message: Mapping[str, Any]) -> str:
     """What a message of a loop's own kind has instead of a content: its fields, on one line."""
-    own = {name: message[name] for name in message if name not in Message.model_fields and name[0] not in "_"}
+    own = {name: message[name] for name in message if name not in Message.model_fields and not name.startswith("_")}
     own.pop("type", None)
     return brief(own, SUMMARY) if own else ""
 

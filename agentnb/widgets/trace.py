@@ -108,7 +108,7 @@ class Trace:
 
     def name_of(self, position: int) -> str:
         """What the event at this position is about, by name; empty where it is about nothing."""
-        thing = self.things[position]
+        thing = self.things[position] if position < len(self.things) else NOTHING
         return self.names[thing] if thing >= 0 else ""
 
     def marks(self, position: int) -> dict[str, Any]:
