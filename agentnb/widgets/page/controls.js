@@ -6,16 +6,16 @@ import { Queue } from "./queue.js";
 
 const PLAYING = "It is playing; Pause comes first.";
 // What each button is for, and why it may be off.
-const BUTTONS = {
-  Step: ["Go on by one step, then pause", PLAYING],
-  Play: ["Go on until the end, a breakpoint or Pause", PLAYING],
-  Pause: ["Stop before the next step; what is in flight is finished first", "Nothing is playing."],
-  Cancel: ["End the run for good", "It is being cancelled."],
-  Snapshot: ["Keep the run as it stands, to go on from there later", ""],
-  Fork: ["Begin another run from here; this one stays as it is", "Nothing has happened yet."],
-  Steer: ["The model is told at its next turn", ""],
-  "Follow up": ["The model is told when it would stop", ""],
-};
+const BUTTONS = [
+  ["Step", "Go on by one step, then pause", PLAYING],
+  ["Play", "Go on until the end, a breakpoint or Pause", PLAYING],
+  ["Pause", "Stop before the next step; what is in flight is finished first", "Nothing is playing."],
+  ["Cancel", "End the run for good", "It is being cancelled."],
+  ["Snapshot", "Keep the run as it stands, to go on from there later", ""],
+  ["Fork", "Begin another run from here; this one stays as it is", "Nothing has happened yet."],
+  ["Steer", "The model is told at its next turn", ""],
+  ["Follow up", "The model is told when it would stop", ""],
+];
 
 export class Controls {
   constructor(store) {
@@ -51,7 +51,7 @@ export class Controls {
     });
     this.busy = new Set();
     this.buttons = Object.fromEntries(
-      Object.entries(BUTTONS).map(([name, [title]]) => [name, button(name, () => this.press(name), { title })]),
+      BUTTONS.map(([name, title]) => [name, button(name, () => this.press(name), { title })]),
     );
     this.text.addEventListener("keydown", (event) => {
       event.stopPropagation(); // the notebook has shortcuts on bare letters
@@ -154,8 +154,9 @@ export class Controls {
     const ends = /[.!?\u2026]$/.test(status.problem ?? "") ? "" : ".";
     say(this.problem, status.problem && !status.over ? `${status.problem}${ends} Play or Step asks again.` : status.problem);
     this.problem.hidden = !status.problem;
-    for (const [name, control] of Object.entries(this.buttons)) {
-      const off = this.store.gone ? GONE : this.busy.has(name) ? BUSY : status.over ? "The run is over." : BUTTONS[name][1];
+    for (const [name, , why] of BUTTONS) {
+      const control = this.buttons[name],
+        off = this.store.gone ? GONE : this.busy.has(name) ? BUSY : status.over ? "The run is over." : why;
       enable(control, status.can?.[name] && !this.busy.has(name) && !this.store.gone, off);
       control.classList.toggle("agentnb-busy", this.busy.has(name));
     }
