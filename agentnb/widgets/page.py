@@ -18,7 +18,7 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "trace", "store", "form", "breakpoints", "queue", "controls", "call", "decisions", "approvals"),
-    *("details", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
+    *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
     *("diagram", "graph", "panel"),
 )
 STYLES = ("panel", "views", "acting")
@@ -32,6 +32,8 @@ _LIVE = re.compile(
     r"-(panel|button|select|input|field|form|talk|joined|waiting|control|link|filter|line|details|live|spacer|row|busy)\b"
     r"|:focus"
 )
+_ROOT = re.compile(r"\.agentnb(?![\w-])")
+_COMMA = re.compile(r",(?![^(]*\))")  # between selectors, not in the brackets of one
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 
@@ -93,15 +95,32 @@ def style_sheet() -> str:
 
 @cache
 def frozen_style_sheet() -> str:
-    """The CSS that a saved notebook carries for each run: what a frozen panel needs, without comments."""
+    """The CSS that a saved notebook carries for each run: what a frozen panel needs, without comments.
+
+    It is for frozen panels only. A live one on the same page has a style sheet of its own, which stands before those
+    in the outputs; rules that fitted both would come last and win, without what only the live one's sheet says.
+    """
     lines = _SPACE.sub("\n", _COMMENT.sub("", _styles(FROZEN_STYLES))).splitlines()
-    return "\n".join(filter(_is_for_frozen, lines))
+    return "\n".join(_for_frozen(line) for line in lines if _is_for_frozen(line))
 
 
 def _is_for_frozen(line: str) -> bool:
     """Whether a line is no whole rule, or one that something in a frozen panel may need."""
     selectors, brace, _ = line.partition("{")
-    return not brace or not line.endswith("}") or not all(map(_LIVE.search, selectors.split(",")))
+    return not brace or not line.endswith("}") or not all(map(_LIVE.search, _COMMA.split(selectors)))
+
+
+def _for_frozen(line: str) -> str:
+    """A line with its selectors, where it has any, fitting nothing but frozen panels."""
+    selectors, brace, rule = line.partition("{")
+    if not brace or line.startswith("@"):
+        return line
+    rooted = (_ROOT.sub(".agentnb-static", selector) for selector in _COMMA.split(selectors))
+    return (
+        ",".join(one if ".agentnb-static" in one else f":where(.agentnb-static) {one.lstrip()}" for one in rooted)
+        + brace
+        + rule
+    )
 
 
 def _styles(names: Sequence[str]) -> str:

@@ -23,6 +23,8 @@ QUEUED = 20
 """Queued messages that are shown."""
 ASKED, FEW = 24 * 1024, 4
 """Characters of questions that a page gets at once, and how many it gets however long; the others come later."""
+LABEL = 240
+"""Characters of a breakpoint's conditions."""
 
 
 def standing(run: Any) -> str:
@@ -113,7 +115,7 @@ def breakpoints(run: Any, loops: Loops) -> dict[str, Any]:
         "list": [
             {
                 "number": one.number,
-                "label": repaired(one.label),
+                "label": one_line(repaired(one.label), LABEL),
                 "enabled": one.enabled,
                 "hits": one.hits,
                 "last": one.last,

@@ -25,7 +25,7 @@ from agentnb.widgets.static_said import conversations
 from agentnb.widgets.static_text import LINE, ROOM, TIMELINE_ROOM, Detail, ends, escaped, line, long, path_of
 from agentnb.widgets.static_timeline import chosen, drawing, summary, table
 from agentnb.widgets.text import one_line, visible
-from agentnb.widgets.things import Things
+from agentnb.widgets.things import Things, amount
 from agentnb.widgets.trace import Trace
 
 
@@ -81,7 +81,7 @@ def static_html(run: Any, drawing: str | None = None, bounds: Bounds = WHOLE, no
         '<div class="agentnb-columns"><div class="agentnb-main">',
         *conversations(run, loops, trace, detail),
         *_timeline(Things(events, trace), now["usage"], Detail(bounds.timeline)),
-        *_events(events, detail, bounds),
+        *_events(events, trace, detail, bounds),
         "</div>",
         *_diagrams(run, loops, now, drawing),
         "</div>",
@@ -93,7 +93,8 @@ def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
     asked = _count(now["requests"], "model request") if now["nested"] else f"turn {now['turn']}"
     phase = one_line(breadcrumb(now["phase"], now["nested"]), LINE)
     facts = [f"phase {phase}", asked, _count(now["calls"], "call"), _count(len(events), "event")]
-    facts += [f"{name.replace('_', ' ')} {amount:,g}" for name, amount in now["usage"].items()]
+    used = {name.replace("_", " "): amount(name, value) for name, value in now["usage"].items()}
+    facts += [told if name == "cost" else f"{told} {name}" for name, told in used.items()]
     if len(events) > 1:
         facts.append(f"{events[-1].time - events[0].time:.1f} s")
     problem = f'<p class="agentnb-problem">{escaped(now["problem"])}</p>' if now["problem"] else ""
@@ -157,7 +158,8 @@ def _graphs(loops: Loops, detail: Detail) -> Iterator[str]:
             f'<div class="agentnb-graph"><div class="agentnb-graph-head">{path_of(path)}'
             f'<span class="agentnb-graph-title">{escaped(graph.heading)}</span> '
             f'<span class="agentnb-dim">{escaped(graph.notes)}</span></div>'
-            f'<div class="agentnb-graph-drawn" role="img" aria-label="{escaped(graph_name(path))}">{drawn}</div>'
+            f'<div class="agentnb-graph-drawn" role="img" tabindex="0" aria-label="{escaped(graph_name(path))}">'
+            f"{drawn}</div>"
             f'<ul class="agentnb-spoken" aria-label="Calls">{detail.spend(told)}</ul>'
             f'<p class="agentnb-dim">{escaped(graph.more)}</p></div>'
         )
@@ -203,21 +205,22 @@ def _timeline(things: Things, usage: Mapping[str, Any], detail: Detail) -> Itera
             some = f"{_count(total, 'row')}" if len(rows) == total else f"the {len(rows)} longest of {total:,} rows"
             yield (
                 f'<details class="agentnb-fold"><summary>Timeline <span class="agentnb-dim">{some}</span></summary>'
-                f'<div class="agentnb-chart-drawn" role="img" aria-label="Timeline">{drawn}</div></details>'
+                f'<div class="agentnb-chart-drawn" role="img" tabindex="0" aria-label="Timeline">{drawn}</div>'
+                "</details>"
             )
             break
-    spent = f'<p class="agentnb-dim">{line(summary(things, usage))}</p><pre>{escaped(table(things))}</pre>'
+    spent = f'<p class="agentnb-dim">{line(summary(things, usage))}</p><pre tabindex="0">{escaped(table(things))}</pre>'
     if things.turns and (told := detail.spend(spent)):
         yield f'<details class="agentnb-fold"><summary>Tokens, cost and time</summary>{told}</details>'
 
 
-def _events(events: Sequence[Event], detail: Detail, bounds: Bounds) -> Iterator[str]:
+def _events(events: Sequence[Event], trace: Trace, detail: Detail, bounds: Bounds) -> Iterator[str]:
     yield '<div class="agentnb-heading">Events</div><div class="agentnb-log" role="log" aria-label="Events">'
     for position, event in ends(events, bounds.first, bounds.last):
         if event is None:
             yield f'<p class="agentnb-dim agentnb-gap">{position:,} events left out</p>'
         else:
-            yield _event(row(event), detail)
+            yield _event(row(event, trace), detail)
     yield "</div>"
 
 
