@@ -21,6 +21,7 @@ from agentnb.core.calls import render
 from agentnb.core.errors import UsageError
 from agentnb.core.messages import text_of, to_messages
 from agentnb.core.state import CallState, State
+from agentnb.core.threads import carried
 from agentnb.loops.base import Loop
 from agentnb.loops.conversation_engine.progress import COORDINATOR, PLANNER
 from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, read_tasks
@@ -176,14 +177,7 @@ async def _call(function: Callable[..., Any], argument: Any, *, context: EngineC
             options[way] = context
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
         return await function(*arguments, **options)
-
-    def in_thread() -> Any:
-        try:
-            return function(*arguments, **options)
-        except StopIteration as error:  # asyncio cannot hand this one over, and would wait for ever
-            raise RuntimeError(f"StopIteration: {error}") from error
-
-    said = await asyncio.to_thread(in_thread)
+    said = await asyncio.to_thread(carried, function, *arguments, **options)
     return await said if inspect.isawaitable(said) else said
 
 
