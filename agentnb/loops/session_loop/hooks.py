@@ -40,12 +40,18 @@ async def _said(value: Any | Awaitable[Any]) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
+def _dict_or_none(hook: str, said: Any) -> Mapping[str, Any]:
+    if said is not None and not isinstance(said, Mapping):
+        raise TypeError(f"{hook} returned {said!r}; it returns None or a dict.")
+    return said or {}
+
+
 def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, State], Any]:
     """`before_tool_call` as the design's hook: None, or a dict with `block` and `reason`."""
 
     async def before(call: CallState, state: State) -> str | None:
-        said = await _said(hook(ToolCallContext.of(call, state)))
-        return (said.get("reason") or "Tool execution was blocked") if said and said.get("block") else None
+        said = _dict_or_none("before_tool_call", await _said(hook(ToolCallContext.of(call, state))))
+        return (said.get("reason") or "Tool execution was blocked") if said.get("block") else None
 
     return before
 
@@ -55,7 +61,7 @@ def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, C
     names: Mapping[str, str] = {"content": "result", "details": "details", "is_error": "is_error"}
 
     async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
-        said = await _said(hook(ToolCallContext.of(call, state, end))) or {}
+        said = _dict_or_none("after_tool_call", await _said(hook(ToolCallContext.of(call, state, end))))
         return {names[name]: value for name, value in said.items() if name in names and value is not None}
 
     return after
