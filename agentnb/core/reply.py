@@ -10,13 +10,17 @@ import json
 from collections.abc import Mapping, Set
 from typing import Any
 
-from agentnb.core.errors import ModelProtocolError
+from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.unicode import mended, mended_inside
 
 TIMING_RESOLUTION = 25
 """Milliseconds of text that share one entry of the timing: finer than a screen is refreshed, and short to store."""
+
+
+_BROKEN_OFF = frozenset({"error", "aborted"})
+"""Reasons to stop by which a model says in its stream that the answer has failed (SEMANTICS 3c, 3e)."""
 
 
 class Reply:
@@ -50,6 +54,8 @@ class Reply:
         kind = chunk.get("type")
         if kind == "text_delta":
             content = chunk["content"]
+            if type(content) is not str:
+                content = _text(content)
             self._text.append(content)
             self._time(milliseconds, len(content))
             return Delta(type="text_delta", content=content if content.isascii() else mended(content))
@@ -64,6 +70,9 @@ class Reply:
             self._use(chunk)
         elif kind == "stop":
             self._stop_reason = chunk.get("reason")
+            if self._stop_reason in _BROKEN_OFF:
+                said = chunk.get("error") or chunk.get("error_message")
+                raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))
         elif kind == "retry":
             return Delta(type="retry_delta", data={k: v for k, v in chunk.items() if k != "type"})
         else:
@@ -165,6 +174,13 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     except (ValueError, TypeError):
         return {}, mended(str(arguments))
     return (mended_inside(parsed), None) if isinstance(parsed, dict) else ({}, mended(str(arguments)))
+
+
+def _text(content: Any) -> str:
+    """The text of a piece that is not plainly one: some servers send null for none."""
+    if content is not None and not isinstance(content, str):
+        raise ModelProtocolError(f"The model streamed {str(content)[:200]!r} where text was to come.")
+    return str(content or "")
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:
