@@ -327,9 +327,11 @@ class Work:
         call = above.frame.state.open.get(self.frame.call)
         if call is None:
             return
-        failed = state.stop_reason == "error"
+        failed = state.stop_reason == "error" or (
+            not call.hidden and state.stop_reason in self.frame.design.limits_that_raise
+        )
         said = state.error.message if state.error is not None else None
-        if failed:
+        if state.stop_reason == "error":
             above.calling.failure = self.calling.failure
         end = CallEnd.make(
             call_id=call.id,
