@@ -328,6 +328,9 @@ async def test_an_inner_loop_at_its_own_limit_is_an_end_like_another() -> None:
     run = SessionLoop(model, [inside]).start("go")
     assert await run == "fin"
     assert run.state.children["inner"].stop_reason == "max_iterations"
+    (told,) = [message for message in run.messages if message.role == "tool"]
+    assert told.is_error  # the model that called it is not to take nothing for an answer
+    assert "2 times (max_iterations)" in told.content
     answered_once(run.messages)
     assert run.stop_reason == "completed"
 
