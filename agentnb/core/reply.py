@@ -7,7 +7,7 @@ by one, or all together, with arguments as an object or as JSON text. Text and c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from agentnb.core.errors import ModelError, ModelProtocolError
@@ -64,15 +64,11 @@ class Reply:
         if kind == "tool_call_delta":
             return self._fragment(chunk)
         if kind in ("tool_call", "tool_calls"):
-            for call in chunk["tool_calls"] if kind == "tool_calls" else (chunk,):
-                self._whole(call if type(call) is dict or isinstance(call, Mapping) else _attributes(call))
+            self._all_whole(chunk["tool_calls"] if kind == "tool_calls" else (chunk,))
         elif kind == "usage":
             self._use(chunk)
         elif kind == "stop":
-            self._stop_reason = chunk.get("reason")
-            if self._stop_reason in _BROKEN_OFF:
-                said = chunk.get("error") or chunk.get("error_message")
-                raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))
+            self._stop(chunk)
         elif kind == "retry":
             return Delta(type="retry_delta", data={k: v for k, v in chunk.items() if k != "type"})
         else:
@@ -121,6 +117,10 @@ class Reply:
             type="tool_call_delta", index=index, id=chunk.get("id"), name=chunk.get("name"), arguments=arguments
         )
 
+    def _all_whole(self, calls: Iterable[Any]) -> None:
+        for call in calls:
+            self._whole(call if type(call) is dict or isinstance(call, Mapping) else _attributes(call))
+
     def _whole(self, call: Mapping[str, Any]) -> None:
         """A call in one piece; it keeps its place among those that are still in pieces."""
         if self._fragments:
@@ -150,6 +150,12 @@ class Reply:
         while (another := f"{id}_{number}") in self._taken or another in self._before:
             number += 1
         return another
+
+    def _stop(self, chunk: Mapping[str, Any]) -> None:
+        self._stop_reason = chunk.get("reason")
+        if self._stop_reason in _BROKEN_OFF:
+            said = chunk.get("error") or chunk.get("error_message")
+            raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))
 
     def _use(self, chunk: Mapping[str, Any]) -> None:
         for name, amount in chunk.items():
