@@ -142,8 +142,8 @@ def _pool() -> ThreadPoolExecutor:
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
-    context = contextvars.copy_context()
-    result = await asyncio.get_running_loop().run_in_executor(_pool(), context.run, carried, function)
+    called = functools.partial(contextvars.copy_context().run, carried, function)
+    result = await asyncio.get_running_loop().run_in_executor(_pool(), called)
     return await result if inspect.isawaitable(result) else result
 
 

@@ -150,7 +150,8 @@ def execute_task(execute: Any) -> Activity:
 
 
 def input_for(loop: Any, call: CallState, state: State) -> Any:
-    """What a loop is given: the goal, with what is known of it to a planner; or a task, and what it depends on came to.
+    """What a loop is given: the goal, or a task and what those it depends on came to. All but a coordinator get what is
+    known, too.
 
     A planner that asks a model of its own is told what a plan looks like, as a model would be.
     """
@@ -159,7 +160,8 @@ def input_for(loop: Any, call: CallState, state: State) -> Any:
     if call.name == PLANNER:
         goal = goal_with_context(state)
         return f"{INSTRUCTIONS}\n\nThe goal: {goal}" if loop.llm is not None else goal
-    description, given = call.arguments["description"], call.arguments.get("given", {})
+    description = _with_context(call.arguments["description"], state)
+    given = call.arguments.get("given", {})
     said = [f"[{name}] came to: {render(result)}" for name, result in given.items()]
     return [{"role": "user", "content": words} for words in (description, *said)] if said else description
 
@@ -226,6 +228,9 @@ def goal_of(state: State) -> str:
 
 def goal_with_context(state: State) -> str:
     """What a model is asked: the goal, and what is known where anything is."""
-    goal = goal_of(state)
+    return _with_context(goal_of(state), state)
+
+
+def _with_context(words: str, state: State) -> str:
     known = {name: value for name, value in context_of(state).items() if value}
-    return f"{goal}\n\nWhat is known:\n{json.dumps(known, ensure_ascii=False)}" if known else goal
+    return f"{words}\n\nWhat is known:\n{json.dumps(known, ensure_ascii=False)}" if known else words
