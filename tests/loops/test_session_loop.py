@@ -441,6 +441,15 @@ async def test_roles_of_your_own_stay_in_the_history_and_do_not_reach_the_model(
     assert [m.role for m in loop.messages] == ["note", "user", "assistant"]
 
 
+@pytest.mark.parametrize("said", [None, "text", 5, [5], {"role": "user", "content": "one"}])
+@pytest.mark.parametrize("hook", ["transform_context", "convert_to_llm"])
+async def test_a_context_hook_that_gives_no_messages_is_told_so_and_nothing_is_sent(hook: str, said: Any) -> None:
+    loop = World().loop("done", **{hook: lambda messages: said})
+    events = await collect(loop.run("hi"))
+    assert loop.llm.requests == []
+    assert f"{hook} returned" in events[-1].messages[-1].error_message
+
+
 async def test_a_context_hook_that_fails_is_a_failure_of_the_model() -> None:
     def fail(messages: Any) -> Any:
         raise LookupError("transform down")

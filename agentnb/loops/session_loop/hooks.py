@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,14 +67,21 @@ def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, C
     return after
 
 
+def _messages(hook: str, said: Any) -> list[Any]:
+    made = list(said) if isinstance(said, Iterable) and not isinstance(said, (str, bytes, Mapping)) else None
+    if made is None or not all(isinstance(message, Mapping | Message) for message in made):
+        raise TypeError(f"{hook} returned {str(said)[:200]!r}; it returns messages.")
+    return made
+
+
 def preparation(transform: Any, convert: Any) -> Callable[[Sequence[Message]], Any]:
     """`transform_context`, then `convert_to_llm`, once per request; what they make is not written back."""
 
     async def prepare(messages: Sequence[Message]) -> Sequence[Any]:
-        made: Sequence[Any] = list(messages)
-        for step in (transform, convert):
+        made: list[Any] = list(messages)
+        for name, step in (("transform_context", transform), ("convert_to_llm", convert)):
             if step is not None:
-                made = await _said(step(made))
+                made = _messages(name, await _said(step(made)))
         return made
 
     return prepare
