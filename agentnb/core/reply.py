@@ -64,7 +64,7 @@ class Reply:
         if kind == "tool_call_delta":
             return self._fragment(chunk)
         if kind in ("tool_call", "tool_calls"):
-            self._all_whole(chunk["tool_calls"] if kind == "tool_calls" else (chunk,))
+            self._all_whole((chunk["tool_calls"] or ()) if kind == "tool_calls" else (chunk,))
         elif kind == "usage":
             self._use(chunk)
         elif kind == "stop":
@@ -131,7 +131,8 @@ class Reply:
     def _add(self, call: Mapping[str, Any]) -> None:
         function = call.get("function", call)  # OpenAI's own shape nests name and arguments
         arguments, malformed = parse_arguments(function.get("arguments"))
-        id, name = call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}", function.get("name") or ""
+        id = str(call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}")
+        name = function.get("name") or ""
         if not (id.isascii() and name.isascii()):
             id, name = mended(id), mended(name)
         if id in self._taken or id in self._before:

@@ -61,3 +61,10 @@ def test_an_answer_that_ends_by_an_error_has_failed(reason: str, said: dict[str,
     reply.feed(whole("a"), 0)
     with pytest.raises(ModelError, match=words):
         reply.feed({"type": "stop", "reason": reason, **said}, 0)
+
+
+def test_calls_of_null_are_none_and_an_id_is_text() -> None:
+    reply = Reply(1)
+    reply.feed({"type": "tool_calls", "tool_calls": None}, 0)
+    reply.feed({**whole("a"), "id": 5}, 0)
+    assert [call.id for call in reply.end().message.tool_calls] == ["5"]
