@@ -14,12 +14,8 @@ NO_RESULT = "No result provided"
 
 
 def in_order(messages: Sequence[Message]) -> list[Message]:
-    """The messages without the answers that were broken off, and with a result for every call."""
-    kept = [message for message in messages if not is_broken_off(message)]
-    have = {message.tool_call_id for message in kept if message.role == "tool"}
-    if all(call.id in have for message in kept for call in message.tool_calls):
-        return kept
-    return list(_answered(kept, have))
+    """The messages without the answers that were broken off, and with its result behind every call."""
+    return list(_answered([message for message in messages if not is_broken_off(message)]))
 
 
 def is_broken_off(message: Message) -> bool:
@@ -27,23 +23,28 @@ def is_broken_off(message: Message) -> bool:
     return message.role == "assistant" and message.stop_reason in ("error", "aborted")
 
 
-def _answered(messages: Sequence[Message], have: set[str | None]) -> Iterator[Message]:
-    """The messages, with an error in the place of each result that is missing: where its call's turn comes."""
-    position = 0
-    while position < len(messages):
-        message = messages[position]
-        position += 1
-        yield message
-        if not message.tool_calls:
+def _answered(messages: Sequence[Message]) -> Iterator[Message]:
+    """The messages, the results in the order of their calls, and an error in the place of each that is missing."""
+    told: set[int] = set()
+    for position, message in enumerate(messages):
+        if position in told:
             continue
-        end = position
-        while end < len(messages) and messages[end].role == "tool":
-            end += 1
-        results = {result.tool_call_id: result for result in messages[position:end]}
+        yield message
         for call in message.tool_calls:
-            if call.id in results:
-                yield results.pop(call.id)
-            elif call.id not in have:
+            at = _result_of(call.id, messages, position)
+            if at is None:
                 yield Message(role="tool", tool_call_id=call.id, name=call.name, content=NO_RESULT, is_error=True)
-        yield from results.values()
-        position = end
+            else:
+                told.add(at)
+                yield messages[at]
+
+
+def _result_of(call_id: str, messages: Sequence[Message], made: int) -> int | None:
+    """Where the result stands of a call that was made at a position; ids may come again in later answers."""
+    for position in range(made + 1, len(messages)):
+        message = messages[position]
+        if message.role == "tool" and message.tool_call_id == call_id:
+            return position
+        if any(call.id == call_id for call in message.tool_calls):
+            return None
+    return None
