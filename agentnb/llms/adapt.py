@@ -21,6 +21,8 @@ from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 def as_model(llm: Any) -> Model:
     """The model itself where it streams, or one that asks it. Raises UsageError where it is no model."""
     stream = getattr(llm, "stream", None)
+    if inspect.isgeneratorfunction(stream):
+        raise UsageError(f"{type(llm).__name__}.stream is to be `async def`: while it waits, the run goes on.")
     if callable(stream) and _takes_tools(stream):
         model: Model = llm
         return model
