@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field
 
+from agentnb.core.errors import InvalidArguments
 from agentnb.core.record import Record
 
 _SCALARS = frozenset({str, int, float, bool})
@@ -166,6 +167,8 @@ def to_message(value: Message | Mapping[str, Any] | str) -> Message:
         return value
     if isinstance(value, str):
         return Message(role="user", content=value)
+    if not isinstance(value, Mapping):
+        raise InvalidArguments(f"A message is text, or a mapping with role and content, not {value!r}.")
     return Message.model_validate(dict(value))
 
 

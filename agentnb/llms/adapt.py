@@ -25,6 +25,8 @@ def as_model(llm: Any) -> Model:
         raise UsageError(f"{type(llm).__name__} is no model: its stream() does not take the messages.")
     if inspect.iscoroutinefunction(stream):
         return _InCoroutine(stream)
+    if inspect.isgeneratorfunction(stream):
+        raise UsageError(f"{type(llm).__name__}.stream is to be `async def`: while it waits, the run goes on.")
     if callable(stream) and _takes_tools(stream):
         model: Model = llm
         return model

@@ -144,7 +144,7 @@ class Calling:
             if not self._is_the_tools_own(call):
                 raise
             end = self._raised(call, error)
-        except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+        except (Exception, SystemExit) as error:  # a tool's failure goes to the model as a result (DESIGN 1)
             end = self._raised(call, error)
         if design.after_call is not None and not self._frame.is_own(call):
             end = await self._after(call, end)

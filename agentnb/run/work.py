@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from agentnb.core.errors import InvalidArguments
+from agentnb.core.errors import InvalidArguments, LimitReached
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
@@ -327,10 +327,11 @@ class Work:
         call = above.frame.state.open.get(self.frame.call)
         if call is None:
             return
-        failed = state.stop_reason == "error"
+        ran_out = state.stop_reason in self.frame.design.limits_that_raise  # as it would for whoever awaits it
+        failed = ran_out or state.stop_reason == "error"
         said = state.error.message if state.error is not None else None
         if failed:
-            above.calling.failure = self.calling.failure
+            above.calling.failure = (state.error, LimitReached(said)) if ran_out else self.calling.failure
         end = CallEnd.make(
             call_id=call.id,
             name=call.name,

@@ -123,7 +123,7 @@ class Store:
         ]
 
     def load(self, name_or_id: str) -> Snapshot:
-        """A snapshot by its name, or a run by its name or id, as it stands. Raises RecordingMissing."""
+        """A snapshot by its name, or else the newest run of this name or id that has begun. Raises RecordingMissing."""
         named = self._query(
             "SELECT run, position FROM snapshots WHERE name = ? ORDER BY number DESC LIMIT 1", name_or_id
         )
@@ -131,7 +131,10 @@ class Store:
             ((number, position),) = named
         else:
             found = self._query(
-                "SELECT number FROM runs WHERE name = ?1 OR id = ?1 ORDER BY number DESC LIMIT 1", name_or_id
+                "SELECT number FROM runs WHERE (name = ?1 OR id = ?1) AND EXISTS"
+                " (SELECT 1 FROM events WHERE key BETWEEN number * ?2 AND (number + 1) * ?2 - 1)"
+                " ORDER BY number DESC LIMIT 1",
+                *(name_or_id, _SPAN),
             )
             if not found:
                 known = ", ".join(info.name or info.id for info in self.runs()[:10]) or "nothing"

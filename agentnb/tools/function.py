@@ -25,6 +25,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
 from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.threads import carried
 from agentnb.core.tools import Invocation, Progress
 
 MAX_THREADS = 256
@@ -148,8 +149,8 @@ def _pool() -> ThreadPoolExecutor:
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
-    context = contextvars.copy_context()
-    result = await asyncio.get_running_loop().run_in_executor(_pool(), context.run, function)
+    called = functools.partial(contextvars.copy_context().run, carried, function)
+    result = await asyncio.get_running_loop().run_in_executor(_pool(), called)
     return await result if inspect.isawaitable(result) else result
 
 

@@ -670,7 +670,7 @@ def test_each_control_shows_that_it_has_the_focus(show: Callable[[Any], PanelPag
 
 
 # Without what tells the time, which goes on.
-LOOKS = """() => [...document.querySelectorAll("#here *")].filter((node) => !node.closest("[class*=agentnb-usage]")).map((node) => {
+LOOKS = """() => [...document.querySelectorAll("#here *")].filter(node => !node.closest(".agentnb-usage")).map(node => {
   const { x, y, width, height } = node.getBoundingClientRect(), style = getComputedStyle(node);
   return [node.className, x, y, width, height, style.color, style.backgroundColor, style.display, style.padding].join();
 })"""
