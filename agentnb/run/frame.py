@@ -38,10 +38,12 @@ class Frame:
         self, design: Design, state: State, *, path: str = "", above: Frame | None = None, call: str = ""
     ) -> None:
         self.design = design
-        self.opened_by = design.opened_by
+        first = next(iter(design.phases))
+        self.opened_by = {**design.opened_by, "run_start": first}
         self.moves: dict[tuple[str | None, str | None], str] = {
             (source, phase): phase for source, phases in design.phases.items() for phase in phases
         }
+        self.moves[None, first] = first
         self.path = path
         self.above = above
         self.finishes_first: bool = above is not None and above.finishes_calls
