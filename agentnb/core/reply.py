@@ -15,6 +15,9 @@ from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.unicode import mended, mended_inside
 
+# Found once: each attribute of a record's class is looked for by way of its metaclass.
+_say, _hold_call, _make_end = Message.say, ToolCall.hold, ModelEnd.make
+
 TIMING_RESOLUTION = 25
 """Milliseconds of text that share one entry of the timing: finer than a screen is refreshed, and short to store."""
 
@@ -82,16 +85,19 @@ class Reply:
                 self._add(self._fragments[index])
                 for whole in self._behind.get(index, ()):
                     self._add(whole)
-        fields: dict[str, Any] = {"role": "assistant", "content": self.text}
-        plain = fields.copy()
-        if self._calls:
-            fields["tool_calls"] = self._calls
-            plain["tool_calls"] = [call.plain for call in self._calls]
+        calls, text = self._calls, self.text
+        fields: dict[str, Any] = {"role": "assistant", "content": text}
+        plain: dict[str, Any] = {"role": "assistant", "content": text}
+        if calls:
+            fields["tool_calls"] = calls
+            plain["tool_calls"] = made = []
+            for call in calls:  # a comprehension is a function, and most answers make one call or none
+                made.append(call.plain)
         if self._reasoning:
             fields["reasoning"] = plain["reasoning"] = mended_inside(self._reasoning)
-        return ModelEnd.make(
-            message=Message.say(fields, plain),
-            stop_reason=self._stop_reason or ("tool_calls" if self._calls else "stop"),
+        return _make_end(
+            message=_say(fields, plain),
+            stop_reason=self._stop_reason or ("tool_calls" if calls else "stop"),
             usage=self._usage,
             timing=self._timing,
         )
@@ -138,7 +144,7 @@ class Reply:
         if id in self._taken or id in self._before:
             id = self._another(id)
         self._taken.add(id)
-        self._calls.append(ToolCall.make(id=id, name=name, arguments=arguments, malformed=malformed))
+        self._calls.append(_hold_call({"id": id, "name": name, "arguments": arguments, "malformed": malformed}))
 
     def _another(self, id: str) -> str:
         """The id with the call's number behind it: how many were made before, and this one.
@@ -173,7 +179,7 @@ class Reply:
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     """A call's arguments as an object, and the text itself where it is not one."""
     if type(arguments) is dict or isinstance(arguments, Mapping):
-        return mended_inside(arguments.copy() if type(arguments) is dict else dict(arguments)), None
+        return mended_inside(dict(arguments)), None
     if arguments is None or arguments == "":
         return {}, None
     try:

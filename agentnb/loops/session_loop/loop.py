@@ -104,9 +104,10 @@ class SessionLoop(SessionControls):
         """What comes next (SEMANTICS 3c)."""
         if state.unsaid and (skipped := passed_over(state, self.steering_mode)):
             return skipped
-        if state.queues["input"]:
+        queues, heard = state.queues, state.heard
+        if queues["input"]:
             return take(state, "input")
-        after_turn = state.reply is not None and not state.heard
+        after_turn = state.reply is not None and not heard
         if after_turn and "should_stop_after_turn" in self.activities:
             id = state.own_id(f"should_stop_after_turn_{state.turn}")
             asked = state.calls.get(id)
@@ -115,11 +116,11 @@ class SessionLoop(SessionControls):
                 return CallProposed.make(call=call, hidden=True)
             if asked.end is not None and (asked.end.is_error or asked.end.result):
                 return self._end(state, "error" if asked.end.is_error else "completed")
-        if "follow_up" not in state.heard and self._hears(state, "steering"):
+        if queues["steering"] and "follow_up" not in heard and self._hears(state, "steering"):
             return self._unless_at_limit(state, take(state, "steering"))
-        if self.drain == "all" and "follow_up" in state.heard and state.queues["follow_up"]:
+        if queues["follow_up"] and self.drain == "all" and "follow_up" in heard:
             return take(state, "follow_up")
-        if state.heard or self._has_results_to_answer(state) or self._begins_with_a_question(state):
+        if heard or self._has_results_to_answer(state) or self._begins_with_a_question(state):
             return self._unless_at_limit(state, ModelStart.make(turn=state.turn + 1))
         if self._hears(state, "follow_up"):
             return self._unless_at_limit(state, take(state, "follow_up"))
