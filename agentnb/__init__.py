@@ -78,9 +78,17 @@ _WHEN_ASKED_FOR = {
 """What is imported when it is asked for, because nobody uses all of it at once."""
 
 
+class UnknownName(UsageError, AttributeError):
+    """agentnb has nothing of that name."""
+
+
 def __getattr__(name: str) -> Any:
     if name not in _WHEN_ASKED_FOR:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from difflib import get_close_matches  # for mistakes only
+
+        close = [] if name.startswith("_") else get_close_matches(name, __dir__(), 1)
+        meant = f". Did you mean: {close[0]!r}?" if close else ""
+        raise UnknownName(f"module {__name__!r} has no attribute {name!r}{meant}")
     found = globals()[name] = getattr(import_module(_WHEN_ASKED_FOR[name]), name)
     return found
 

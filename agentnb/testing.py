@@ -65,6 +65,10 @@ class Request:
     options: Mapping[str, Any]
 
 
+class ScriptEnded(UsageError, AssertionError):
+    """A scripted model was asked more often than its script goes."""
+
+
 class ScriptedLLM:
     """A model that says what it is told to, turn by turn.
 
@@ -93,7 +97,7 @@ class ScriptedLLM:
         if self.repeat and self.turns:
             number %= len(self.turns)
         elif number >= len(self.turns):
-            raise AssertionError(f"The script has {len(self.turns)} turns; this is request {number + 1}.")
+            raise ScriptEnded(f"The script has {len(self.turns)} turns; this is request {number + 1}.")
         turn: Any = self.turns[number]
         if callable(turn) and not isinstance(turn, Iterable):
             turn = turn(messages)

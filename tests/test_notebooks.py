@@ -19,6 +19,7 @@ from agentnb.llms import Local
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FIRST = "01_first_loop.ipynb"
 LABORATORY = "02_five_loops.ipynb"
+PAGE = "approvals_page.ipynb"
 MODEL_CELL = "llm = analyst()"
 PATIENCE = 120  # seconds for a cell; the slowest took 3
 
@@ -289,6 +290,31 @@ def test_the_laboratory_s_saved_figures_are_those_of_today(saved_laboratory: Any
     for row in (*kept.values(), *made.values()):
         del row["seconds"]
     assert kept == made
+
+
+# -- the page for Voila ---------------------------------------------------------------------------------------------
+
+
+def test_the_page_ends_with_nobody_there_and_its_question_is_left_open(tmp_path: Path) -> None:
+    folder = copied(tmp_path)
+    page = execute(
+        folder,
+        PAGE,
+        last="import asyncio\nwhile not run.pending: await asyncio.sleep(0.01)\nprint(run.pending[0].arguments)",
+    )
+    assert "In 1899 the yearly flow of the Nile at Aswan fell from 1098 to 850" in page.cells[-1].outputs[0].text
+    assert not (folder / "reports").exists()
+
+
+def test_the_page_is_saved_with_a_run_that_is_over_and_reads_without_a_kernel() -> None:
+    saved = nbformat.read(NOTEBOOKS / PAGE, 4)
+    (panel,) = pages(saved)
+    assert "The report is in reports/nile.md." in panel
+    assert "<script" not in panel
+    assert "widgets" not in saved.metadata
+    text = (NOTEBOOKS / PAGE).read_text(encoding="utf-8")
+    assert "application/vnd.jupyter.widget-view+json" not in text
+    assert len(text) < 100_000
 
 
 # -- what lies beside it --------------------------------------------------------------------------------------------

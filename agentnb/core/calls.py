@@ -17,6 +17,8 @@ from agentnb.core.errors import AgentnbError
 from agentnb.core.messages import Content, Message, ToolCall
 from agentnb.core.state import CallState, State
 
+_say = Message.say  # found once: each attribute of a model's class is looked for by way of its metaclass
+
 RUNS_ON = "It has started, and runs on by itself."
 """What the model is told of a detached call in place of a result."""
 
@@ -45,8 +47,10 @@ def call_proposed(state: State, event: e.CallProposed) -> None:
 
 def open_call(state: State, call: ToolCall, *, hidden: bool) -> None:
     """A call is open from here on."""
-    state.calls[call.id] = state.open[call.id] = opened = CallState(call, hidden=hidden)
-    state.place.ids.add(call.id)
+    opened = CallState(call, hidden)
+    id = opened.id
+    state.calls[id] = state.open[id] = opened
+    state.place.ids.add(id)
     if hidden:
         state.own_calls.append(opened)
     else:
@@ -103,11 +107,12 @@ def note_rule(state: State, event: e.ApprovalDecision) -> None:
 def call_start(state: State, event: e.CallStart) -> None:
     """A call begins, maybe not for the first time."""
     call = _the_open(state, event)
+    fields = event.__dict__
     call.status = "running"
-    call.attempt = event.attempt
-    call.arguments = event.arguments
-    state.calls_started += not event.own
-    if event.detached and not call.detached:
+    call.attempt = fields["attempt"]
+    call.arguments = fields["arguments"]
+    state.calls_started += not fields["own"]
+    if fields["detached"] and not call.detached:
         call.detached = True
         state.detached += 1
         if len(state.open) == state.detached:
@@ -121,12 +126,13 @@ def count_call(state: State, event: e.CallStart) -> None:
 
 def call_end(state: State, event: e.CallEnd) -> None:
     """A call has its result."""
-    call = state.calls.get(event.call_id)
+    id = event.call_id
+    call = state.calls.get(id)
     if call is None or (call.status == "ended" and (event.outcome != "skipped" or not state.unsaid)):
-        raise AgentnbError(f"The call {event.call_id!r} has no result to wait for (seq {event.seq}).")
+        raise AgentnbError(f"The call {id!r} has no result to wait for (seq {event.seq}).")
     call.status = "ended"
     call.end = event
-    if state.open.pop(event.call_id, None) is not None and call.detached:
+    if state.open.pop(id, None) is not None and call.detached:
         state.detached -= 1
     if len(state.open) == state.detached:
         settle(state)
@@ -179,20 +185,21 @@ def say_results(state: State) -> None:
         elif call.detached:
             call.let_go = True
             fields = {"role": "tool", "content": RUNS_ON, "tool_call_id": call.id, "name": call.name}
-            state.messages.append(Message.say(fields))
+            state.messages.append(_say(fields))
 
 
 def result_message(call: CallState, end: e.CallEnd) -> Message:
     """The message that tells the model how a call came out."""
-    result, details = end.result, end.details
+    told = end.__dict__
+    result = told["result"]
     fields: dict[str, Any] = {
         "role": "tool",
         "content": result if type(result) is str else render(result),
         "tool_call_id": call.id,
         "name": call.name,
     }
-    if end.is_error:
+    if told["is_error"]:
         fields["is_error"] = True
-    if details is not None:
-        fields["details"] = details
-    return Message.say(fields)
+    if told["details"] is not None:
+        fields["details"] = told["details"]
+    return _say(fields)

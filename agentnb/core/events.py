@@ -17,6 +17,7 @@ The facts about calls are defined in `agentnb.core.call_events`, and are here li
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -263,8 +264,15 @@ def plain_event(event: Event | Delta) -> dict[str, Any]:
 
 def encode_event(event: Event, *, without: set[str] | None = None) -> bytes:
     """The event as one line of JSON (UTF-8), without the fields at their default."""
-    given = event.__pydantic_serializer__.to_json(event, exclude_defaults=True, exclude=without)
-    return b'{"type":"%s"%s' % (event.type.encode(), b"," + given[1:] if len(given) > 2 else b"}")
+    write, begins = _writer(type(event))
+    given = write(event, exclude_defaults=True, exclude=without)
+    return begins + b"," + given[1:] if len(given) > 2 else begins + b"}"
+
+
+@cache
+def _writer(kind: type[Event]) -> tuple[Callable[..., bytes], bytes]:
+    """What writes the events of a type, and how a line of it begins."""
+    return kind.__pydantic_serializer__.to_json, b'{"type":"%s"' % kind.model_fields["type"].default.encode()
 
 
 _KEY = {"run_id", "seq"}

@@ -37,16 +37,17 @@ def evolve(state: State, event: e.Event, *, nested: bool = False) -> None:
 
     `state` is the run's; with `nested`, that of the loop inside it which the event is of.
     """
-    handler = _HANDLERS.get(event.type)
+    fields = event.__dict__
+    handler = _HANDLERS.get(fields["type"])
     if handler is None:
         raise AgentnbError(f"No such event: {event.type!r} (seq {event.seq}).")
     if state.stop_reason is not None:
         raise AgentnbError(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
-    if event.path and not nested:
+    if fields["path"] and not nested:
         _evolve_nested(state, event)
     else:
         handler(state, event)
-        phase = event.phase
+        phase = fields["phase"]
         if phase is not None:
             state.phase = phase
     state.position += 1
@@ -145,18 +146,21 @@ def _state_update(state: State, event: e.StateUpdate) -> None:
 
 
 def _model_start(state: State, event: e.ModelStart) -> None:
-    if event.attempt == 1:  # a repetition goes on with the calls that the broken answer had made
-        calls.close_turn(state, "The model cannot be asked")
+    fields = event.__dict__
+    attempt = fields["attempt"]
+    if attempt == 1:  # a repetition goes on with the calls that the broken answer had made
+        if state.open or state.unsaid:
+            calls.close_turn(state, "The model cannot be asked")
         state.calls = dict(state.open) if state.open else {}
-    state.turn = event.turn
-    state.attempt = event.attempt
+    state.turn = fields["turn"]
+    state.attempt = attempt
     state.model = "asked"
-    state.options = event.options
+    state.options = fields["options"]
     state.reply = None
     state.failure = None
     state.heard = []
     # Some µs of every iteration are calls of functions of one line; the most frequent of these are written out.
-    state.requests += event.attempt == 1
+    state.requests += attempt == 1
 
 
 def _count_request(state: State, event: e.ModelStart) -> None:
@@ -166,10 +170,11 @@ def _count_request(state: State, event: e.ModelStart) -> None:
 def _model_end(state: State, event: e.ModelEnd) -> None:
     if state.model != "asked":
         raise AgentnbError(f"The model answers, and nobody has asked it (seq {event.seq}).")
+    message = event.message
     state.model = "idle"
     state.reply = event
-    state.messages.append(event.message)
-    for call in event.message.tool_calls:
+    state.messages.append(message)
+    for call in message.tool_calls:
         if call.id not in state.calls:
             calls.open_call(state, call, hidden=False)
     if event.usage:

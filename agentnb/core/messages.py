@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field
 
+from agentnb.core.errors import InvalidArguments
 from agentnb.core.record import Record
 
 _SCALARS = frozenset({str, int, float, bool})
@@ -103,8 +104,8 @@ class Message(_Readable):
     stop_reason: str | None = None
     error_message: str | None = None
 
-    @classmethod
-    def say(cls, fields: dict[str, Any], plain: dict[str, Any] | None = None) -> Message:
+    @staticmethod
+    def say(fields: dict[str, Any], plain: dict[str, Any] | None = None) -> Message:
         """A message from trusted fields, none of them at its default; `plain` are the same as plain dicts and lists."""
         values = _ABSENT | fields
         values["_plain"] = fields if plain is None else plain
@@ -112,7 +113,7 @@ class Message(_Readable):
             values["tool_calls"] = []
         if values["reasoning"] is None:
             values["reasoning"] = []
-        return cls.hold(values)
+        return _hold(values)
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -137,6 +138,7 @@ class Message(_Readable):
         return copied
 
 
+_hold = Message.hold
 _ABSENT: dict[str, Any] = dict.fromkeys((*Message.model_fields, *Message.memos)) | {
     "content": "",
     "is_error": False,
@@ -152,7 +154,11 @@ def to_plain(value: Any) -> Any:
     if kind in _SCALARS or value is None:
         return value
     if kind is dict:
-        return {key: item if type(item) in _SCALARS else to_plain(item) for key, item in value.items()}
+        plain = value.copy()
+        for key, item in value.items():
+            if type(item) not in _SCALARS:
+                plain[key] = to_plain(item)
+        return plain
     if kind is list or kind is tuple:
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -166,6 +172,8 @@ def to_message(value: Message | Mapping[str, Any] | str) -> Message:
         return value
     if isinstance(value, str):
         return Message(role="user", content=value)
+    if not isinstance(value, Mapping):
+        raise InvalidArguments(f"A message is text, or a mapping with role and content, not {value!r}.")
     return Message.model_validate(dict(value))
 
 

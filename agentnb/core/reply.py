@@ -7,16 +7,23 @@ by one, or all together, with arguments as an object or as JSON text. Text and c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
-from agentnb.core.errors import ModelProtocolError
+from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.unicode import mended, mended_inside
 
+# Found once: each attribute of a record's class is looked for by way of its metaclass.
+_say, _hold_call, _make_end = Message.say, ToolCall.hold, ModelEnd.make
+
 TIMING_RESOLUTION = 25
 """Milliseconds of text that share one entry of the timing: finer than a screen is refreshed, and short to store."""
+
+
+_BROKEN_OFF = frozenset({"error", "aborted"})
+"""Reasons to stop by which a model says in its stream that the answer has failed (SEMANTICS 3c, 3e)."""
 
 
 class Reply:
@@ -50,6 +57,8 @@ class Reply:
         kind = chunk.get("type")
         if kind == "text_delta":
             content = chunk["content"]
+            if type(content) is not str:
+                content = _text(content)
             self._text.append(content)
             self._time(milliseconds, len(content))
             return Delta(type="text_delta", content=content if content.isascii() else mended(content))
@@ -58,12 +67,11 @@ class Reply:
         if kind == "tool_call_delta":
             return self._fragment(chunk)
         if kind in ("tool_call", "tool_calls"):
-            for call in chunk["tool_calls"] if kind == "tool_calls" else (chunk,):
-                self._whole(call if type(call) is dict or isinstance(call, Mapping) else _attributes(call))
+            self._all_whole((chunk["tool_calls"] or ()) if kind == "tool_calls" else (chunk,))
         elif kind == "usage":
             self._use(chunk)
         elif kind == "stop":
-            self._stop_reason = chunk.get("reason")
+            self._stop(chunk)
         elif kind == "retry":
             return Delta(type="retry_delta", data={k: v for k, v in chunk.items() if k != "type"})
         else:
@@ -77,16 +85,19 @@ class Reply:
                 self._add(self._fragments[index])
                 for whole in self._behind.get(index, ()):
                     self._add(whole)
-        fields: dict[str, Any] = {"role": "assistant", "content": self.text}
-        plain = fields.copy()
-        if self._calls:
-            fields["tool_calls"] = self._calls
-            plain["tool_calls"] = [call.plain for call in self._calls]
+        calls, text = self._calls, self.text
+        fields: dict[str, Any] = {"role": "assistant", "content": text}
+        plain: dict[str, Any] = {"role": "assistant", "content": text}
+        if calls:
+            fields["tool_calls"] = calls
+            plain["tool_calls"] = made = []
+            for call in calls:  # a comprehension is a function, and most answers make one call or none
+                made.append(call.plain)
         if self._reasoning:
             fields["reasoning"] = plain["reasoning"] = mended_inside(self._reasoning)
-        return ModelEnd.make(
-            message=Message.say(fields, plain),
-            stop_reason=self._stop_reason or ("tool_calls" if self._calls else "stop"),
+        return _make_end(
+            message=_say(fields, plain),
+            stop_reason=self._stop_reason or ("tool_calls" if calls else "stop"),
             usage=self._usage,
             timing=self._timing,
         )
@@ -112,6 +123,10 @@ class Reply:
             type="tool_call_delta", index=index, id=chunk.get("id"), name=chunk.get("name"), arguments=arguments
         )
 
+    def _all_whole(self, calls: Iterable[Any]) -> None:
+        for call in calls:
+            self._whole(call if type(call) is dict or isinstance(call, Mapping) else _attributes(call))
+
     def _whole(self, call: Mapping[str, Any]) -> None:
         """A call in one piece; it keeps its place among those that are still in pieces."""
         if self._fragments:
@@ -122,13 +137,14 @@ class Reply:
     def _add(self, call: Mapping[str, Any]) -> None:
         function = call.get("function", call)  # OpenAI's own shape nests name and arguments
         arguments, malformed = parse_arguments(function.get("arguments"))
-        id, name = call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}", function.get("name") or ""
+        id = str(call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}")
+        name = function.get("name") or ""
         if not (id.isascii() and name.isascii()):
             id, name = mended(id), mended(name)
         if id in self._taken or id in self._before:
             id = self._another(id)
         self._taken.add(id)
-        self._calls.append(ToolCall.make(id=id, name=name, arguments=arguments, malformed=malformed))
+        self._calls.append(_hold_call({"id": id, "name": name, "arguments": arguments, "malformed": malformed}))
 
     def _another(self, id: str) -> str:
         """The id with the call's number behind it: how many were made before, and this one.
@@ -141,6 +157,12 @@ class Reply:
         while (another := f"{id}_{number}") in self._taken or another in self._before:
             number += 1
         return another
+
+    def _stop(self, chunk: Mapping[str, Any]) -> None:
+        self._stop_reason = chunk.get("reason")
+        if self._stop_reason in _BROKEN_OFF:
+            said = chunk.get("error") or chunk.get("error_message")
+            raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))
 
     def _use(self, chunk: Mapping[str, Any]) -> None:
         for name, amount in chunk.items():
@@ -157,7 +179,7 @@ class Reply:
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     """A call's arguments as an object, and the text itself where it is not one."""
     if type(arguments) is dict or isinstance(arguments, Mapping):
-        return mended_inside(arguments.copy() if type(arguments) is dict else dict(arguments)), None
+        return mended_inside(dict(arguments)), None
     if arguments is None or arguments == "":
         return {}, None
     try:
@@ -165,6 +187,13 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     except (ValueError, TypeError):
         return {}, mended(str(arguments))
     return (mended_inside(parsed), None) if isinstance(parsed, dict) else ({}, mended(str(arguments)))
+
+
+def _text(content: Any) -> str:
+    """The text of a piece that is not plainly one: some servers send null for none."""
+    if content is not None and not isinstance(content, str):
+        raise ModelProtocolError(f"The model streamed {str(content)[:200]!r} where text was to come.")
+    return str(content or "")
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from agentnb.core.messages import Message, ToolCall, to_plain
 CallStatus = Literal["proposed", "asking", "ready", "running", "ended"]
 
 
-@dataclass(init=False)
+@dataclass(init=False, slots=True)
 class CallState:
     """One call of the current turn, from the moment it was proposed to its result.
 
@@ -37,10 +37,12 @@ class CallState:
     let_go: bool = False
     undecided: ToolCall | None = None
 
-    def __init__(self, call: ToolCall, *, hidden: bool = False) -> None:
-        self.id, self.name, self.arguments, self.proposed = call.id, call.name, call.arguments, call
-        if call.malformed is not None or hidden:  # the rest stays at the class's defaults until it changes
-            self.malformed, self.hidden = call.malformed, hidden
+    def __init__(self, call: ToolCall, hidden: bool = False) -> None:
+        fields = call.__dict__  # at once: each attribute of a model is found by way of its __getattr__
+        self.id, self.name, self.arguments, self.proposed = fields["id"], fields["name"], fields["arguments"], call
+        self.malformed, self.hidden, self.status, self.attempt = fields["malformed"], hidden, "proposed", 0
+        self.approval = self.decision = self.end = self.replaced = self.undecided = None
+        self.detached = self.let_go = False
 
 
 class Inside(NamedTuple):

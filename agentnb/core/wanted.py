@@ -35,8 +35,9 @@ def wanted(state: State) -> list[Effect]:
         return wants
     if state.model == "asked":
         wants.append(MODEL)
+    sequential = state.reply is not None and state.reply.sequential
     for call in state.open.values():
         wants.append(Effect("question" if call.status == "asking" else "call", call.id))
-        if state.reply is not None and state.reply.sequential and not call.detached:
+        if sequential and not call.detached:
             break
     return wants

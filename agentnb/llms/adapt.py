@@ -21,6 +21,12 @@ from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 def as_model(llm: Any) -> Model:
     """The model itself where it streams, or one that asks it. Raises UsageError where it is no model."""
     stream = getattr(llm, "stream", None)
+    if callable(stream) and not _takes_messages(stream):
+        raise UsageError(f"{type(llm).__name__} is no model: its stream() does not take the messages.")
+    if inspect.iscoroutinefunction(stream):
+        return _InCoroutine(stream)
+    if inspect.isgeneratorfunction(stream):
+        raise UsageError(f"{type(llm).__name__}.stream is to be `async def`: while it waits, the run goes on.")
     if callable(stream) and _takes_tools(stream):
         model: Model = llm
         return model
@@ -88,6 +94,55 @@ class _WithoutTools:
         finally:
             if hasattr(stream, "aclose"):
                 await stream.aclose()
+
+
+class _InCoroutine:
+    """A `stream` that has to be awaited first."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._takes_tools = _takes_tools(stream)
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpecification] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[Chunk, None]:
+        """The answer as it comes. Raises UsageError where it comes in one piece."""
+        given: dict[str, Any] = {"tools": tools, "schema": schema, **options} if self._takes_tools else {}
+        stream = await self._stream(messages, **given)
+        if not hasattr(stream, "__aiter__"):
+            raise UsageError(f"A model's stream() yields its chunks, and this one returned {stream!r:.80}.")
+        try:
+            async for chunk in stream:
+                yield chunk
+        finally:
+            if hasattr(stream, "aclose"):
+                await stream.aclose()
+
+
+def _takes_messages(stream: Any) -> bool:
+    """Whether it can be called with the messages; where nobody can tell, it can."""
+    function = getattr(stream, "__func__", None)  # of a class's method, which is the same for a thousand models
+    return _binds(stream, 1) if function is None else _method_binds(function, 2)
+
+
+@functools.lru_cache(maxsize=64)
+def _method_binds(function: Any, given: int) -> bool:
+    return _binds(function, given)
+
+
+def _binds(function: Any, given: int) -> bool:
+    try:
+        inspect.signature(function).bind_partial(*[None] * given)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def _takes_tools(method: Any) -> bool:

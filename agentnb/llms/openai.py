@@ -52,6 +52,8 @@ class OpenAI(HttpModel):
     ) -> None:
         if tool_calls not in ("native", "schema"):
             raise UsageError(f'tool_calls is "native" or "schema", not {tool_calls!r}')
+        if not isinstance(base_url, (str, type(None))):
+            raise UsageError(f"base_url is the address of a server, as a text, not {base_url!r}.")
         base = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
         super().__init__(
             model,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from agentnb.core.errors import InvalidArguments
+from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.events import MessageAdded, Queue
 from agentnb.core.loop import Design
 from agentnb.core.state import State
@@ -68,6 +68,10 @@ class Loop(Design):
     def __init__(
         self, llm: Any = None, tools: Sequence[Any] | Mapping[str, Any] = (), *, name: str | None = None
     ) -> None:
+        if isinstance(llm, str):
+            raise UsageError(f"A model is an object, not its name: agentnb.llms.OpenAI({llm!r}) for one.")
+        if isinstance(tools, str) or not isinstance(tools, Iterable):
+            raise UsageError(f"Tools come as a list, also a single one: [{_named(tools)}].")
         self.llm = llm
         self.tools = tools
         if not isinstance(tools, Mapping):
@@ -164,6 +168,18 @@ def _check_names(names: Iterable[str]) -> None:
     listed = sorted(names)
     if len(set(listed)) < len(listed):
         raise InvalidArguments(f"Loops beside each other may not share a name: {', '.join(listed)}.")
+
+
+def _named(tool: Any) -> str:
+    """What a tool is called by whoever writes it down."""
+    return str(getattr(tool, "name", None) or getattr(tool, "__name__", None) or repr(tool))
+
+
+def check_count(name: str, value: Any, least: int = 0) -> None:
+    """Raise UsageError where this is neither None, which is no limit, nor a number of at least so many."""
+    if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or value < least):
+        wanted = f"a number from {least}" if least else "a number that is not negative"
+        raise UsageError(f"{name} must be None or {wanted}, not {value!r}.")
 
 
 def take(state: State, queue: Queue) -> MessageAdded:

@@ -15,14 +15,17 @@ from agentnb.run import host as hosting
 from agentnb.run import replay as replay_recording
 from agentnb.run import restore as restore_run
 from agentnb.run.gate import UNITS
+from agentnb.run.given import check_text, shown
 from agentnb.widgets import SNAPSHOTS
 
 SUFFIX = ".agentnb.json"
 
 
-def current() -> Run:
-    """The run that was started or restored last. Raises UsageError where there is none."""
-    run = latest_run()
+def current(given: Run | None = None) -> Run:
+    """The run that is given, or else the one that was started or restored last. Raises UsageError where it is none."""
+    if not isinstance(given, (Run, type(None))):
+        raise UsageError(f"run= takes a run, not {shown(given)}.")
+    run = given or latest_run()
     if run is None:
         raise UsageError(
             "No run has been started in this kernel: run = loop.start(...) makes one, agentnb.attach() finds those"
@@ -36,28 +39,29 @@ def step(unit: str = "event", run: Run | None = None) -> list[Event]:
     units = [known for known in UNITS if known == unit]
     if not units:
         raise UsageError(f"%step takes {', '.join(UNITS)}, not {unit!r}.")
-    stepping = (run or current()).submit_step(units[0])
+    stepping = current(run).submit_step(units[0])
     hosting.environment.wait(stepping)
     return stepping.result()
 
 
 def pause(run: Run | None = None) -> bool:
     """Start nothing new; gives whether there was something to pause."""
-    return (run or current()).pause()
+    return current(run).pause()
 
 
 def resume(run: Run | None = None) -> Run:
     """Go on in the background, also after a failure of the model; gives the run."""
-    run = run or current()
+    run = current(run)
     run.play()
     return run
 
 
 def snapshot(name: str, run: Run | None = None) -> Snapshot:
     """Save where the run stands, as NAME.agentnb.json and in the run's store if it has one."""
-    if not name or Path(name).name != name:
+    given: Any = name
+    if not isinstance(given, str) or not name or Path(name).name != name:
         raise UsageError(f"%snapshot takes a name, which becomes a file's: %snapshot before-writing (not {name!r}).")
-    taken = (run or current()).snapshot(name)
+    taken = current(run).snapshot(name)
     taken.save(name + SUFFIX)
     return taken
 
@@ -83,6 +87,7 @@ def replay(name: str, loop: Loop | None = None) -> Replay:
 
 def find_snapshot(name: str) -> Snapshot:
     """The snapshot of that name. Raises UsageError and says which there are."""
+    check_text("The name of a snapshot", name)
     if Path(name + SUFFIX).exists():
         return Snapshot.load(name + SUFFIX)
     for store in stores():

@@ -1,4 +1,5 @@
-"""Completion of what stands behind a magic: units behind `%step`; behind `%restore` and `%replay` names, then loops.
+"""Completion of what stands behind a magic: units behind `%step`; behind `%restore` and `%replay` names, then loops;
+behind `%runs` stores.
 
 IPython asks a hook by the line's first word. JupyterLab asks the kernel, which asks IPython.
 """
@@ -13,7 +14,9 @@ from IPython.core.error import TryNext
 from agentnb.core.errors import AgentnbError
 from agentnb.loops.base import Loop
 from agentnb.notebook.commands import snapshot_names
+from agentnb.notebook.stores import stores
 from agentnb.run.gate import UNITS
+from agentnb.store import Store
 
 Complete = Callable[[Any, str], list[str]]
 
@@ -30,12 +33,24 @@ def _names_and_loops(shell: Any, line: str) -> list[str]:
     return []
 
 
+def _stores(shell: Any, line: str) -> list[str]:
+    if _place(line) != 1:
+        return []
+    variables = [name for name, value in shell.user_ns.items() if isinstance(value, Store) and not name.startswith("_")]
+    return [*(str(found.path) for found in stores()), *variables]
+
+
 def _place(line: str) -> int:
     """Which word is being typed; 0 is the magic itself."""
     return len(line.split()) - (not line[-1:].isspace())
 
 
-_HOOKS: dict[str, Complete] = {"%step": _units, "%restore": _names_and_loops, "%replay": _names_and_loops}
+_HOOKS: dict[str, Complete] = {
+    "%step": _units,
+    "%restore": _names_and_loops,
+    "%replay": _names_and_loops,
+    "%runs": _stores,
+}
 _loaded: set[int] = set()
 
 

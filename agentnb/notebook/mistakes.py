@@ -69,7 +69,9 @@ def _in_short(error: BaseException) -> Iterator[str]:
         if frames := _frames_behind(error, cause):
             yield from _one(cause, frames)
             yield f"\n{_DIM}and so{_OFF}\n"
-    yield from _one(error, list(_frames(error.__traceback__)))
+    frames = list(_frames(error.__traceback__))
+    # How a library was used on the way tells nothing, and takes the room of the cell that is at fault.
+    yield from _one(error, [frame for frame in frames if not frame[0].startswith(_INSTALLED)] or frames)
     yield f"\n{_DIM}%tb shows the whole traceback.{_OFF}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentnb.core.errors import RecordingMissing, UsageError
+from agentnb.run.given import check_path
 from agentnb.store import RunInfo, Store, is_store, open_stores
 
 PATTERN = "*.db"
@@ -21,6 +22,7 @@ def stores(store: Store | str | Path | None = None) -> list[Store]:
     if isinstance(store, Store):
         return [store]
     if store is not None:
+        check_path("What is no store itself", store)
         return [_opened(Path(store))]
     known = {found.path.resolve(): found for found in open_stores() if found.path.exists()}
     for path in sorted(Path().glob(PATTERN)):

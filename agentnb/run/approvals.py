@@ -22,6 +22,7 @@ from agentnb.core.state import CallState, State
 from agentnb.run.endings import carry_out, expire
 from agentnb.run.endings import reject as refuse
 from agentnb.run.frame import Frame
+from agentnb.run.given import check_text
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 from agentnb.run.remembered import decide_those_waiting, remembering
@@ -114,6 +115,7 @@ class Decisions:
 
     def reject(self, id: str, reason: str = "", *, remember: Remember | None = None) -> None:
         """Do not let the call run; the model is told why. `remember` as in `approve`. Raises as it does."""
+        check_text("reject(id, reason)", reason)
         with self._journal.lock:
             frame, call = self._waiting(id)
             rule = _remembering(call, remember)
@@ -218,8 +220,10 @@ class Decisions:
             raise UsageError(f"The call {id!r} {stands.get(call.status, 'is over')}; there is nothing to take back.")
         return frame, call
 
-    def _find(self, id: str) -> tuple[Frame, CallState] | None:
+    def _find(self, id: Any) -> tuple[Frame, CallState] | None:
         """The call of that id, or of that path and id: one that waits before one that does not."""
+        if not isinstance(id, str):
+            return None
         found = [
             (frame, calls[name])
             for frame in self._journal.frames

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
+from math import isfinite
 from typing import Any, Literal, get_args
 
 from agentnb.core.errors import UsageError
@@ -63,7 +64,7 @@ class Argument:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
 
 
 def _contains(found: Any, value: Any) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from agentnb.core.errors import InvalidArguments, ToolError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
-from agentnb.core.loop import Result
+from agentnb.core.loop import Design, Result
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool
@@ -31,6 +31,8 @@ from agentnb.run.interrupt import show
 from agentnb.run.journal import Journal
 from agentnb.run.policy import NO_POLICY, Policy, ProposedCall, Verdict
 from agentnb.run.portable import error_info, portable, text_of_error
+
+_make_end = CallEnd.make  # found once: each attribute of a record's class is looked for by way of its metaclass
 
 PumpPace = Literal["pull", "drain"]
 
@@ -57,6 +59,7 @@ class Calling:
         self._policy = policy
         self._gate = gate
         self._inflight = inflight
+        self._binds = type(frame.design).bind is not Design.bind
         self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
         self.failure: tuple[ErrorInfo | None, BaseException] | None = None
         """How the last of the loop's own calls to fail did, and the exception: for whoever raises RunFailed from it."""
@@ -65,7 +68,7 @@ class Calling:
 
     def check(self, call: CallState, arguments: dict[str, Any]) -> Verdict | Refusal:
         """Whether the call may run with these arguments, without the loop's hook and the policy."""
-        if self._frame.is_own(call):
+        if call.hidden and self._frame.is_own(call):
             return NO_POLICY
         tool = self._tools.get(call.name)
         if tool is None or call.malformed is not None:
@@ -118,7 +121,8 @@ class Calling:
     def bind(self, call: CallState, tool: Tool, arguments: dict[str, Any]) -> Invocation:
         """Make the call ready to run with these arguments. Raises InvalidArguments."""
         # A copy: what a tool does to a list it was given must not happen to the history.
-        made = self._design.bind(tool, call, to_plain(arguments), self._frame.state)
+        copied = to_plain(arguments)
+        made = self._design.bind(tool, call, copied, self._frame.state) if self._binds else tool.bind(copied)
         self._bound[call.id] = (arguments, made)
         return made
 
@@ -127,28 +131,26 @@ class Calling:
 
         inline: at which pace the pump performs it itself; None where a task does.
         """
-        design = self._design
-        current_call.set((self._journal.run_id, self._frame.path, call.id))  # in a context of the call's own
+        design, journal, frame = self._design, self._journal, self._frame
+        current_call.set((journal.run_id, frame.path, call.id))  # in a context of the call's own
+        is_own = call.hidden and frame.is_own(call)
         try:
-            if self._frame.is_own(call):
-                fields = {"result": await self._act(call, inline)}
-            else:
-                fields = design.outcome(await self._invoke(call))
+            fields = {"result": await self._act(call, inline)} if is_own else design.outcome(await self._invoke(call))
             for name, field in fields.items():
                 if type(field) is not bool:
                     fields[name] = portable(field)
-            end = CallEnd.make(call_id=call.id, name=call.name, **fields)
+            end = _make_end(call_id=call.id, name=call.name, **fields)
         except _TimedOut as error:
             end = _end(call, str(error), "timed_out", error.__cause__)
         except asyncio.CancelledError as error:
             if not self._is_the_tools_own(call):
                 raise
             end = self._raised(call, error)
-        except Exception as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+        except (Exception, SystemExit) as error:  # a tool's failure goes to the model as a result (DESIGN 1)
             end = self._raised(call, error)
-        if design.after_call is not None and not self._frame.is_own(call):
+        if design.after_call is not None and not is_own:
             end = await self._after(call, end)
-        self._journal.append(end, self._frame, call)
+        journal.append(end, frame, call)
 
     def _is_the_tools_own(self, call: CallState) -> bool:
         """Whether nobody has cancelled the call: then what it raised is its own, as from a task it waited for."""
@@ -199,7 +201,7 @@ class Calling:
 
     def _invoke(self, call: CallState) -> Awaitable[Any]:
         tool = self._tools[call.name]
-        arguments, invocation = self._bound.pop(call.id, (None, None))
+        arguments, invocation = self._bound.pop(call.id, _UNBOUND)
         if invocation is None or arguments is not call.arguments:
             invocation = self.bind(call, tool, call.arguments)
             del self._bound[call.id]
@@ -242,6 +244,9 @@ class Calling:
         return end
 
 
+_UNBOUND: tuple[None, None] = (None, None)
+
+
 class _TimedOut(Exception):
     """A tool took longer than it may."""
 
@@ -250,7 +255,7 @@ def _end(call: CallState, words: str, outcome: str, error: BaseException | None 
     fields: dict[str, Any] = {"result": portable(words), "is_error": True, "outcome": outcome}
     if error is not None:
         fields["error"] = error_info(error)
-    return CallEnd.make(call_id=call.id, name=call.name, **fields)
+    return _make_end(call_id=call.id, name=call.name, **fields)
 
 
 def _refuse(call: CallState, words: str, outcome: str) -> Refusal:

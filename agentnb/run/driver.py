@@ -112,34 +112,36 @@ class Driver:
         if self.news.move_in():  # the work takes up the calls that ran in another event loop
             self._inflight.clear()
         self._is_pumped = True
-        timer, breath = self._start_clock(), time.monotonic() + BREATH
-        inline = self._inline
+        timer, clock, inline, state = self._start_clock(), time.monotonic, self._inline, self._state
+        breath = clock() + BREATH
         try:
-            while self._state.stop_reason is None:
+            while state.stop_reason is None:
                 todo = self._next(pace)
-                if todo == "halt":
+                if todo is None:
+                    pass
+                elif todo == "halt":
                     break
-                if todo == "wait":
+                elif todo == "wait":
                     await self._wait()
-                elif todo is not None:
+                else:
                     self._performed, performance = todo
                     try:
                         while await inline.perform(performance):
                             if pace == "pull":
                                 yield
                             # Nothing holds a model's words back; to ask at each of them would make it a quarter dearer.
-                            while (todo[0].kind != "model" or self._state.over) and await self._holds(todo[0]):
+                            while (todo[0].kind != "model" or state.over) and await self._holds(todo[0]):
                                 if pace == "pull":
                                     yield
                     except Interrupted:  # whoever broke it off has seen to its result
                         pass
                     self._performed = None
-                if time.monotonic() > breath:  # what never waits must not keep everybody else waiting
+                if clock() > breath:  # what never waits must not keep everybody else waiting
                     await asyncio.sleep(0)
-                    breath = time.monotonic() + BREATH
+                    breath = clock() + BREATH
                 if pace == "pull":
                     yield
-            if self._state.over:
+            if state.over:
                 await self.close()
             self._journal.flush()
         except RunFailed:
@@ -156,7 +158,7 @@ class Driver:
             self._is_pumped = False
             self.news.flush()
 
-    def _next(self, pace: Pace) -> ToPerform | Idle | None:
+    def _next(self, pace: Pace) -> ToPerform | Idle | None:  # noqa: C901 - what comes before what, in one place
         """Do the next thing; gives the effect that the pump is to perform itself, or what else it is to do."""
         journal, gate, state = self._journal, self._gate, self._state
         journal.fresh = False
@@ -176,13 +178,15 @@ class Driver:
                 if self._settle_pause():
                     return None
                 return "wait" if gate.running or gate.pausing is not None else "halt"
-        if len(self._works) > 1 or self._inflight or self._inflight.crash is not None or state.detached:
+        works, inflight = self._works, self._inflight
+        if inflight or len(works) > 1 or state.detached or inflight.crash is not None:
             return self._move_several(pace)
-        work = self._works[0]
+        work = works[0]
         if not (wants := work.wants()):
             self._go_on(work)
-            return None
-        todo = work.start(wants, pace, True)
+            if pace == "pull" or not (wants := work.wants()):
+                return None
+        todo = work.start(wants, pace, True)  # where a fact has just come, it looks whether that closes the gate
         return todo if todo is not None or journal.fresh else self._stand_still(wants)
 
     def _move_several(self, pace: Pace) -> ToPerform | Idle | None:
@@ -220,7 +224,7 @@ class Driver:
 
     def _go_on(self, work: Work) -> bool:
         """Let the design of a loop that waits for nothing say what comes next; False where it waits all the same."""
-        if work.frame.state.over:
+        if work.frame.state.stop_reason is not None:
             self._nesting.leave(work)
         elif self._state.cancelled is not None:
             self.finish("cancelled", ABORTED)  # the tool that cancelled its own run is done
@@ -241,7 +245,7 @@ class Driver:
     def _advance(self, work: Work) -> bool:
         frame, state = work.frame, work.frame.state
         with self._journal.lock:  # another thread may end the run, or take back what it has queued
-            if state.cancelled is not None or state.over:
+            if state.cancelled is not None or state.stop_reason is not None:
                 return True
             fact = frame.design.advance(state)
             if fact is None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from agentnb.core.errors import LimitReached, RunCancelled, RunFailed, UsageError
+from agentnb.core.errors import AgentnbError, LimitReached, RunCancelled, RunFailed, UsageError
 from agentnb.core.events import CancelRequested, Event, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.state import State
@@ -26,6 +26,10 @@ from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
 Owner = Literal["pull", "await", "play", "step"]
+
+
+class WaitTimeoutError(AgentnbError, TimeoutError):
+    """The time that was given to a wait is up; the run goes on."""
 
 
 class Driving:
@@ -168,7 +172,7 @@ class Driving:
                     left = max(0.0, until - time.monotonic()) if until is not None else None
                     hosting.environment.wait(released, left, self.decisions)
             except TimeoutError:
-                raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.") from None
+                raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it goes on.") from None
             except KeyboardInterrupt:
                 self.cancel("interrupted")
                 raise

@@ -21,6 +21,8 @@ class Frame:
     """
 
     __slots__ = (
+        "_has_loops",
+        "_performs_loops",
         "above",
         "call",
         "design",
@@ -38,10 +40,12 @@ class Frame:
         self, design: Design, state: State, *, path: str = "", above: Frame | None = None, call: str = ""
     ) -> None:
         self.design = design
-        self.opened_by = design.opened_by
+        first = next(iter(design.phases))
+        self.opened_by = {**design.opened_by, "run_start": first}
         self.moves: dict[tuple[str | None, str | None], str] = {
             (source, phase): phase for source, phases in design.phases.items() for phase in phases
         }
+        self.moves[None, first] = first
         self.path = path
         self.above = above
         self.finishes_first: bool = above is not None and above.finishes_calls
@@ -50,12 +54,14 @@ class Frame:
         self.state = state
         self.said: list[Message] = []
         self.tools: dict[str, Tool] = as_tools(design.tools)
+        self._performs_loops = type(design).loop_for is not Design.loop_for
+        self._has_loops = any(hasattr(tool, "loop") for tool in self.tools.values())
         design.taken_up(self)
 
     def loop_for(self, call: CallState) -> Design | None:
         """The loop that performs this call, where no tool and no activity does."""
-        loop = self.design.loop_for(call, self.state)
-        if loop is None and not self.is_own(call):
+        loop = self.design.loop_for(call, self.state) if self._performs_loops else None
+        if loop is None and self._has_loops and not self.is_own(call):
             loop = getattr(self.tools.get(call.name), "loop", None)
         return loop
 

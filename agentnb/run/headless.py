@@ -27,6 +27,8 @@ DECLARED_PATIENCE = 1.0
 """The same where one is: nobody is surprised by it."""
 IN_BACKGROUND = 60.0
 """The same for a run in the background that nothing waits for: a later cell may decide about its calls."""
+STEPPED = 5.0
+"""The same for a run that is stepped, which finds the question again and again: a loop that steps it to its end."""
 
 _YES_OR_NO = {"yes": True, "1": True, "true": True, "no": False, "0": False, "false": False}
 

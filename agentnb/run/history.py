@@ -9,6 +9,7 @@ from typing import Any
 from agentnb.core.messages import Message
 from agentnb.core.views import as_it_stands
 
+_NOTHING: Mapping[int, dict[str, Any]] = {}
 ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 
@@ -21,15 +22,17 @@ class PlainHistory:
         self._seen = 0
         self._left_out: list[int] = []
 
-    def of(self, messages: Sequence[Message], amended: Mapping[int, dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    def of(
+        self, messages: Sequence[Message], amended: Mapping[int, dict[str, Any]] = _NOTHING
+    ) -> Sequence[dict[str, Any]]:
         """The messages as plain dicts, with what is `amended` in place of those at its positions."""
         plain = self._plain
-        for position in range(self._seen, len(messages)):
-            message = messages[position]
-            if message.role in ROLES:
-                plain.append(message.plain)
+        for message in messages[self._seen :]:
+            said = message.plain
+            if said["role"] in ROLES:
+                plain.append(said)
             else:
-                self._left_out.append(position)
+                self._left_out.append(len(plain) - len(self.prefix) + len(self._left_out))
         self._seen = len(messages)
         if amended:
             instead_of = plain.copy()

@@ -63,7 +63,8 @@ class Inline:
         run, error = self._run, None
         try:
             while True:
-                error, self._throw = self._throw or error, None
+                if self._throw is not None:
+                    error, self._throw = self._throw, None
                 suspended_on = run(effect.send, None) if error is None else run(effect.throw, error)
                 if suspended_on is _SHOW:
                     return True

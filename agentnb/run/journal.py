@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Delta, Event, encode_body
+from agentnb.core.events import Delta, Event, encode_event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design, phase_opened
 from agentnb.core.state import CallState, State
@@ -85,7 +85,7 @@ class Journal:
         if frame is None:
             frame = self.root
         with self.lock:
-            state = frame.state
+            state, events, recorder = frame.state, self.events, self.recorder
             if about is not None and state.open.get(about.id) is not about:
                 return False
             stamp = event.__dict__  # nobody else has seen it yet, so it may still be written on
@@ -93,23 +93,23 @@ class Journal:
             if stamp["seq"] != -1:
                 raise UsageError(f"This {kind} is a fact already (seq {event.seq}); make a new one each time.")
             phase = stamp["phase"] or frame.opened_by.get(kind)
-            if kind == "run_start" or (phase is not None and phase != state.phase):
+            if phase == state.phase:
+                phase = None
+            elif phase is not None:
                 phase = frame.moves.get((state.phase, phase)) or phase_opened(frame.design, state.phase, event)
-                stamp["phase"] = phase
-            else:
-                stamp["phase"] = None
-            stamp["seq"] = len(self.events)
+            stamp["phase"] = phase
             stamp["time"] = time.time()
-            stamp["run_id"] = self.run_id
             stamp["path"] = frame.path
-            line = self._encode(event) if self.recorder is not None else b""
+            line = self._encode(event) if recorder is not None else b""
+            stamp["seq"] = seq = len(events)
+            stamp["run_id"] = self.run_id
             evolve(self.state, event)
-            self.events.append(event)
+            events.append(event)
             if frame.above is not None and kind == "run_start":  # known before anybody is told: they may end the run
                 frame.state = nested(self.state, frame.path)
                 self.frames.append(frame)
-            if self.recorder is not None:
-                self.recorder.record(stamp["seq"], line)
+            if recorder is not None:
+                recorder.record(seq, line)
             self.fresh = True
             try:
                 for observe in self.observers:
@@ -179,6 +179,6 @@ class Journal:
 
     def _encode(self, event: Event) -> bytes:
         try:
-            return encode_body(event)
+            return encode_event(event)  # its run and its position are where it is kept, and it does not have them yet
         except ValueError as error:
             raise not_serializable(event, error) from error

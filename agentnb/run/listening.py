@@ -9,12 +9,14 @@ heard when it is over is for its own next run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from agentnb.core.errors import UsageError
 from agentnb.core.events import Queue, Queued, Withdrawn
 from agentnb.core.messages import Message, to_message
 from agentnb.run.frame import Frame
+from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable_input
 
@@ -39,6 +41,8 @@ class Hearing:
 
     def queue_if_open(self, queue: Queue, message: Any) -> bool:
         """Put a message into one of the queues; False where the run is over."""
+        if not isinstance(message, (str, Mapping, Message)):
+            raise UsageError(f"A run is told a text or a message, not {shown(message)}.")
         said = to_message(portable_input(message))
         with self._journal.lock:
             if self.over:

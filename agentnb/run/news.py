@@ -50,16 +50,18 @@ class News:
 
     def _has_come(self, event: Event, frame: Frame) -> None:
         """Something became a fact; in whichever thread."""
-        if self.loop is None or not self.loop.is_running():
+        loop = self.loop
+        if loop is None or not loop.is_running():
             self.flush()
         elif threading.get_ident() != self._thread:
             self.flush()
             self.nudge()
         else:
-            self.wake()
-            if self._journal.recorder is not None and not self._flush_scheduled:
+            if self._waiter is not None:
+                self.wake()
+            if not self._flush_scheduled and self._journal.recorder is not None:
                 self._flush_scheduled = True
-                self.loop.call_soon(self.flush)  # after the pump, which may append more that belongs to the same write
+                loop.call_soon(self.flush)  # after the pump, which may append more that belongs to the same write
 
     async def wait(self, until: float | None) -> None:
         """Until something happens, or the time has come (epoch seconds)."""

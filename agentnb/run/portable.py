@@ -27,7 +27,7 @@ TRACEBACK_LIMIT = 20_000
 def portable(value: Any) -> Any:
     """`value` as JSON data; an object JSON cannot say becomes its text, and text that is not Unicode is mended."""
     if isinstance(value, str):
-        return mended(value)
+        return value if value.isascii() else mended(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, bytes):

@@ -24,6 +24,7 @@ from agentnb.run.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.divergence import Check
 from agentnb.run.frame import Frame
 from agentnb.run.gate import UNITS, Gate, Permit, Unit
+from agentnb.run.given import check_path
 from agentnb.run.recorded_loop import RecordedLoop, recorded_loop
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
@@ -112,7 +113,8 @@ class Replay(Recording):
 
     def to(self, seq: int) -> Replay:
         """Go to right after the event `seq`, forwards or backwards; -1 is before the first. Gives the replay itself."""
-        if isinstance(seq, bool) or not -1 <= seq < len(self._recorded):
+        given: Any = seq
+        if not isinstance(given, int) or isinstance(given, bool) or not -1 <= seq < len(self._recorded):
             raise UsageError(f"The recording has the events 0 to {len(self._recorded) - 1}, and no {seq!r}.")
         if seq + 1 < self.position:
             self._stand_at(seq + 1)
@@ -125,6 +127,8 @@ class Replay(Recording):
 
         Where there is none the replay stays where it is, and the answer is None.
         """
+        if not callable(predicate):
+            raise UsageError(f"find(predicate) takes a function of (event, state), not {predicate!r}.")
         here, state, found = self.position, State(), None
         for event in self._recorded[: here - 1 if backwards else None]:
             evolve(state, event)
@@ -215,10 +219,15 @@ def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = N
     recording: a run, a snapshot, or the path of a file that `snapshot.save` wrote. loop: what each of its decisions is
     checked against, as it goes. Raises RecordingCorrupt for a damaged file.
     """
+    if not isinstance(loop, (Design, type(None))):
+        raise UsageError(f"replay(recording, loop) takes the loop to check it against, not {loop!r}.")
     if isinstance(recording, Recording):
         events = recording.recording if isinstance(recording, Replay) else recording.events
         return Replay(events, loop or recording.loop, name=recording.name, check=loop is not None)
-    snapshot = recording if isinstance(recording, Snapshot) else Snapshot.load(recording)
+    if not isinstance(recording, Snapshot):
+        check_path("replay(recording), where that is no run and no snapshot,", recording)
+        recording = Snapshot.load(recording)
+    snapshot = recording
     return Replay(snapshot.events, loop, name=snapshot.name, check=loop is not None)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentnb.core.errors import RecordingMismatch
+from agentnb.core.errors import RecordingMismatch, UsageError
 from agentnb.core.events import CancelRequested, Event, RunEnd
 from agentnb.core.loop import Design, fingerprint
+from agentnb.run.given import shown
 from agentnb.run.journal import RunStore
 from agentnb.run.run import Run
 from agentnb.run.snapshot import Snapshot
@@ -40,6 +41,12 @@ def restore(
         snapshot = Snapshot.load(snapshot)
     elif isinstance(snapshot, Run):
         snapshot = snapshot.snapshot()
+    if not isinstance(snapshot, Snapshot):
+        raise UsageError(
+            f"restore(snapshot, loop) takes a snapshot, a run or the path of a file, not {shown(snapshot)}."
+        )
+    if not isinstance(loop, Design):
+        raise UsageError(f"restore(snapshot, loop) takes the loop to go on with, not {shown(loop)}.")
     _check(snapshot, loop)
     events: Sequence[Event] = _before_the_end(snapshot.events, loop)
     if store is not None and store.position(snapshot.run_id) > len(events):

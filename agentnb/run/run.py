@@ -27,6 +27,7 @@ from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.driving import Driving
 from agentnb.run.gate import Gate, Unit
+from agentnb.run.given import check_options, check_seconds
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.listening import Hearing, queued
 from agentnb.run.policy import make_policy
@@ -53,6 +54,7 @@ class Run(Decisions, Recording):
         recording: Sequence[Event] = (),
         suspended: bool = False,
     ) -> None:
+        check_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
         self.loop = loop
         self._fork_options = {"store": store, "approve": approve, "limits": limits}
         self.id = recording[0].run_id if recording else uuid.uuid4().hex[:12]
@@ -152,6 +154,7 @@ class Run(Decisions, Recording):
 
         A keyboard interrupt (Stop in a notebook) cancels the run.
         """
+        check_seconds("result(timeout=...)", timeout)
         return self._driving.result(timeout)
 
     def play(self) -> None:

@@ -18,10 +18,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from agentnb.core.errors import RecordingCorrupt, RecordingMissing, VersionMismatch
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, VersionMismatch
 from agentnb.core.events import Event, RunStart, decode_event, encode_event
 from agentnb.core.evolve import fold
 from agentnb.core.state import State
+from agentnb.run.given import check_path, check_text
 
 SCHEMA_VERSION = 1
 SCHEMA_SUMMARIES = {1: "events one a line, each with the hash of the chain up to it; state without messages; digest."}
@@ -78,23 +79,31 @@ class Snapshot:
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
         """The snapshot in JSON text. Raises RecordingCorrupt, or VersionMismatch for one of a newer agentnb."""
-        return _read(text, "snapshot")
+        check_text("from_json(text)", text)
+        return _read(text, "the text")
 
     def save(self, path: str | Path) -> Path:
         """Write it to a file; gives the file's path."""
+        check_path("save(path)", path)
         path = Path(path)
         partial = path.with_name(path.name + ".part")
-        partial.write_bytes(self.to_json().encode())
-        partial.replace(path)  # whoever reads meanwhile sees the old file or the new one, never half of one
+        try:
+            partial.write_bytes(self.to_json().encode())
+            partial.replace(path)  # whoever reads meanwhile sees the old file or the new one, never half of one
+        except OSError as error:
+            raise StorageError(f"The snapshot cannot be written to {path}: {error.strerror}.") from error
         return path
 
     @classmethod
     def load(cls, path: str | Path) -> Snapshot:
         """Read a file. Raises RecordingMissing, RecordingCorrupt, or VersionMismatch for one of a newer agentnb."""
+        check_path("Snapshot.load(path)", path)
         try:
             text = Path(path).read_bytes().decode()  # not read_text, which takes other line ends for ours
         except FileNotFoundError as error:
             raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
+        except OSError as error:
+            raise StorageError(f"{path} cannot be read as a snapshot: {error.strerror}.") from error
         except UnicodeDecodeError as error:
             raise RecordingCorrupt(f"{path} is not UTF-8 text (byte {error.start}).") from error
         return _read(text, str(path))
@@ -154,7 +163,8 @@ def _read(text: str, where: str) -> Snapshot:
         version, entries = data["version"], data["events"]
     except (ValueError, KeyError, TypeError) as error:
         line = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
-        raise RecordingCorrupt(f"{where} is not a snapshot{line}: {error}") from error
+        why = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise RecordingCorrupt(f"{where} is not a snapshot{line}: {why}") from error
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise VersionMismatch(
             f"{where} is a snapshot of version {version}; this agentnb reads up to {SCHEMA_VERSION}."

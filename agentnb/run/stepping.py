@@ -34,7 +34,9 @@ async def step(run: Driving, unit: Unit) -> list[Event]:
     else:
         run.driver.news.nudge()
         await asyncio.wrap_future(permit.done)
-    return _take(run, unit, whatever=True)
+    if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
+        run.driver.unattended.stepped_in_vain(run.driver._inflight)
+    return taken
 
 
 async def _drive(run: Driving) -> None:

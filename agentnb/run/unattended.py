@@ -2,7 +2,8 @@
 
 Code may be the person: a script that steps a run and approves, a task beside the one that awaits. So a question stands
 for some seconds first, longer where the run goes on in the background; and a run that is stepped, or paused, is left to
-whoever steps or has paused it.
+whoever steps or has paused it. But what only a person could end is ended: a pause, at a breakpoint say, of a run that
+somebody waits for, and a question that one step after the other has found.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from contextlib import contextmanager
 from functools import partial
 
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.events import ApprovalDecision
+from agentnb.core.events import ApprovalDecision, CancelRequested, RunPaused, RunResumed
 from agentnb.core.state import CallState
 from agentnb.core.wanted import Effect
 from agentnb.run.endings import reject
 from agentnb.run.frame import Frame
-from agentnb.run.headless import IN_BACKGROUND, Headless, in_force
+from agentnb.run.headless import IN_BACKGROUND, STEPPED, Headless, in_force
 from agentnb.run.inflight import InFlight
 from agentnb.run.journal import Journal
 from agentnb.run.policy import ProposedCall, Verdict
@@ -45,10 +46,11 @@ class Unattended:
         """Whether whoever drives the run is who wants its end: a consumer that pulls, or a caller that awaits it."""
         self.in_background = False
         """Whether it is driven to its end on its own."""
+        self._steps_in_vain = False
         self._waiting = 0
         self._waited_since = 0.0
         self._seen: dict[int, float] = {}
-        """Since when each question has been seen to stand, by the position of the event that asks it."""
+        """Since when each question or pause has been seen to stand, by the position of its event."""
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
@@ -57,7 +59,7 @@ class Unattended:
             if not self._waiting:
                 self._waited_since = time.time()
             self._waiting += 1
-        if self._seen:  # the pump sleeps as long as a run in the background may
+        if self._seen or self._journal.state.paused:  # the pump sleeps as long as a run in the background may
             self._nudge()
         try:
             yield
@@ -67,7 +69,17 @@ class Unattended:
 
     def due(self) -> float | None:
         """When the first question has stood long enough (epoch seconds); None where each is left to who will come."""
-        return min((due for _, _, due in self._standing(in_force())), default=None)
+        headless = in_force()
+        stand = [due for _, _, due in self._standing(headless)]
+        return min([*stand, *(due for _, due in self._pause(headless))], default=None)
+
+    def stepped_in_vain(self, inflight: InFlight) -> None:
+        """A step has found nothing but questions. Whoever goes on stepping does not mean to answer them."""
+        self._steps_in_vain = True
+        try:
+            self.decide(inflight)
+        finally:
+            self._steps_in_vain = False
 
     def _standing(self, headless: Headless) -> Iterator[tuple[Frame, CallState, float]]:
         state = self._journal.state
@@ -85,13 +97,45 @@ class Unattended:
 
     def _due(self, question: int, headless: Headless) -> float | None:
         seen = self._seen.setdefault(question, time.time())
-        if self._waiting or self.driven_for_a_caller:
+        if self._is_waited_for:
             return max(seen, self._waited_since) + headless.after
+        if self._steps_in_vain:
+            return seen + max(STEPPED, headless.after)
         return seen + max(IN_BACKGROUND, headless.after) if self.in_background else None
+
+    @property
+    def _is_waited_for(self) -> bool:
+        return bool(self._waiting) or self.driven_for_a_caller
+
+    def _pause(self, headless: Headless) -> Iterator[tuple[RunPaused, float]]:
+        """The pause that keeps whoever waits for the run from its end, and until when it may."""
+        state = self._journal.state
+        if not state.paused or state.cancelled is not None or not self._is_waited_for or headless.absence is None:
+            return
+        paused = next(event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
+        yield paused, max(self._seen.setdefault(paused.seq, time.time()), self._waited_since) + headless.after
+
+    def _end_pause(self, headless: Headless, paused: RunPaused) -> None:
+        """Go on from a step, which holds nothing back, and where everything is approved; otherwise end the run."""
+        with self._journal.lock:
+            if not self._journal.state.paused:
+                return  # somebody has resumed it meanwhile
+            if paused.reason == "step" or headless.policy == "approve":
+                self._journal.append(RunResumed.make())
+                return
+            reason = "" if paused.reason == "paused" else f" ({paused.reason})"
+            why = (
+                f"paused{reason}, and nobody is there to resume it: {headless.absence}. Code that is to go on"
+                " calls run.resume(), or sets no breakpoint."
+            )
+            self._journal.append(CancelRequested.make(reason=why))
 
     def decide(self, inflight: InFlight) -> None:
         """Put the questions that have stood long enough to the policy; one that is async answers beside the pump."""
         headless, now = in_force(), time.time()
+        for paused, due in list(self._pause(headless)):
+            if due <= now:
+                self._end_pause(headless, paused)
         for frame, call, due in list(self._standing(headless)):
             effect = Effect("question", call.id, frame.path)
             if due > now or effect in inflight:

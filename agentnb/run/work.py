@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from agentnb.core.errors import InvalidArguments
+from agentnb.core.errors import InvalidArguments, LimitReached
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
@@ -37,6 +37,8 @@ drain: as fast as it goes; a call that is alone in flight is performed here too.
 step: nothing is done here, so that what is in flight goes on between two steps.
 """
 
+
+_make_intent = CallStart.make  # found once: each attribute of a record's class is looked for by way of its metaclass
 
 ToPerform = tuple[Effect, Coroutine[Any, Any, None]]
 """An effect that the pump is to perform itself, and how."""
@@ -67,7 +69,8 @@ class Work:
         self._inflight = inflight
         self._verdicts: dict[str, tuple[dict[str, Any], Verdict | Refusal | ApprovalDecision]] = {}
         """What the checks have said, and about which arguments."""
-        self._intents: dict[str, None] = {}  # a set that keeps the order the calls were made in
+        self._intents: dict[str, Effect] = {}
+        """The calls that are to be launched, in the order they were made."""
         self._model = (MODEL._replace(path=frame.path),)
         self._enter = enter
         self.inside: dict[str, Work] = {}
@@ -90,22 +93,23 @@ class Work:
         It stops where the gate closes. For a consumer that pulls it stops at each new fact, so that the consumer can
         act on it before the next. `alone`: no other loop has anything in flight or to start.
         """
-        state, journal = self.frame.state, self._journal
+        state, journal, inflight, inside = self.frame.state, self._journal, self._inflight, self.inside
         for effect in wants:
-            if effect in self._inflight:
+            if inflight and effect in inflight:
                 if self._holds_back(effect):
                     return None
                 continue
-            if effect.kind == "question" or effect.id in self.inside:
+            kind, id, _ = effect
+            if kind == "question" or (inside and id in inside):
                 continue
             if journal.fresh and not self._may_still_start():
                 return None
-            if effect.kind == "model":
+            if kind == "model":
                 if (performed := self._start_model(effect, pace, alone)) is not None:
                     return performed
-            elif (call := state.open.get(effect.id)) is not None:
+            elif (call := state.open.get(id)) is not None:
                 self._start_call(call, effect)
-                if effect in self._inflight and self._holds_back(effect):
+                if inflight and effect in inflight and self._holds_back(effect):
                     return None
             if pace == "pull" and journal.fresh:
                 self._launch_shown(wants)
@@ -115,7 +119,7 @@ class Work:
     def _may_still_start(self) -> bool:
         """Whether what has just become a fact leaves the way open for more."""
         state = self.frame.state
-        return not state.over and state.cancelled is None and self.is_let_through()
+        return state.stop_reason is None and state.cancelled is None and self.is_let_through()
 
     def is_let_through(self) -> bool:
         """Whether the gate is open for this loop."""
@@ -157,16 +161,16 @@ class Work:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def _start_call(self, call: CallState, effect: Effect) -> None:
-        if call.status == "running":
-            if call.id not in self._intents:
-                self._recover(call)
-            return
-        if call.status != "ready":
+        status = call.status
+        if status == "proposed":
             self._consider(call, effect)
-            return
-        with self._journal.lock:  # a decision may be taken back up to here, and not between a look at it and the intent
-            if call.status == "ready":
-                self._consider(call, effect)
+        elif status == "running":
+            if call.id not in self._intents:
+                self._recover(call, effect)
+        else:
+            with self._journal.lock:  # a decision may be taken back up to here, not between a look at it and the intent
+                if call.status == "ready":
+                    self._consider(call, effect)
 
     def _consider(self, call: CallState, effect: Effect) -> None:
         """Begin a call that may run, or see whether it may."""
@@ -181,21 +185,21 @@ class Work:
                 self._apply(refusal(call, error), call, arguments)
                 return
         if call.status == "ready" and _is_decided(call, arguments):
-            self._intend(call, arguments)
+            self._intend(call, effect, arguments)
         else:
             self._check_call(call, effect, arguments)
 
     def _check_call(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
         """Ask whether the call may run with these arguments, or do what was said about that."""
         verdict: Verdict | Refusal | ApprovalDecision | None = None
-        if call.id in self._verdicts:
+        if self._verdicts and call.id in self._verdicts:
             about, said = self._verdicts.pop(call.id)
             if about == arguments:  # otherwise they have changed since
                 arguments, verdict = about, said  # the very object that was made ready to run
         if verdict is None and (self._checks_at_once or self.frame.is_own(call)):
             verdict = self.calling.check(call, arguments)
         if verdict is NO_POLICY:
-            self._intend(call, arguments)
+            self._intend(call, effect, arguments)
         elif verdict is None:
             self._inflight.spawn(effect, partial(self._check, call, arguments))
         else:
@@ -235,46 +239,47 @@ class Work:
         )
         self._journal.append(request, self.frame, call)
 
-    def _intend(self, call: CallState, arguments: dict[str, Any]) -> None:
-        own, limits = self.frame.is_own(call), self._gate.limits
-        starting: Literal["call", "own"] = "own" if own else "call"
-        if limits and (why := self._gate.limit_reached(self._journal.state, starting=starting)) is not None:
-            end_at_limit(self._journal, why)
-            return
-        self._intents[call.id] = None
-        intent = CallStart.make(
+    def _intend(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
+        frame = self.frame
+        own, limits = call.hidden and frame.is_own(call), self._gate.limits
+        if limits:
+            starting: Literal["call", "own"] = "own" if own else "call"
+            if (why := self._gate.limit_reached(self._journal.state, starting=starting)) is not None:
+                end_at_limit(self._journal, why)
+                return
+        self._intents[call.id] = effect
+        intent = _make_intent(
             call_id=call.id,
             name=call.name,
             arguments=arguments,
             attempt=call.attempt + 1,
             own=own,
-            detached=self.frame.design.detaches(call),
+            detached=frame.design.detaches(call),
         )
-        self._journal.append(intent, self.frame, call)
+        self._journal.append(intent, frame, call)
 
-    def _recover(self, call: CallState) -> None:
+    def _recover(self, call: CallState, effect: Effect) -> None:
         """A call was started, and whoever started it is gone without leaving a result."""
         if self.frame.loop_for(call) is not None:  # that it was to begin is all that has happened
-            self._intents[call.id] = None
+            self._intents[call.id] = effect
             return
         if self.frame.asks_where_it_was_lost(call):
             self._journal.append(question_about_lost(call), self.frame, call)
         else:
-            self._intend(call, call.arguments)
+            self._intend(call, effect, call.arguments)
 
     def _launch(self, pace: Pace, alone: bool) -> ToPerform | None:
         """Run the calls whose intent is a fact, once it is on disk; gives the one that the pump is to run itself."""
         self._journal.flush()
         intents, self._intents = self._intents, {}
-        state, path = self.frame.state, self.frame.path
-        for call_id in intents:
-            call = state.open.get(call_id)
+        open = self.frame.state.open
+        for call_id, effect in intents.items():
+            call = open.get(call_id)
             if call is None:
                 continue
             if (loop := self.frame.loop_for(call)) is not None:
                 self._enter(self, call, loop)
                 continue
-            effect = Effect("call", call_id, path)
             if alone and not call.detached and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
                 return effect, self.calling.perform(call, inline=pace)
             self._inflight.spawn(effect, partial(self.calling.perform, call))
@@ -327,10 +332,11 @@ class Work:
         call = above.frame.state.open.get(self.frame.call)
         if call is None:
             return
-        failed = state.stop_reason == "error"
+        ran_out = state.stop_reason in self.frame.design.limits_that_raise  # as it would for whoever awaits it
+        failed = ran_out or state.stop_reason == "error"
         said = state.error.message if state.error is not None else None
         if failed:
-            above.calling.failure = self.calling.failure
+            above.calling.failure = (state.error, LimitReached(said)) if ran_out else self.calling.failure
         end = CallEnd.make(
             call_id=call.id,
             name=call.name,

@@ -10,8 +10,12 @@ Words = Mapping[str, str]
 """What a schema's `{identity}`, `{key}`, `{integer}`, `{real}` and `{bytes}` are here."""
 
 
-Row = tuple[int, bytes, int]
-"""An event as it is kept: its key, its JSON without run and position, and the checksum of both."""
+Rows = Sequence[int | bytes]
+"""Events as they are kept, one behind the other: the key of one, its JSON without run and position, the checksum of
+both, the key of the next, and so on. Flat, because an event is recorded a hundred thousand times a second."""
+
+COLUMNS = 3
+"""Values of an event."""
 
 SPAN = 1 << 32
 """A run's events have the keys number * SPAN + seq: one integer key, no second index to write."""
@@ -49,7 +53,7 @@ class Database(Protocol):
     def write(self, sql: str, *values: object) -> None:
         """Write, and commit."""
 
-    def append(self, rows: Sequence[Row]) -> None:
+    def append(self, rows: Rows) -> None:
         """Commit events. Raises StoreConflict where another process has written one of them first."""
 
     def json(self, *path: str) -> str:

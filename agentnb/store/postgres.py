@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from agentnb.core.errors import StorageError, StoreConflict, UsageError
-from agentnb.store.database import Row
+from agentnb.store.database import COLUMNS, SPAN, Rows
 
 if TYPE_CHECKING:
     import psycopg
@@ -90,15 +90,17 @@ class PostgresDatabase:
             except self._psycopg.Error as error:
                 raise StorageError(f"{self.where} could not be written: {_words(error)}") from error
 
-    def append(self, rows: Sequence[Row]) -> None:
+    def append(self, rows: Rows) -> None:
         """Commit events, in one transaction."""
         with self._lock:
             try:
                 with self._live().transaction(), self._connection.cursor() as cursor:
-                    cursor.executemany("INSERT INTO events (key, body, checksum) VALUES (%s, %s, %s)", rows)
+                    some = [rows[start : start + COLUMNS] for start in range(0, len(rows), COLUMNS)]
+                    cursor.executemany("INSERT INTO events (key, body, checksum) VALUES (%s, %s, %s)", some)
             except self._psycopg.errors.UniqueViolation as error:
                 raise StoreConflict(
-                    f"An event of this run is in {self.where} already: another process goes on with it."
+                    f"Event {int(rows[0]) % SPAN} of this run is in {self.where} already: another process goes on"
+                    " with it."
                 ) from error
             except self._psycopg.Error as error:
                 raise StorageError(f"{self.where} could not be written: {_words(error)}") from error

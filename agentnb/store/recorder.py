@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from agentnb.core.errors import StorageError
-from agentnb.store.database import SPAN, Database, Row, checksum
+from agentnb.store.database import SPAN, Database, checksum
 
 
 class RunRecorder:
@@ -14,13 +14,14 @@ class RunRecorder:
     def __init__(self, database: Database, number: int) -> None:
         self._database = database
         self._number = number
-        self._rows: list[Row] = []
+        self._first = number * SPAN
+        self._rows: list[int | bytes] = []
         self._failure: StorageError | None = None
 
     def record(self, seq: int, line: bytes) -> None:
         """Take an event; it is on disk after the next `flush`."""
-        key = self._number * SPAN + seq
-        self._rows.append((key, line, checksum(key, line)))
+        key = self._first + seq
+        self._rows += (key, line, checksum(key, line))
 
     def flush(self) -> None:
         """Commit what was gathered. Raises StorageError where that failed, and then each time."""

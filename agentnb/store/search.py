@@ -15,7 +15,7 @@ from agentnb.store.database import SPAN, Database, keys
 
 Date = float | str | date | datetime
 
-_OF_RUN = f"key >= number * {SPAN} AND key < (number + 1) * {SPAN}"
+OF_RUN = f"key >= number * {SPAN} AND key < (number + 1) * {SPAN}"
 Condition = tuple[str, tuple[Any, ...]]
 
 
@@ -52,7 +52,7 @@ def find(database: Database, wanted: Wanted) -> list[RunInfo]:
     conditions = [*_of_runs(wanted), *_of_events(database, wanted)]
     where = f"WHERE {' AND '.join(condition for condition, _ in conditions)}" if conditions else ""
     rows = database.query(
-        f"SELECT id, name, loop, created, number, (SELECT count(*) FROM events WHERE {_OF_RUN})"
+        f"SELECT id, name, loop, created, number, (SELECT count(*) FROM events WHERE {OF_RUN})"
         f" FROM runs {where} ORDER BY number DESC",
         *(value for _, values in conditions for value in values),
     )
@@ -89,11 +89,11 @@ def _of_events(database: Database, wanted: Wanted) -> Iterator[Condition]:
         yield _has_event(" OR ".join(said)), (_pattern(f"*{wanted.error}*"),) * 2
     if wanted.cost is not None:
         spent = f"sum(CAST({database.json('usage', 'cost')} AS DOUBLE PRECISION))"
-        yield f"coalesce((SELECT {spent} FROM events WHERE {_OF_RUN}), 0) >= ?", (wanted.cost,)
+        yield f"coalesce((SELECT {spent} FROM events WHERE {OF_RUN}), 0) >= ?", (wanted.cost,)
 
 
 def _has_event(condition: str) -> str:
-    return f"EXISTS (SELECT 1 FROM events WHERE {_OF_RUN} AND ({condition}))"
+    return f"EXISTS (SELECT 1 FROM events WHERE {OF_RUN} AND ({condition}))"
 
 
 def _like(field: str) -> str:

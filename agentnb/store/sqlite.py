@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentnb.core.errors import StorageError, StoreConflict
-from agentnb.store.database import Row
+from agentnb.store.database import COLUMNS, SPAN, Rows
 
 BUSY_SECONDS = 10.0
 """How long to wait for another process's write, which takes milliseconds; after that something is wrong."""
@@ -120,19 +120,20 @@ class SqliteDatabase:
             except sqlite3.Error as error:
                 raise StorageError(f"{self.where} could not be written: {error}") from error
 
-    def append(self, rows: Sequence[Row]) -> None:
+    def append(self, rows: Rows) -> None:
         """Commit events.
 
         One statement for the usual handful: it is a transaction of its own, at two thirds of the cost of three.
         """
         with self._lock:
             try:
-                for start in range(0, len(rows), ROWS_AT_ONCE):
-                    some = rows[start : start + ROWS_AT_ONCE]
-                    self._connection.execute(_insert(len(some)), [value for row in some for value in row])
+                for start in range(0, len(rows), COLUMNS * ROWS_AT_ONCE):
+                    some = rows[start : start + COLUMNS * ROWS_AT_ONCE]
+                    self._connection.execute(_insert(len(some) // COLUMNS), some)
             except sqlite3.IntegrityError as error:
                 raise StoreConflict(
-                    f"An event of this run is in {self.where} already: another process goes on with it."
+                    f"Event {int(rows[0]) % SPAN} of this run is in {self.where} already: another process goes on"
+                    " with it."
                 ) from error
             except sqlite3.Error as error:
                 raise StorageError(f"{self.where} could not be written: {error}") from error

@@ -16,13 +16,14 @@ from pydantic import ValidationError
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreConflict
 from agentnb.core.events import Event, decode_body, encode_body
+from agentnb.run.given import check_path
 from agentnb.run.snapshot import Snapshot
 from agentnb.store import exchange
 from agentnb.store.database import SPAN, Database, checksum, keys
 from agentnb.store.postgres import SCHEMES, PostgresDatabase
 from agentnb.store.recorder import RunRecorder
 from agentnb.store.schema import pending
-from agentnb.store.search import Date, RunInfo, Wanted, find
+from agentnb.store.search import OF_RUN, Date, RunInfo, Wanted, find
 from agentnb.store.sqlite import SqliteDatabase, version_of
 
 _open: WeakSet[Store] = WeakSet()
@@ -52,6 +53,7 @@ class Store:
     """
 
     def __init__(self, place: str | Path) -> None:
+        check_path("Store(place)", place)
         self._database: Database
         if isinstance(place, str) and place.startswith(SCHEMES):
             self._database = PostgresDatabase(place)
@@ -116,7 +118,7 @@ class Store:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def load(self, name_or_id: str, *, salvage: bool = False) -> Snapshot:
-        """A snapshot by its name, or a run by its name or id, as it stands.
+        """A snapshot by its name, or else the newest run of this name or id that has begun, as it stands.
 
         salvage: where an event is damaged or missing, the run up to there. Raises RecordingMissing, RecordingCorrupt.
         """
@@ -141,7 +143,9 @@ class Store:
 
     def _number(self, name_or_id: str) -> int:
         rows = self._database.query(
-            "SELECT number FROM runs WHERE name = ? OR id = ? ORDER BY number DESC LIMIT 1", name_or_id, name_or_id
+            "SELECT number FROM runs WHERE (name = ? OR id = ?)"
+            f" AND EXISTS (SELECT 1 FROM events WHERE {OF_RUN}) ORDER BY number DESC LIMIT 1",
+            *(name_or_id, name_or_id),
         )
         if not rows:
             known = ", ".join(self.names()[:10]) or "nothing"
@@ -259,7 +263,8 @@ class Store:
             "INSERT INTO runs (id, name, loop, created) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
             *(run_id, name, loop, time.time() if created is None else created),
         )
-        recorder = RunRecorder(self._database, self._number(run_id))
+        ((number,),) = self._database.query("SELECT number FROM runs WHERE id = ?", run_id)
+        recorder = RunRecorder(self._database, number)
         for event in recording[have:]:
             recorder.record(event.seq, encode_body(event))
         recorder.flush()

@@ -25,6 +25,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
 from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.threads import carried
 from agentnb.core.tools import Invocation, Progress
 
 MAX_THREADS = 256
@@ -49,6 +50,8 @@ class FunctionTool:
         sequential: bool = False,
         detached: bool = False,
     ) -> None:
+        if not callable(function):
+            raise UsageError(f"A tool is made from a function, not from {function!r:.80}.")
         functools.update_wrapper(self, function)
         self.function = function
         self.name = _check_name(name or str(getattr(_whole(function), "__name__", "")))
@@ -130,9 +133,14 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     Raises UsageError where the signature cannot be a schema.
     """
+    if unknown := [name for name in options if name not in _OPTIONS]:
+        raise UsageError(f"@tool has no option {unknown[0]!r}; it has {', '.join(_OPTIONS)}.")
     if function is None:
         return lambda function: FunctionTool(function, **options)
     return FunctionTool(function, **options)
+
+
+_OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 
 
 @functools.cache
@@ -141,8 +149,8 @@ def _pool() -> ThreadPoolExecutor:
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
-    context = contextvars.copy_context()
-    result = await asyncio.get_running_loop().run_in_executor(_pool(), context.run, function)
+    called = functools.partial(contextvars.copy_context().run, carried, function)
+    result = await asyncio.get_running_loop().run_in_executor(_pool(), called)
     return await result if inspect.isawaitable(result) else result
 
 
@@ -185,7 +193,11 @@ def _arguments_of(
     try:
         return TypeAdapter(cast("type[dict[str, Any]]", arguments)), takes_progress
     except Exception as error:  # pydantic raises several kinds for a type it has no schema for
-        raise UsageError(f"The tool {name} cannot be described by a JSON schema: {error}") from error
+        why = str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0]
+        raise UsageError(
+            f"The tool {name} cannot be described by a JSON schema: {why} A parameter is a number, a text, a list, a"
+            " dict, an enum, a dataclass or a pydantic model."
+        ) from None
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], words: Mapping[str, str]) -> Any:

@@ -59,8 +59,11 @@ class Deciding:
             return {"failed": failed, "late": late}
 
     def undo(self, message: Message) -> dict[str, Any]:
-        """Take the decision of this event back."""
+        """Take the decision of this event back; without one, those about all calls that have not begun."""
         with self._run.lock:
+            if message.get("event") is None:
+                taken = [self._run.undo(question_id(item)) for item in self._run.decided]
+                return {"note": f"{len(taken):,} taken back; the calls are asked about again."}
             for item in self._run.decided:
                 if item.event == message.get("event"):
                     self._run.undo(question_id(item))

@@ -35,11 +35,14 @@ _BY = {"human": "a person", "policy": "the policy", "deadline": "the deadline", 
 
 def in_words(decision: ApprovalDecision) -> str:
     """What was decided, and by whom."""
-    by = _BY.get(decision.by, decision.by)
-    if decision.by == "remembered":
-        by = f"the decision of event {decision.earlier}"
+    return decided(decision.decision, decision.by, decision.earlier, decision.remember)
+
+
+def decided(decision: str, by: str, earlier: int | None, remember: str | None) -> str:
+    """The same of a decision's parts."""
+    by = f"the decision of event {earlier}" if by == "remembered" else _BY.get(by, by)
     kept = {"tool": ", for every call of the tool", "arguments": ", for every call with these arguments"}
-    return f"{_DONE[decision.decision]} by {by}{kept.get(decision.remember or '', '')}"
+    return f"{_DONE[decision]} by {by}{kept.get(remember or '', '')}"
 
 
 def clock(seconds: float) -> str:
@@ -62,7 +65,7 @@ class Decisions:
             self._follow(run.events)
             can_undo = {item.event for item in run.decided}
             recent = [_row(*kept, kept[0].seq in can_undo) for kept in reversed(self._recent)]
-        return {"recent": recent, "rules": [rule_row(rule) for rule in run.remembered]}
+        return {"recent": recent, "open": len(can_undo), "rules": [rule_row(rule) for rule in run.remembered]}
 
     def last(self, run: Any, path: str, call_id: str) -> str:
         """How a call was decided last, in words; empty where it was not."""

@@ -49,7 +49,7 @@ class Standing:
         self.design = design
         self.table: Table | None = table_of(design.phases) if design is not None else None
         self.call = call
-        self.input = brief(input, INPUT)
+        self.input = brief(_last_said(input), INPUT)
         self.phase: str | None = None
         self.arrows: dict[tuple[str, str], int] = {}
         self.latest: tuple[str, str] | None = None
@@ -172,6 +172,13 @@ class Loops:
             self._known[key] = _loop_for(above.design, call)
         design = self._known[key]
         return design if design is not None and (design.kind(), design.name) == (event.loop, event.name) else None
+
+
+def _last_said(input: Any) -> Any:
+    """What a loop was given; of messages, the last one's text."""
+    last = input[-1] if isinstance(input, (list, tuple)) and input else None
+    said = last.get("content") if isinstance(last, Mapping) else None
+    return said if isinstance(said, str) and said else input
 
 
 def _loop_for(design: Design, call: CallState) -> Design | None:

@@ -7,7 +7,10 @@ each other, without their imports and exports.
 
 from __future__ import annotations
 
+import json
 import re
+import zlib
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -15,7 +18,7 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "trace", "store", "form", "breakpoints", "queue", "controls", "call", "decisions", "approvals"),
-    *("details", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
+    *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
     *("diagram", "graph", "panel"),
 )
 STYLES = ("panel", "views", "acting")
@@ -29,6 +32,8 @@ _LIVE = re.compile(
     r"-(panel|button|select|input|field|form|talk|joined|waiting|control|link|filter|line|details|live|spacer|row|busy)\b"
     r"|:focus"
 )
+_ROOT = re.compile(r"\.agentnb(?![\w-])")
+_COMMA = re.compile(r",(?![^(]*\))")  # between selectors, not in the brackets of one
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 
@@ -39,6 +44,49 @@ def module() -> str:
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", source)) for source in sources)
 
 
+_UNPACK = """\
+const text = (packed) => {
+  const bytes = new Blob([Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0))]).stream();
+  return new Response(bytes.pipeThrough(new DecompressionStream("deflate"))).text();
+};
+const source = new Blob([await text(%(module)s)], { type: "text/javascript" });
+const url = URL.createObjectURL(source);
+const panel = (await import(url)).default;
+URL.revokeObjectURL(url);
+const css = await text(%(style)s);
+const dress = (root) => {
+  if (root.querySelector("style[data-agentnb-style]")) return;
+  const style = document.createElement("style");
+  style.dataset.agentnbStyle = "";
+  style.textContent = css;
+  root.prepend(style);
+};
+export default {
+  initialize: panel.initialize,
+  render: (given) => {
+    dress(given.el);
+    return panel.render(given);
+  },
+};
+"""
+
+
+@cache
+def packed_module() -> str:
+    """The panel's JavaScript and CSS as one small module."""
+    return _UNPACK % {"module": _packed(_shortened(module())), "style": _packed(_COMMENT.sub("", style_sheet()))}
+
+
+def _packed(text: str) -> str:
+    return json.dumps(b64encode(zlib.compress(text.encode(), 9)).decode())
+
+
+def _shortened(source: str) -> str:
+    """JavaScript without indentation, empty lines and lines that are comments; no string goes over several lines."""
+    lines = (line.strip() for line in source.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
 @cache
 def style_sheet() -> str:
     """The live panel's CSS."""
@@ -47,15 +95,32 @@ def style_sheet() -> str:
 
 @cache
 def frozen_style_sheet() -> str:
-    """The CSS that a saved notebook carries for each run: what a frozen panel needs, without comments."""
+    """The CSS that a saved notebook carries for each run: what a frozen panel needs, without comments.
+
+    It is for frozen panels only. A live one on the same page has a style sheet of its own, which stands before those
+    in the outputs; rules that fitted both would come last and win, without what only the live one's sheet says.
+    """
     lines = _SPACE.sub("\n", _COMMENT.sub("", _styles(FROZEN_STYLES))).splitlines()
-    return "\n".join(filter(_is_for_frozen, lines))
+    return "\n".join(_for_frozen(line) for line in lines if _is_for_frozen(line))
 
 
 def _is_for_frozen(line: str) -> bool:
     """Whether a line is no whole rule, or one that something in a frozen panel may need."""
     selectors, brace, _ = line.partition("{")
-    return not brace or not line.endswith("}") or not all(map(_LIVE.search, selectors.split(",")))
+    return not brace or not line.endswith("}") or not all(map(_LIVE.search, _COMMA.split(selectors)))
+
+
+def _for_frozen(line: str) -> str:
+    """A line with its selectors, where it has any, fitting nothing but frozen panels."""
+    selectors, brace, rule = line.partition("{")
+    if not brace or line.startswith("@"):
+        return line
+    rooted = (_ROOT.sub(".agentnb-static", selector) for selector in _COMMA.split(selectors))
+    return (
+        ",".join(one if ".agentnb-static" in one else f":where(.agentnb-static) {one.lstrip()}" for one in rooted)
+        + brace
+        + rule
+    )
 
 
 def _styles(names: Sequence[str]) -> str:

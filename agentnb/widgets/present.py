@@ -51,9 +51,7 @@ def present(run: Any) -> None:
         display(_frozen(run), raw=True)  # type: ignore[no-untyped-call]  # IPython's is untyped
         return
     live = Panel(run)
-    bundle, _ = live._repr_mimebundle_()
-    bundle = {**bundle, "text/html": "", "text/plain": ""}  # whoever shows no widget has the copy below
-    handle = display(bundle, raw=True, display_id=uuid.uuid4().hex)  # type: ignore[no-untyped-call]  # the same
+    handle = _display(live)
     copy = SavedCopy(run, live.key)
     context = copy_context()  # ipykernel finds the cell an output belongs to by a context variable
 
@@ -87,6 +85,32 @@ def present(run: Any) -> None:
                 copy.bring_up_to_date()
 
         shell.events.register("post_run_cell", after_cell)
+
+
+def present_live(panel: Panel) -> None:
+    """Display a panel that stays live when its run is over; the copy below it then tells the end."""
+    from IPython.core.getipython import get_ipython
+
+    _display(panel)
+    copy = SavedCopy(panel.run, panel.key, to_the_end=True)
+    shell = get_ipython()
+    if shell is None:
+        return
+
+    def after_cell(*_: object) -> None:
+        copy.bring_up_to_date()
+        if panel.comm is None or panel.run.state.over:
+            shell.events.unregister("post_run_cell", after_cell)
+
+    shell.events.register("post_run_cell", after_cell)
+
+
+def _display(panel: Panel) -> Any:
+    from IPython.display import display
+
+    bundle, _ = panel._repr_mimebundle_()
+    bundle = {**bundle, "text/html": "", "text/plain": ""}  # whoever shows no widget has the copy below
+    return display(bundle, raw=True, display_id=uuid.uuid4().hex)  # type: ignore[no-untyped-call]  # IPython's is untyped
 
 
 def _frozen(run: Any) -> dict[str, str]:

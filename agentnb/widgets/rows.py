@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.events import ErrorInfo, Event, plain_event
+from agentnb.core.messages import Message
+from agentnb.widgets.decisions import decided
 from agentnb.widgets.text import as_json, brief, one_line, pretty
 from agentnb.widgets.trace import Trace
 
@@ -20,6 +22,9 @@ SUMMARY = 200
 """Characters of the one line about an event."""
 FULL_LIMIT = 256 * 1024
 """Characters that "Show all" fetches at most: one message of this size does not make the page stutter."""
+
+TAIL, TAIL_ROOM = 100, 16_000
+"""Rows in the trait that a page without a kernel shows, at most, and characters of them."""
 
 _STAMPS = ("seq", "time", "run_id", "path", "phase", "type")
 
@@ -46,22 +51,25 @@ GROUPS: Mapping[str, str] = {
 """Which colour a type of event has."""
 
 
-def row(event: Event) -> dict[str, Any]:
-    """The row of an event; `size` is there where its data was clipped, and says how big it is."""
-    made, data, _ = _row(event)
+def row(event: Event, trace: Trace | None = None) -> dict[str, Any]:
+    """The row of an event; `size` is there where its data was clipped, and says how big it is.
+
+    trace: of its run, where the events are followed; it knows what the event's call is called.
+    """
+    made, data, _ = _row(event, trace)
     made["data"] = data
     return made
 
 
-def encode_row(event: Event, marks: Mapping[str, Any] | None = None) -> bytes:
+def encode_row(event: Event, trace: Trace | None = None) -> bytes:
     """The row of an event as JSON, with what the trace of its run says of it."""
-    made, _, encoded = _row(event)
-    if marks:
-        made |= marks
+    made, _, encoded = _row(event, trace)
+    if trace is not None:
+        made |= trace.marks(event.seq)
     return as_json(made)[:-1] + b',"data":' + encoded + b"}"
 
 
-def _row(event: Event) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+def _row(event: Event, trace: Trace | None) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     """A row without its data, the data, and the data as JSON, which is made once: to see its size and to send it."""
     data = plain_event(event)
     for stamp in _STAMPS:
@@ -79,6 +87,8 @@ def _row(event: Event) -> tuple[dict[str, Any], dict[str, Any], bytes]:
         data, encoded = _small(data)
     made["group"] = "error" if data.get("is_error") or data.get("error") else GROUPS.get(event.type, "state")
     made["summary"] = summary(event.type, data, event.phase)
+    if event.type == "approval_decision" and trace is not None:  # the event has no more than the call's id
+        made["summary"] = one_line(f"{trace.name_of(event.seq)} {made['summary']}", SUMMARY)
     return made, data, encoded
 
 
@@ -86,12 +96,24 @@ def encode_rows(events: Sequence[Event], room: int, trace: Trace | None = None) 
     """Rows of the first events as a JSON array of about `room` bytes at most, and how many they are (at least one)."""
     lines: list[bytes] = []
     for event in events:
-        line = encode_row(event, trace.marks(event.seq) if trace is not None else None)
+        line = encode_row(event, trace)
         room -= len(line)
         if room < 0 and lines:
             break
         lines.append(line)
     return (b"[" + b",".join(lines) + b"]").decode(), len(lines)
+
+
+def tail(events: Sequence[Event]) -> str:
+    """The last of these events as the page shows them without a kernel, as JSON."""
+    rows: list[str] = []
+    room = TAIL_ROOM
+    for made in map(row, reversed(events)):
+        rows.append(as_json({key: made[key] for key in made if key != "data"}).decode())
+        room -= len(rows[-1])
+        if room < 0:
+            break
+    return f"[{','.join(reversed(rows))}]"
 
 
 def _small(data: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -147,7 +169,14 @@ def _said(message: Mapping[str, Any]) -> str:
     blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
     text = content if isinstance(content, str) else " ".join(str(block.get("text") or block) for block in blocks)
     calls = ", ".join(_call(call) for call in message.get("tool_calls", ()) if isinstance(call, Mapping))
-    return "  ".join(part for part in (text, calls and f"→ {calls}") if part) or "(nothing)"
+    return "  ".join(part for part in (text, calls and f"→ {calls}") if part) or aside(message) or "(nothing)"
+
+
+def aside(message: Mapping[str, Any]) -> str:
+    """What a message of a loop's own kind has instead of a content: its fields, on one line."""
+    own = {name: message[name] for name in message if name not in Message.model_fields and not name.startswith("_")}
+    own.pop("type", None)
+    return brief(own, SUMMARY) if own else ""
 
 
 def _failed(data: Mapping[str, Any]) -> str:
@@ -178,17 +207,10 @@ def _decision(data: Mapping[str, Any]) -> str:
     earlier = data.get("earlier")
     if data["decision"] == "ask":
         return f"decision of event {earlier} taken back"
-    head = f"{data['decision']} by {decider(data.get('by', 'human'), earlier)}"
-    if "remember" in data:
-        head += f", remembered for {'these arguments' if data['remember'] == 'arguments' else 'the tool'}"
+    head = decided(data["decision"], data.get("by", "human"), earlier, data.get("remember"))
     if data["decision"] in ("edit", "replace"):
         head += f" → {_call(data)}"
     return _told(head, data.get("result"), data.get("reason"))
-
-
-def decider(by: str, earlier: int | None) -> str:
-    """Who decided, in words."""
-    return f"the decision of event {earlier}" if by == "remembered" else by
 
 
 def _call_end(data: Mapping[str, Any]) -> str:

@@ -1,28 +1,23 @@
 """A conversation as the model is sent it: one loop's messages, with how each call was decided and came out.
 
-What a model sees is not always the history: a loop has a system prompt, may put the messages together itself, or send
-something in place of one of them; roles that no provider knows are not sent. All of that is asked of the design here,
-as a run does it right before a request, but with a copy of the state: what a design works out from the run's own state
-it may keep there, and the run may be doing that at the same moment in another thread. A hook of the user's that changes
-messages on their way (`prepare`) is not called for the sake of looking; that it is there is said.
+What is sent is found out in `sent`; roles that no provider knows are told as not sent. A hook of the user's that
+changes messages on their way (`prepare`) is not called for the sake of looking; that it is there is said.
 
 Where a message is an event, the event's position is given too, and so is each call's last one.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from agentnb.core.events import ApprovalDecision, Event
-from agentnb.core.evolve import evolve, nested
+from agentnb.core.events import ApprovalDecision
 from agentnb.core.messages import text_of
-from agentnb.core.state import CallStatus, State
+from agentnb.core.state import CallStatus
 from agentnb.widgets.decisions import clock, in_words
-from agentnb.widgets.rows import clip
+from agentnb.widgets.rows import aside, clip
+from agentnb.widgets.sent import as_sent, ended, standing
 from agentnb.widgets.text import pretty, repaired
 from agentnb.widgets.trace import Trace
 
@@ -47,8 +42,6 @@ STANDING: Mapping[CallStatus, str] = {
 }
 """How a call that has no result yet stands."""
 PREPARED = "The loop's own hook prepares these messages before each request; here they are as they stand before it."
-
-logger = logging.getLogger("agentnb")
 
 
 class Made(NamedTuple):
@@ -90,10 +83,10 @@ class Conversation:
         self._path = path
         trace.follow(self._events, len(self._events))
         is_last = begun is None or begun == trace.begun(path)
-        state = _standing(run, path) if is_last else _folded(self._events, path, begun or 0)
+        state = standing(run, path) if is_last else ended(self._events, path, begun or 0)
         self._open = state.open
         self._trace = trace
-        self.messages = _as_sent(design, state)
+        self.messages = as_sent(design, state)
         self.note = PREPARED if getattr(design, "prepare", None) is not None else ""
         said = reversed(trace.said.get(path, ()))
         positions = (position for position in said if position < len(self._events))  # another thread may be further
@@ -118,7 +111,7 @@ class Conversation:
             yield Said(
                 index,
                 str(message.get("role", "")),
-                _text(message.get("content", "")),
+                _text(message.get("content", "")) or ("" if calls else aside(message)),
                 "\n".join(str(block.get("text", "")) for block in message.get("reasoning") or () if block.get("text")),
                 made,
                 bool(message.get("is_error")),
@@ -241,53 +234,6 @@ def _entry(said: Said, room: int) -> dict[str, Any]:
 def _cut(value: Any, room: int) -> str:
     text = repaired(value) if isinstance(value, str) else pretty(clip(value, room, 40))
     return text if len(text) <= room else f"{text[:room]}\n… ({len(text):,} characters in all)"
-
-
-def _standing(run: Any, path: str) -> State:
-    """Where the loop at `path` stands."""
-    with run.lock:
-        try:
-            return _copied(nested(run.state, path))
-        except KeyError:
-            return State()
-
-
-def _folded(events: Sequence[Event], path: str, begun: int) -> State:
-    """Where a loop has ended that another has taken the place of: its own events, folded once more."""
-    state = State()
-    for event in islice(events, begun, None):
-        if event.path == path:
-            if event.type == "run_start" and event.seq != begun:
-                break
-            evolve(state, event, nested=True)
-    return state
-
-
-def _copied(state: State) -> State:
-    """A copy that the run does not change, without what the design keeps in it."""
-    grows = ("messages", "calls", "open", "own_calls", "entered", "values", "children", "heard", "queues")
-    return replace(state, memo=None, **{name: getattr(state, name).copy() for name in grows})
-
-
-def _as_sent(design: Any, state: State) -> Sequence[Mapping[str, Any]]:
-    """What the next request would be sent."""
-    prompt = getattr(design, "system_prompt", None)
-    prefix: list[Mapping[str, Any]] = [{"role": "system", "content": prompt}] if prompt else []
-    own: Sequence[Mapping[str, Any]] | None = None
-    instead: Mapping[int, Mapping[str, Any]] = {}
-    if getattr(design, "messages_for", None) is not None:
-        try:
-            own = design.messages_for(state)
-            instead = design.amended(state) if own is None else {}
-        except Exception:
-            # The user's code, which was written to be asked by the driver: the history is shown as it is.
-            logger.exception("%s could not say what its model is sent", design.kind())
-    if own is not None:
-        return [*prefix, *own]
-    history: Sequence[Mapping[str, Any]] = cast("Sequence[Mapping[str, Any]]", state.messages)  # each reads as one
-    if not instead:
-        return [*prefix, *history]
-    return [*prefix, *(instead.get(position, message) for position, message in enumerate(history))]
 
 
 def _results_after(messages: Sequence[Mapping[str, Any]], index: int) -> dict[str, Mapping[str, Any]]:

@@ -5,18 +5,23 @@ run that still waits when the notebook is saved would then be lost to readers. S
 of its own below the live one, is brought up to date whenever the run comes to rest and after each cell, and is hidden
 for as long as the live panel is on the page: that one brings the rule that hides it (`page/panel.js`), and takes it
 away with it.
+
+A page that was loaded again does not know the outputs' ids, and so takes neither news of the copy nor, when the run is
+over, the frozen panel in its place. So the copy says when it was made, and what shows the run as it stands now.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from contextvars import copy_context
 from typing import Any
 
 from agentnb.widgets.standing import standing
-from agentnb.widgets.static import plain_text, static_html
+from agentnb.widgets.static import SMALL, plain_text, static_html
+from agentnb.widgets.text import one_line
 
 REST = 2.0
 """Seconds from news to looking whether the run is at rest."""
@@ -28,10 +33,11 @@ logger = logging.getLogger("agentnb")
 class SavedCopy:
     """The copy of one panel, displayed below it; `key` is the panel's."""
 
-    def __init__(self, run: Any, key: str) -> None:
+    def __init__(self, run: Any, key: str, *, to_the_end: bool = False) -> None:
+        """to_the_end: nobody freezes the panel when the run is over, so the copy is brought up to that too."""
         from IPython.display import display
 
-        self._run, self._key = run, key
+        self._run, self._key, self._to_the_end = run, key, to_the_end
         self._told: tuple[str, int] = ("", -1)
         self._timer: threading.Timer | None = None
         self._context = copy_context()  # ipykernel finds the cell an output belongs to by a context variable
@@ -42,9 +48,13 @@ class SavedCopy:
     def bring_up_to_date(self) -> None:
         """Make it the run as it stands now; without news nothing is sent."""
         told = (standing(self._run), len(self._run.events))
-        if told != self._told and not self._run.state.over:
+        over = bool(self._run.state.over)
+        if told != self._told and (self._to_the_end or not over):
             self._told = told
-            page = f'<div data-agentnb-copy="{self._key}">{static_html(self._run)}</div>'
+            name = one_line(str(self._run.name or self._run.id), 80)
+            since = f"As it stood on {time.strftime('%Y-%m-%d at %H:%M:%S')}. agentnb.attach({name!r}) shows it anew."
+            page = static_html(self._run, bounds=SMALL, note="" if over else since)
+            page = f'<div data-agentnb-copy="{self._key}">{page}</div>'
             self._handle.update({"text/plain": plain_text(self._run), "text/html": page}, raw=True)
 
     def remove(self) -> None:

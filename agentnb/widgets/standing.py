@@ -21,6 +21,10 @@ from agentnb.widgets.text import as_json, one_line, pretty, repaired
 UNITS = ("event", "call", "turn", "phase")
 QUEUED = 20
 """Queued messages that are shown."""
+ASKED, FEW = 24 * 1024, 4
+"""Characters of questions that a page gets at once, and how many it gets however long; the others come later."""
+LABEL = 240
+"""Characters of a breakpoint's conditions."""
 
 
 def standing(run: Any) -> str:
@@ -64,6 +68,7 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
         "loop": one_line(run.loop.kind()),
         "id": str(run.id),
         "standing": standing(run),
+        "waiting": len(run.pending),
         "phase": repaired(run.phase) if run.phase else "",
         "path": arrows_of(loops.root),
         "times": list(loops.root.arrows.values()),
@@ -110,7 +115,7 @@ def breakpoints(run: Any, loops: Loops) -> dict[str, Any]:
         "list": [
             {
                 "number": one.number,
-                "label": repaired(one.label),
+                "label": one_line(repaired(one.label), LABEL),
                 "enabled": one.enabled,
                 "hits": one.hits,
                 "last": one.last,
@@ -146,17 +151,21 @@ class Waiting:
         self.tools: dict[str, dict[str, list[dict[str, Any]]]] = {}
         """The tools a waiting call may be replaced by, by the path of its loop, each with its empty form."""
 
-    def questions(self, run: Any) -> list[dict[str, Any]]:
-        """All of them, oldest first, each with the form its arguments are edited in."""
+    def questions(self, run: Any, *, everything: bool = False) -> list[dict[str, Any]]:
+        """The oldest, as many as a page gets at once, or all; each with the form its arguments are edited in."""
         made: dict[str, tuple[Any, dict[str, Any]]] = {}
         asking: dict[str, bool] = {}
+        room = ASKED
         for item in run.pending:
+            if room <= 0 and len(made) >= FEW and not everything:
+                break
             id = question_id(item)
             before, question = self._made.get(id, (None, {}))
             if before is None or _told(before) != _told(item):
                 question = _question(id, item)
                 asking[item.path] = True
             made[id] = (item, question)
+            room -= question["size"]
             asking.setdefault(item.path, False)
         self._made = made
         self.tools = {path: tools(run, path) if new else self.tools[path] for path, new in asking.items()}
@@ -169,6 +178,7 @@ def _told(item: Any) -> tuple[Any, ...]:
 
 def _question(id: str, item: Any) -> dict[str, Any]:
     text = pretty(item.arguments)
+    fields = form(item.schema, item.arguments)
     return {
         "id": id,
         "path": repaired(item.path),
@@ -179,7 +189,8 @@ def _question(id: str, item: Any) -> dict[str, Any]:
         "arguments": text[:ROW_LIMIT],
         "length": len(text),
         "digest": digest(item.name, item.arguments),
-        "fields": form(item.schema, item.arguments),
+        "fields": fields,
+        "size": len(text[:ROW_LIMIT]) + len(as_json(fields)),
     }
 
 

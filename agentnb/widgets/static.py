@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentnb.core.events import Event
 from agentnb.widgets.decisions import RECENT, clock, rule_row
@@ -22,14 +22,33 @@ from agentnb.widgets.portable import portable
 from agentnb.widgets.rows import row
 from agentnb.widgets.standing import Waiting, standing, status
 from agentnb.widgets.static_said import conversations
-from agentnb.widgets.static_text import LINE, TIMELINE_ROOM, Detail, ends, escaped, line, long, path_of
+from agentnb.widgets.static_text import LINE, ROOM, TIMELINE_ROOM, Detail, ends, escaped, line, long, path_of
 from agentnb.widgets.static_timeline import chosen, drawing, summary, table
 from agentnb.widgets.text import one_line, visible
-from agentnb.widgets.things import Things
+from agentnb.widgets.things import Things, amount
 from agentnb.widgets.trace import Trace
 
-FIRST, LAST = 40, 110
-"""How many events of a long run are shown, from its beginning and its end."""
+
+class Bounds(NamedTuple):
+    """How much of a long run is shown."""
+
+    first: int
+    """Events from its beginning."""
+    last: int
+    """Events from its end."""
+    detail: int
+    """Characters of what stands behind the lines."""
+    timeline: int
+    """Characters of the timeline and the bill, which come after a conversation that may have taken all of that."""
+
+
+WHOLE = Bounds(40, 110, ROOM, TIMELINE_ROOM)
+SMALL = Bounds(10, 40, ROOM // 3, TIMELINE_ROOM // 2)
+"""Of a page that stands beside a live panel, whose state may be saved with the notebook as well."""
+QUESTIONS = 8_000
+"""Characters of the questions that wait; of more of them there is the name."""
+NAMED = 20
+"""How many of those."""
 ROWS = (80, 40, 15)
 """How many things a timeline shows at most; fewer where there is no room for them."""
 
@@ -41,26 +60,28 @@ def plain_text(run: Any) -> str:
     return f"{name} ({run.loop.kind()}): {standing(run)}, phase {phase}, {run.state.position} events"
 
 
-def static_html(run: Any, drawing: str | None = None) -> str:
-    """The run as it stands now, as HTML text of less than 200 kB.
+def static_html(run: Any, drawing: str | None = None, bounds: Bounds = WHOLE, note: str = "") -> str:
+    """The run as it stands now, as HTML text of less than 200 kB; within the bounds `SMALL` of less than 120 kB.
 
     drawing: its state diagram if you have it, empty for none; drawn by default, which takes a second the first time.
+    note: what is to be said of the page itself.
     """
     events = run.events
     loops = Loops(run.loop, graphs=True)
     now = status(run, loops)
-    detail = Detail()
+    detail = Detail(bounds.detail)
     trace = Trace()
     trace.follow(events, len(events))
     parts = [
         _head(now, events),
+        f'<p class="agentnb-dim">{escaped(note)}</p>' if note else "",
         *_questions(run),
         *_remembered(run),
         *_graphs(loops, detail),
         '<div class="agentnb-columns"><div class="agentnb-main">',
         *conversations(run, loops, trace, detail),
-        *_timeline(Things(events, trace), now["usage"], Detail(TIMELINE_ROOM)),
-        *_events(events, detail),
+        *_timeline(Things(events, trace), now["usage"], Detail(bounds.timeline)),
+        *_events(events, trace, detail, bounds),
         "</div>",
         *_diagrams(run, loops, now, drawing),
         "</div>",
@@ -72,7 +93,8 @@ def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
     asked = _count(now["requests"], "model request") if now["nested"] else f"turn {now['turn']}"
     phase = one_line(breadcrumb(now["phase"], now["nested"]), LINE)
     facts = [f"phase {phase}", asked, _count(now["calls"], "call"), _count(len(events), "event")]
-    facts += [f"{name.replace('_', ' ')} {amount:,g}" for name, amount in now["usage"].items()]
+    used = {name.replace("_", " "): amount(name, value) for name, value in now["usage"].items()}
+    facts += [told if name == "cost" else f"{told} {name}" for name, told in used.items()]
     if len(events) > 1:
         facts.append(f"{events[-1].time - events[0].time:.1f} s")
     problem = f'<p class="agentnb-problem">{escaped(now["problem"])}</p>' if now["problem"] else ""
@@ -92,14 +114,26 @@ def _count(amount: int, what: str) -> str:
 
 
 def _questions(run: Any) -> Iterator[str]:
-    for question in Waiting().questions(run):
-        yield (
-            f'<div class="agentnb-call" role="group" aria-label="{escaped(question["name"])}">'
-            '<div class="agentnb-call-head">'
-            f"<span>{path_of(question['path'])}<code>{escaped(question['name'])}</code></span> "
-            f"was waiting for a decision. {escaped(question['why'])}</div>"
-            f"<pre>{long(question['arguments'])}</pre></div>"
-        )
+    detail, left_out = Detail(QUESTIONS), []
+    for question in Waiting().questions(run, everything=True):
+        told = detail.spend(_question(question))
+        if told:
+            yield told
+        else:
+            left_out.append(f"{path_of(question['path'])}<code>{line(question['name'])}</code>")
+    if left_out:
+        more = f" and {len(left_out) - NAMED:,} more" if len(left_out) > NAMED else ""
+        yield f'<p class="agentnb-dim">waiting for a decision as well: {", ".join(left_out[:NAMED])}{more}</p>'
+
+
+def _question(question: Mapping[str, Any]) -> str:
+    return (
+        f'<div class="agentnb-call" role="group" aria-label="{escaped(question["name"])}">'
+        '<div class="agentnb-call-head">'
+        f"<span>{path_of(question['path'])}<code>{escaped(question['name'])}</code></span> "
+        f"was waiting for a decision. {escaped(question['why'])}</div>"
+        f"<pre>{long(question['arguments'])}</pre></div>"
+    )
 
 
 def _remembered(run: Any) -> Iterator[str]:
@@ -124,7 +158,8 @@ def _graphs(loops: Loops, detail: Detail) -> Iterator[str]:
             f'<div class="agentnb-graph"><div class="agentnb-graph-head">{path_of(path)}'
             f'<span class="agentnb-graph-title">{escaped(graph.heading)}</span> '
             f'<span class="agentnb-dim">{escaped(graph.notes)}</span></div>'
-            f'<div class="agentnb-graph-drawn" role="img" aria-label="{escaped(graph_name(path))}">{drawn}</div>'
+            f'<div class="agentnb-graph-drawn" role="img" tabindex="0" aria-label="{escaped(graph_name(path))}">'
+            f"{drawn}</div>"
             f'<ul class="agentnb-spoken" aria-label="Calls">{detail.spend(told)}</ul>'
             f'<p class="agentnb-dim">{escaped(graph.more)}</p></div>'
         )
@@ -170,21 +205,22 @@ def _timeline(things: Things, usage: Mapping[str, Any], detail: Detail) -> Itera
             some = f"{_count(total, 'row')}" if len(rows) == total else f"the {len(rows)} longest of {total:,} rows"
             yield (
                 f'<details class="agentnb-fold"><summary>Timeline <span class="agentnb-dim">{some}</span></summary>'
-                f'<div class="agentnb-chart-drawn" role="img" aria-label="Timeline">{drawn}</div></details>'
+                f'<div class="agentnb-chart-drawn" role="img" tabindex="0" aria-label="Timeline">{drawn}</div>'
+                "</details>"
             )
             break
-    spent = f'<p class="agentnb-dim">{line(summary(things, usage))}</p><pre>{escaped(table(things))}</pre>'
+    spent = f'<p class="agentnb-dim">{line(summary(things, usage))}</p><pre tabindex="0">{escaped(table(things))}</pre>'
     if things.turns and (told := detail.spend(spent)):
         yield f'<details class="agentnb-fold"><summary>Tokens, cost and time</summary>{told}</details>'
 
 
-def _events(events: Sequence[Event], detail: Detail) -> Iterator[str]:
+def _events(events: Sequence[Event], trace: Trace, detail: Detail, bounds: Bounds) -> Iterator[str]:
     yield '<div class="agentnb-heading">Events</div><div class="agentnb-log" role="log" aria-label="Events">'
-    for position, event in ends(events, FIRST, LAST):
+    for position, event in ends(events, bounds.first, bounds.last):
         if event is None:
             yield f'<p class="agentnb-dim agentnb-gap">{position:,} events left out</p>'
         else:
-            yield _event(row(event), detail)
+            yield _event(row(event, trace), detail)
     yield "</div>"
 
 

@@ -18,6 +18,8 @@ LINE = 160
 """Characters of the line about an event."""
 ROOM = 40_000
 """Characters of detail in all; beyond that there are only the lines."""
+TALL, TALL_LINES = 600, 14
+"""Characters and lines of a text that is surely seen without scrolling, also in a narrow page."""
 TIMELINE_ROOM = 20_000
 """Characters of the timeline and the bill, which come after a conversation that may have taken all of that."""
 
@@ -32,7 +34,12 @@ class Detail:
         """A block of text, with a label where there is one."""
         text = value if isinstance(value, str) else pretty(clip(value, TEXT, 20))
         head = f'<div class="agentnb-label-small">{escaped(label)}</div>' if label else ""
-        return self.spend(f"{head}<pre>{long(text)}</pre>") or '<p class="agentnb-dim">Left out to keep this small.</p>'
+        told = long(text)
+        is_tall = len(told) > TALL or told.count("\n") > TALL_LINES
+        scrolls = ' tabindex="0"' if is_tall else ""  # a keyboard scrolls what has the focus
+        return (
+            self.spend(f"{head}<pre{scrolls}>{told}</pre>") or '<p class="agentnb-dim">Left out to keep this small.</p>'
+        )
 
     def spend(self, html: str) -> str:
         """The HTML, or nothing where there is no room for it."""

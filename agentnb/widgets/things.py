@@ -64,7 +64,8 @@ class Thing:
 class Things:
     """The things of a run. `rows` has them in order: each loop's behind it; `spent` seconds by what they were spent on.
 
-    What was at the same time is added up, and a call that a loop performs counts as what that loop does.
+    What models and calls took at the same time is added up, and a call that a loop performs counts as what that loop
+    does. The one person who is waited for is waited for once, however many calls do so.
     """
 
     def __init__(self, events: Sequence[Event], trace: Trace) -> None:
@@ -72,6 +73,7 @@ class Things:
         self.last = max((event.time for event in events), default=0.0)
         self.spent = {"model": 0.0, "call": 0.0, "wait": 0.0}
         self.turns: list[Thing] = []
+        self._waiting, self._wait_began = 0, 0.0
         self._outermost: list[Thing] = []
         self._loops: dict[str, Thing] = {}
         self._open: dict[int, Thing] = {}
@@ -130,13 +132,15 @@ class Things:
         if thing.kind == "loop":
             self._loops[thing.path] = thing
 
-    @staticmethod
-    def _start(thing: Thing, kind: str, time: float) -> None:
+    def _start(self, thing: Thing, kind: str, time: float) -> None:
         if len(thing.stretches) < STRETCHES:
             thing.stretches.append(Stretch(kind, time))
         else:
             thing.stretches[-1].end = None
         thing.ended = None
+        if thing.stretches[-1].kind == "wait":
+            self._wait_began = self._wait_began if self._waiting else time
+            self._waiting += 1
 
     def _stop(self, thing: Thing, time: float) -> None:
         if not thing.stretches or thing.stretches[-1].end is not None:
@@ -145,7 +149,10 @@ class Things:
         stretch.end = time
         spent = max(0.0, time - stretch.start)
         what: str = "wait" if stretch.kind == "wait" else "" if thing.is_performed else thing.kind
-        if what in self.spent:
+        if what == "wait":
+            self._waiting -= 1
+            self.spent["wait"] += 0.0 if self._waiting else max(0.0, time - self._wait_began)
+        elif what in self.spent:
             self.spent[what] += spent
         if what == "call" and thing.turn is not None:
             thing.turn.call_time += spent

@@ -5,7 +5,8 @@ an answer belongs to the request before it is said by nothing but their order. H
 in order, and each gets two numbers. Its cause is the position of the event that led to it, -1 where nothing did: from
 a call's end one comes to its start, its decision, its question, and the answer that made it. Its thing is what it is a
 part of, -1 where of nothing: a request to the model, a call from the question about it to its result, a loop, a pause.
-Things are what a timeline has rows for.
+Things are what a timeline has rows for. And where a call went on only when something else was over, that is told too:
+a loop acts on what it has heard last, so a call that begins right after another's end has waited for it.
 
 What is kept is two numbers an event and a few words a thing, and no event is looked at twice. Nothing here raises: a
 recording that somebody has cut has causes that are missing, and no more.
@@ -37,10 +38,11 @@ class _Call:
 class _Loop:
     """One loop as far as it has come: what it has heard last, its request, its calls, what is queued for it."""
 
-    __slots__ = ("asked", "calls", "heard", "pause", "queues", "request", "thing")
+    __slots__ = ("asked", "calls", "heard", "over", "pause", "queues", "request", "thing")
 
     def __init__(self, thing: int, heard: int) -> None:
         self.thing, self.heard = thing, heard
+        self.over = NOTHING  # the last answer, result or resumption
         self.request = self.pause = NOTHING  # things
         self.asked = heard
         self.calls: dict[str, _Call] = {}
@@ -58,6 +60,8 @@ class Trace:
         self.things: array[int] = array("q")
         self.firsts: array[int] = array("q")
         self.names: list[str] = []
+        self.awaited: dict[int, int] = {}
+        """What the event of a call waited for, by its position; only where it did."""
         self.said: dict[str, array[int]] = {}
         """The events that put something into the history (messages, answers, results), by the path of the loop."""
         self._lock = threading.Lock()
@@ -102,6 +106,11 @@ class Trace:
         loop = self._loops.get(path)
         return self.firsts[loop.thing] if loop is not None and loop.thing >= 0 else NOTHING
 
+    def name_of(self, position: int) -> str:
+        """What the event at this position is about, by name; empty where it is about nothing."""
+        thing = self.things[position] if position < len(self.things) else NOTHING
+        return self.names[thing] if thing >= 0 else ""
+
     def marks(self, position: int) -> dict[str, Any]:
         """What a row tells of this: `cause`, `thing`, and with a thing's first event its `name`."""
         cause, thing = self.causes[position], self.things[position]
@@ -110,6 +119,8 @@ class Trace:
             made["thing"] = thing
             if self.firsts[thing] == position:
                 made["name"] = self.names[thing]
+        if position in self.awaited:
+            made["after"] = self.awaited[position]
         return made
 
     def _begin(self, position: int, name: str) -> int:
@@ -157,7 +168,7 @@ class Trace:
             for call in event.message.tool_calls:
                 if call.id not in loop.calls:
                     loop.calls[call.id] = _Call(call.name, position)
-        thing, loop.request, loop.heard = loop.request, NOTHING, position
+        thing, loop.request, loop.heard, loop.over = loop.request, NOTHING, position, position
         return loop.asked, thing
 
     def _propose(self, loop: _Loop, position: int, event: Any) -> tuple[int, int]:
@@ -169,13 +180,15 @@ class Trace:
         call = loop.calls.get(event.call_id)
         if call is None:
             call = loop.calls[event.call_id] = _Call(event.name or event.call_id, loop.heard)
+        if event.type in ("approval_request", "call_start") and loop.over > call.last:
+            self.awaited[position] = loop.over
         return self._note(call, position)
 
     def _end_call(self, loop: _Loop, position: int, event: Any) -> tuple[int, int]:
         marks = self._of_call(loop, position, event)
         self._note_said(position, event)
         loop.calls[event.call_id].ended = True
-        loop.heard = position
+        loop.heard = loop.over = position
         return marks
 
     def _note(self, call: _Call, position: int) -> tuple[int, int]:
@@ -191,7 +204,7 @@ class Trace:
     def _resume(self, loop: _Loop, position: int, event: Any) -> tuple[int, int]:
         thing, loop.pause = loop.pause, NOTHING
         cause = self.firsts[thing] if thing >= 0 else loop.heard
-        loop.heard = position
+        loop.heard = loop.over = position
         return cause, thing
 
     def _cancel(self, loop: _Loop, position: int, event: Any) -> tuple[int, int]:

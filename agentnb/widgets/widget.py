@@ -29,16 +29,14 @@ from agentnb.widgets.diagram import Table, diagram, table_of
 from agentnb.widgets.feed import Feed
 from agentnb.widgets.graph import draw
 from agentnb.widgets.loops import Loops, graph_status
-from agentnb.widgets.page import module, style_sheet
-from agentnb.widgets.rows import row
+from agentnb.widgets.page import packed_module
+from agentnb.widgets.rows import TAIL, tail
 from agentnb.widgets.said import Conversation, tell
 from agentnb.widgets.standing import Waiting, breakpoints, status
-from agentnb.widgets.static import plain_text, static_html
-from agentnb.widgets.text import as_json, repaired
+from agentnb.widgets.static import SMALL, plain_text, static_html
+from agentnb.widgets.text import repaired
 
 PARTS = ("controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram")
-TAIL = 200
-"""Rows in the trait that a page without a kernel shows."""
 SAID = 400
 """Messages that a page gets at most."""
 TAIL_SECONDS = 2.0
@@ -54,8 +52,7 @@ class Panel(anywidget.AnyWidget):
     panel, not the run.
     """
 
-    _esm = module()
-    _css = style_sheet()
+    _esm = packed_module()
 
     key = traitlets.Unicode().tag(sync=True)  # tells the page which views are of the same panel
     parts = traitlets.List(traitlets.Unicode()).tag(sync=True)
@@ -73,6 +70,8 @@ class Panel(anywidget.AnyWidget):
     tail = traitlets.Unicode("[]").tag(sync=True)
 
     def __init__(self, run: Any, *, parts: Sequence[str] | None = None) -> None:
+        if not hasattr(run, "loop"):
+            raise UsageError(f"A panel shows a run, not {run!r:.80}.")
         self.run = run
         if parts is None:
             parts = tuple(getattr(run, "parts", PARTS))  # a run that can only be looked at has no buttons
@@ -81,7 +80,8 @@ class Panel(anywidget.AnyWidget):
         self._loops = Loops(run.loop, graphs="graph" in parts)
         self._waiting = Waiting()
         self._decisions = Decisions()
-        self._drawing = threading.Lock()
+        self._drawing, self._leaving = threading.Lock(), threading.RLock()
+        self._has_left = False
         self._to_draw = -1  # how many nested loops had been seen when the drawing was last begun
         self._told = -1
         self._tail_due = self._graphs_due = 0.0
@@ -135,9 +135,9 @@ class Panel(anywidget.AnyWidget):
 
     def _leave_little(self) -> None:
         # nbclient writes the last state of every widget into the notebook, also of those that are closed.
-        with self.hold_sync():
+        with self._leaving, self.hold_sync():
+            self._has_left = True
             self.set_trait("_esm", "export default { render() {} };")
-            self.set_trait("_css", "")
             self.tail, self.diagram, self.tables, self.graphs, self.drawings = "[]", "", [], [], []
             self.tools, self.pending, self.phases = {}, [], []
             self.decisions, self.breakpoints = {}, {}
@@ -152,9 +152,14 @@ class Panel(anywidget.AnyWidget):
 
     def _draw(self) -> None:
         with self._drawing:
-            self.diagram = diagram(table_of(self.run.loop.phases))
+            self._tell(diagram=diagram(table_of(self.run.loop.phases)))
             for table in list(self._loops.tables)[len(self.tables) :]:
-                self.tables = [*self.tables, {"phases": _names(table), "diagram": diagram(table)}]
+                self._tell(tables=[*self.tables, {"phases": _names(table), "diagram": diagram(table)}])
+
+    def _tell(self, **now: Any) -> None:
+        with self._leaving:  # what comes when it has left would stay in the notebook
+            for name, value in now.items() if not self._has_left else ():
+                setattr(self, name, value)
 
     def _now(self) -> dict[str, Any]:
         now = {"status": status(self.run, self._loops), "pending": self._waiting.questions(self.run)}
@@ -191,8 +196,7 @@ class Panel(anywidget.AnyWidget):
         if "graphs" not in now:
             self._feed.wake()
         with self.hold_sync():  # one message for all of them; traits that are the same as before are not sent
-            for name, value in now.items():
-                setattr(self, name, value)
+            self._tell(**now)
             self._update_tail(over)
         self._draw_in_background()
         if over:
@@ -205,12 +209,16 @@ class Panel(anywidget.AnyWidget):
         if total == self._told or (now < self._tail_due and not over and self.run.driven):
             return
         self._told, self._tail_due = total, now + TAIL_SECONDS
-        self.total = total
-        rows = [row(event) for event in self.run.events[max(0, total - TAIL) : total]]
-        self.tail = as_json([{key: made[key] for key in made if key != "data"} for made in rows]).decode()
+        self._tell(total=total, tail=tail(self.run.events[max(0, total - TAIL) : total]))
+
+    def _ipython_display_(self) -> None:
+        from agentnb.widgets.present import present_live  # it knows the panel
+
+        present_live(self)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        bundle: dict[str, Any] = {"text/plain": plain_text(self.run), "text/html": static_html(self.run, self.diagram)}
+        page = static_html(self.run, self.diagram, SMALL)
+        bundle: dict[str, Any] = {"text/plain": plain_text(self.run), "text/html": page}
         made = super()._repr_mimebundle_(**kwargs)
         if made is not None:
             bundle = {**made[0], **bundle}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from tests.browser.browser import Chromium
     from tests.browser.server import JupyterServer
 
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+PAGE = "approvals_page.ipynb"
 START = 90_000  # milliseconds for a page and its kernel
 
 
@@ -34,6 +39,9 @@ class Pages:
     def open(self, address: str, cells: Sequence[str]) -> Page:
         name = f"{uuid.uuid4().hex[:8]}.ipynb"
         (self._server.root / name).write_text(json.dumps(notebook_content("ipykernel7", cells)))
+        return self.open_file(address, name)
+
+    def open_file(self, address: str, name: str) -> Page:
         page = self._browser.new_page()
         self._opened.append(page)
         page.goto(f"{self._server.url}/{address}/{name}", timeout=START)
@@ -92,6 +100,35 @@ def test_a_page_of_voila_decides_with_the_panel_of_a_run_in_the_background(brows
         return page.inner_text("body")
 
     assert "run_end" in browser.do(click_through)
+
+
+def test_the_page_made_for_voila_shows_no_code_and_does_what_is_decided_on_it(
+    browser: Chromium, server: JupyterServer, pages: Pages
+) -> None:
+    folder = server.root / uuid.uuid4().hex[:8]
+    shutil.copytree(NOTEBOOKS, folder, ignore=shutil.ignore_patterns("reports", ".*"))
+    notebook = json.loads((folder / PAGE).read_text(encoding="utf-8"))
+    notebook["metadata"]["kernelspec"]["name"] = "ipykernel7"
+    (folder / PAGE).write_text(json.dumps(notebook))
+
+    def decide() -> str:
+        page = pages.open_file("voila/render", f"{folder.name}/{PAGE}")
+        page.get_by_text("1 call waits for you").wait_for(timeout=START)
+        if shots := os.environ.get("AGENTNB_SCREENSHOTS"):
+            for width, scheme in ((1200, "light"), (480, "dark")):
+                page.set_viewport_size({"width": width, "height": 1100})
+                page.emulate_media(color_scheme=scheme)
+                page.screenshot(path=f"{shots}/voila-{width}.png", full_page=True)
+        page.get_by_role("button", name="Edit", exact=True).click()
+        page.get_by_label("words").fill("Somebody has read this.")
+        page.get_by_role("button", name="Approve", exact=True).click()
+        page.get_by_text("completed", exact=True).wait_for(timeout=START)
+        return page.inner_text("body")
+
+    shown = browser.do(decide)
+    assert "May this report be written?" in shown
+    assert "import agentnb" not in shown
+    assert (folder / "reports" / "nile.md").read_text(encoding="utf-8") == "Somebody has read this."
 
 
 def test_a_page_of_voila_whose_cell_waits_is_drawn_all_the_same(browser: Chromium, pages: Pages) -> None:

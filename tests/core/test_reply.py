@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.reply import Reply
 
 
@@ -35,3 +36,35 @@ def test_calls_stand_in_the_order_the_model_made_them(chunks: list[dict[str, Any
     made = reply.end().message.tool_calls
     assert [call.id for call in made] == ["a", "b", "c"]
     assert [call.malformed for call in made] == [None, None, None]
+
+
+def test_a_text_of_null_is_no_text() -> None:
+    reply = Reply(1)
+    for content in (None, "a", "", None, "b"):
+        reply.feed({"type": "text_delta", "content": content}, 0)
+    assert (reply.text, reply.end().message.content) == ("ab", "ab")
+
+
+@pytest.mark.parametrize("content", [5, b"a", ["a"], False])
+def test_what_is_no_text_is_refused_and_what_came_before_stands(content: Any) -> None:
+    reply = Reply(1)
+    reply.feed({"type": "text_delta", "content": "so far"}, 0)
+    with pytest.raises(ModelProtocolError, match="where text was to come"):
+        reply.feed({"type": "text_delta", "content": content}, 0)
+    assert reply.text == "so far"
+
+
+@pytest.mark.parametrize("reason", ["error", "aborted"])
+@pytest.mark.parametrize(("said", "words"), [({}, "broke its answer off"), ({"error": "overheated"}, "overheated")])
+def test_an_answer_that_ends_by_an_error_has_failed(reason: str, said: dict[str, Any], words: str) -> None:
+    reply = Reply(1)
+    reply.feed(whole("a"), 0)
+    with pytest.raises(ModelError, match=words):
+        reply.feed({"type": "stop", "reason": reason, **said}, 0)
+
+
+def test_calls_of_null_are_none_and_an_id_is_text() -> None:
+    reply = Reply(1)
+    reply.feed({"type": "tool_calls", "tool_calls": None}, 0)
+    reply.feed({**whole("a"), "id": 5}, 0)
+    assert [call.id for call in reply.end().message.tool_calls] == ["5"]

@@ -49,6 +49,15 @@ async def test_what_is_no_model_is_said_to_be_none() -> None:
         await SessionLoop([]).start("go")
 
 
+async def test_a_model_whose_stream_is_not_async_is_told_so() -> None:
+    class Sync:
+        def stream(self, messages: Any, *, tools: Any = None, schema: Any = None) -> Any:
+            yield {"type": "text_delta", "content": "hi"}
+
+    with pytest.raises(RunFailed, match=r"Sync.stream is to be `async def`"):
+        await SessionLoop(Sync()).start("hi")
+
+
 def test_a_model_that_streams_is_taken_as_it_is() -> None:
     model = SimpleNamespace(stream=lambda messages, **options: None)
     assert as_model(model) is model

@@ -337,6 +337,12 @@ async def test_roles_of_your_own_do_not_shift_what_is_told() -> None:
     assert sent(agent, 0) == ["system:be brief", "user:old", "user:<retrieved>\n[1] D\n</retrieved>\n\nhi"]
 
 
+async def test_a_sync_retriever_that_finds_the_end_of_an_iterator_does_not_hang_its_agent() -> None:
+    agent = AgentWorld().agent("fin", retriever=lambda query: next(iter([])))
+    async with asyncio.timeout(5):
+        assert await agent.run("hi") == "fin"
+
+
 async def test_a_retrieval_that_fails_is_told_and_not_the_end() -> None:
     agent = AgentWorld().agent([call("t")], "fin", retriever=Library(LookupError("index down")))
     events = await collect(agent.execute("hi"))

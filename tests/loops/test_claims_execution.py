@@ -636,10 +636,11 @@ async def test_a_reply_as_escaped_ascii_reads_the_same() -> None:
 async def test_a_stream_that_fails_lets_running_calls_finish_then_fails_the_request() -> None:
     llm, hands = Piped(), Hands()
     loop = ExecutionLoop(llm, hands.tools())
-    llm.send('{"calls": [{"_tool": "held", "_outputPath": "†state.a"}', ConnectionError("cut"))
+    llm.send('{"calls": [{"_tool": "held", "_outputPath": "†state.a"}')
 
     async def release() -> None:
         await hands.begun.wait()
+        llm.send(ConnectionError("cut"))  # not before: a call that has not begun by then is not begun any more
         hands.gate.set()
 
     releasing = asyncio.ensure_future(release())

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb import Agent, Loop, LoopAgent, RunFailed, SessionLoop
+from agentnb import Agent, LimitReached, Loop, LoopAgent, RunFailed, SessionLoop
 from agentnb.loops.conversation_engine import ConversationEngine
+from agentnb.loops.loop_agent import InvocationContext
 from agentnb.loops.want import say
-from agentnb.testing import ScriptedLLM
+from agentnb.testing import ScriptedLLM, call
 from tests.loops.engines import PLANNED, TWO, WHOLE, World, portable, rest, take
 from tests.loops.loop_agents import K
 
@@ -166,3 +167,37 @@ async def test_a_snapshot_before_the_plan_asks_the_planner_again_and_not_the_coo
 async def test_a_run_that_fails_in_the_planner_says_why() -> None:
     with pytest.raises(RunFailed, match="boom"):
         await ConversationEngine(llm=broken).start("goal")
+
+
+# -- the executor ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_loop_that_does_a_task_is_told_what_is_known() -> None:
+    llm = ScriptedLLM(["done"])
+    engine = ConversationEngine(lambda goal: {"rules": ["be brief"]}, execute=SessionLoop(llm))
+    await rest(engine.run("make tea"))
+    asked = last_request(llm)
+    assert asked.startswith("make tea")
+    assert "be brief" in asked
+
+
+def never_done() -> Agent:
+    return Agent(ScriptedLLM([[call("look")]] * 9), {"look": lambda: "nothing"}, max_iterations=2, name="worker")
+
+
+async def test_a_task_whose_agent_runs_into_its_limit_has_failed() -> None:
+    engine = ConversationEngine(llm=planner, execute=never_done(), on_task_error="continue")
+    said = await rest(engine.run("make tea"))
+    assert [words for words in said if "2 times (max_iterations)" in words] == said[-3:-2]
+    assert said[-3].startswith("FAILED asked")
+    assert engine.completed_tasks == 0
+
+
+async def test_an_agent_that_runs_into_its_limit_inside_a_loop_agent_raises_as_it_does_alone() -> None:
+    with pytest.raises(LimitReached, match="2 times"):
+        await never_done().run("go")
+    outer = LoopAgent("outer", [never_done()], 2)
+    context = InvocationContext()
+    with pytest.raises(LimitReached, match="2 times"):
+        async for _ in outer.run_async(context):
+            pass

@@ -466,10 +466,13 @@ async def test_errors_beside_an_output_come_with_the_result() -> None:
         "",
         "   ",
         "null",
+        "[]",
+        '[{"calls": [{"_tool": "fast"}], "output": 1}]',
     ],
 )
-async def test_what_is_no_solution_is_told_to_the_model(words: str) -> None:
-    loop = World().loop(text(words, pieces=3), solution(output="ok"))
+@pytest.mark.parametrize("pieces", [1, 3])
+async def test_what_is_no_solution_is_told_to_the_model(words: str, pieces: int) -> None:
+    loop = World().loop(text(words, pieces=pieces), solution(output="ok"))
     assert await told(loop) == ["request 1", "errors 1", "completed 1", "request 2", "completed 2", "output"]
     [error] = errors_told(loop, 1)
     assert error["call"] is None

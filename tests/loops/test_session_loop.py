@@ -395,6 +395,14 @@ async def test_a_hook_that_fails_is_an_error_result(which: str) -> None:
     assert results(loop)["t1"] == "LookupError: hook down"
 
 
+@pytest.mark.parametrize("said", ["no", 5, ["block"], True])
+@pytest.mark.parametrize("hook", ["before_tool_call", "after_tool_call"])
+async def test_a_hook_that_returns_no_dict_is_told_so(hook: str, said: Any) -> None:
+    loop = World().loop(asks("t1"), "done", **{hook: lambda context: said})
+    await collect(loop.run("hi"))
+    assert results(loop) == {"t1": f"TypeError: {hook} returned {said!r}; it returns None or a dict."}
+
+
 async def test_changing_the_arguments_in_a_hook_does_not_change_the_history() -> None:
     def meddle(context: Any) -> None:
         context.args["value"] = "meddled"
@@ -431,6 +439,15 @@ async def test_roles_of_your_own_stay_in_the_history_and_do_not_reach_the_model(
     await collect(loop.run("hi"))
     assert [m["role"] for m in loop.llm.requests[0].messages] == ["user"]
     assert [m.role for m in loop.messages] == ["note", "user", "assistant"]
+
+
+@pytest.mark.parametrize("said", [None, "text", 5, [5], {"role": "user", "content": "one"}])
+@pytest.mark.parametrize("hook", ["transform_context", "convert_to_llm"])
+async def test_a_context_hook_that_gives_no_messages_is_told_so_and_nothing_is_sent(hook: str, said: Any) -> None:
+    loop = World().loop("done", **{hook: lambda messages: said})
+    events = await collect(loop.run("hi"))
+    assert loop.llm.requests == []
+    assert f"{hook} returned" in events[-1].messages[-1].error_message
 
 
 async def test_a_context_hook_that_fails_is_a_failure_of_the_model() -> None:
@@ -579,6 +596,18 @@ async def test_calls_in_an_answer_that_broke_off_do_not_run() -> None:
     assert notation(events)[-1] == "AE(2)"
 
 
+@pytest.mark.parametrize("reason", ["error", "aborted"])
+async def test_an_answer_whose_stop_reason_is_an_error_ends_the_run_and_its_calls_are_not_run(reason: str) -> None:
+    world = World()
+    loop = world.loop([*text("so far"), *asks("t1"), {"type": "stop", "reason": reason, "error": "overheated"}])
+    loop.follow_up("F")
+    events = await collect(loop.run("hi"))
+    assert notation(events) == ["AS", "TS", "M(user:hi)", "M(A:error)", "TE[]", "AE(2)"]
+    assert events[-1].messages[-1].error_message == "overheated"
+    assert world.ran == []
+    assert [message.content for message in loop.queue.dequeue_followup()] == ["F"]
+
+
 async def test_continuing_asks_a_model_that_failed_again() -> None:
     loop = SessionLoop(ScriptedLLM([[ConnectionError("line cut")], "again"]))
     await collect(loop.run("hi"))
@@ -670,6 +699,59 @@ async def test_a_session_runs_once_at_a_time() -> None:
         loop.messages = []
     assert notation([*await collect(stream)])[-1] == "AE(2)"
     await collect(loop.run("b"))
+
+
+CUT = {
+    "nobody answered": [("c1", "c2"), "user"],
+    "one was answered": [("c1", "c2"), "c2", "user"],
+    "at the end": [("c1",)],
+    "twice": [("c1", "c2"), "c1", ("c3",), "user"],
+    "after what came later": [("c1", "c2"), "user", "c2", "c1"],
+    "with an id that comes again": [("c1",), "user", ("c1",), "c1"],
+}
+
+
+@pytest.mark.parametrize("cut", CUT.values(), ids=CUT)
+async def test_a_conversation_that_was_cut_is_sent_with_a_result_for_every_call(cut: list[Any]) -> None:
+    def message(part: Any) -> dict[str, Any]:
+        if isinstance(part, tuple):
+            calls = [{"id": id, "name": "echo", "arguments": {"value": id}} for id in part]
+            return {"role": "assistant", "content": "", "tool_calls": calls}
+        if part == "user":
+            return {"role": "user", "content": "and?"}
+        return {"role": "tool", "tool_call_id": part, "content": "real"}
+
+    loop = World().loop("done", messages=[{"role": "user", "content": "hi"}, *map(message, cut)])
+    await collect(loop.run("go on"))
+    made = [id for part in cut if isinstance(part, tuple) for id in part]
+    assert [entry for entry in sent(loop, 0) if entry in made] == made
+    said = [message.content for message in loop.messages if message.role == "tool"]
+    assert said.count("real") == sum(isinstance(part, str) and part != "user" for part in cut)
+    assert said.count("No result provided") == len(said) - said.count("real")
+
+
+async def test_a_conversation_is_continued_as_if_the_answer_that_failed_had_not_been() -> None:
+    loop = World().loop([RuntimeError("down")], "done")
+    events = await collect(loop.run("hi"))
+    loop.messages = events[-1].messages
+    assert loop.messages[-1].stop_reason == "error"
+    assert notation(await collect(loop.continue_())) == ["AS", "TS", "M(A)", "TE[]", "AE(1)"]
+    assert sent(loop, 1) == ["user:hi"]
+
+
+async def test_a_session_that_was_aborted_runs_again_though_nobody_has_read_its_stream_to_the_end() -> None:
+    world = World()
+    loop = world.loop(asks("t1"), "done")
+    world.during["t1"] = lambda: asyncio.sleep(60)
+    async for event in loop.run("hi"):
+        if event.type == "tool_execution_start":
+            break
+    with pytest.raises(UsageError, match="is running"):
+        loop.run("again")
+    assert loop.abort()
+    await collect(loop.run("again"))
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1", "user:again"]
+    assert results(loop) == {"t1": "Operation aborted"}
 
 
 def test_pi_20_there_is_nothing_to_continue_from() -> None:

@@ -25,9 +25,9 @@ def write(path: str) -> str:
     "Write a file."
     return f"wrote {{path}}"
 
-def start(name):
+def start(name, **options):
     turn = [call("write", {{"path": "a.txt"}}, id="w")]
-    return agentnb.SessionLoop(ScriptedLLM([turn, "done"]), [write]).start("go", name=name)
+    return agentnb.SessionLoop(ScriptedLLM([turn, "done"]), [write]).start("go", name=name, **options)
 
 def outcome(run):
     return next(message.content for message in run.messages if message.role == "tool")
@@ -40,6 +40,10 @@ CELLS = [
     "print(agentnb.headless(None, after=0.1))",
     "run = start('result')\nprint(run.result(), outcome(run))",
     "run = start('pulled')\nasync for event in run: pass\nprint(run.output, outcome(run))",
+    "run = start('stopped', breakpoints=['model_end'])\ntry:\n    await run\nexcept agentnb.RunCancelled as error:\n"
+    "    print(error)",
+    "run = start('held')\nrun.play()\nrun.pause()\ntry:\n    run.result()\nexcept agentnb.RunCancelled as error:\n"
+    "    print(error)",
     "run = start('left to a later cell')\nrun.play()",
     "while not run.pending: await asyncio.sleep(0.01)\nawait asyncio.sleep(0.3)\nrun.approve('w')",
     "print(await run, outcome(run))",
@@ -80,6 +84,16 @@ def test_its_panel_reads_and_says_why_the_call_was_denied(executed: Any) -> None
     assert "rejected by the policy" in page
     assert "Nobody is there to decide" in page
     assert "AGENTNB_HEADLESS=approve" in page
+
+
+def test_a_breakpoint_or_a_pause_that_nobody_will_end_does_not_hold_the_notebook(executed: Any) -> None:
+    for source, words in (
+        ("start('stopped'", "paused (breakpoint at model_end"),
+        ("start('held'", "paused, and nobody"),
+    ):
+        said = printed(cell_of(executed, source))
+        assert said.startswith(words)
+        assert "nobody is there to resume it: this notebook is executed by a program" in said
 
 
 def test_a_later_cell_may_be_the_person(executed: Any) -> None:

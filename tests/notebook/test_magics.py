@@ -46,6 +46,8 @@ def completed(kernel: LiveKernel, line: str) -> list[str]:
         ("%restore kept", ["kept-one"]),
         ("%restore before ", ["loop"]),
         ("%replay kept", ["kept-one"]),
+        ("%runs ru", ["runs.db"]),
+        ("%runs st", ["store"]),
         ("events = %step p", []),
     ],
 )

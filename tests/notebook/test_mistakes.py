@@ -23,6 +23,16 @@ class Divides(agentnb.Loop):
     def advance(self, state):
         return 1 / 0
 
+class TakesNothing:
+    def stream(self):
+        return 5
+
+class AllAtOnce:
+    async def stream(self, messages, **options):
+        return "an answer"
+
+def takes_a_model(model: Breaks): ...
+
 def model(*turns):
     return agentnb.SessionLoop(ScriptedLLM(turns), [write])
 
@@ -43,6 +53,43 @@ MISTAKES = [
     ("agentnb.Store('/nowhere/runs.db')", "StorageError", "/nowhere/runs.db cannot be used as a store"),
     ("agentnb.restore('nowhere.json', model('x'))", "RecordingMissing", "There is no file nowhere.json"),
     ("agentnb.restore(over, agentnb.Agent(None))", "RecordingMismatch", "cannot go on as a Agent"),
+    ("agentnb.SessionLop(None)", "UnknownName", "has no attribute 'SessionLop'. Did you mean: 'SessionLoop'?"),
+    ("agentnb.SessionLoop('gpt-5', [write])", "UsageError", "not its name: agentnb.llms.OpenAI('gpt-5')"),
+    ("agentnb.SessionLoop(None, write)", "UsageError", "Tools come as a list, also a single one: [write]."),
+    ("await agentnb.SessionLoop(ScriptedLLM(['x']), [42]).start('go')", "UsageError", "42 is no tool: give a function"),
+    ("await agentnb.SessionLoop(7, []).start('go')", "RunFailed", "int is no model"),
+    ("await agentnb.SessionLoop(TakesNothing(), []).start('go')", "RunFailed", "does not take the messages"),
+    ("await agentnb.SessionLoop(AllAtOnce(), []).start('go')", "RunFailed", "yields its chunks, and this one returned"),
+    ("await model().start('go')", "RunFailed", "The script has 0 turns; this is request 1."),
+    ("agentnb.Agent(None, max_iterations='many')", "UsageError", "max_iterations must be None or a number that is"),
+    ("agentnb.ExecutionLoop(None, [], confirm=5)", "UsageError", "confirm= takes a function of the call, not 5."),
+    ("model('x').start('go', store='runs.db')", "UsageError", "takes a store, agentnb.Store('runs.db'), in a variable"),
+    ("model('x').start('go', name=5)", "UsageError", "name= takes the run's name, not 5."),
+    ("model('x').start('go', limits=3)", "UsageError", 'limits= takes a mapping, {"turns": 5} for one, not 3.'),
+    ("model('x').start('go', breakpoints='call')", "UsageError", "breakpoints= takes a list, not 'call'."),
+    ("waiting.approve(7)", "UnknownCall", "No call 7 is waiting for a decision; waiting: w."),
+    ("waiting.reject('w', 5)", "UsageError", "reject(id, reason) takes a text, not 5."),
+    ("waiting.result(timeout='soon')", "UsageError", "takes a number of seconds, or None, not 'soon'."),
+    ("waiting.result(timeout=0.1)", "WaitTimeoutError", "The run is not over after 0.1 s; it goes on."),
+    ("waiting.at('first')", "UsageError", "The recording has the events 0 to 4, and no 'first'."),
+    ("waiting.steer(5)", "UsageError", "A run is told a text or a message, not 5."),
+    ("waiting.panel(['buttons'])", "UsageError", "A panel has no part 'buttons'"),
+    (
+        "waiting.snapshot().save('/nowhere/x.json')",
+        "StorageError",
+        "cannot be written to /nowhere/x.json: No such file",
+    ),
+    ("agentnb.Store(42)", "UsageError", "Store(path) takes the path of a file, not 42."),
+    ("agentnb.restore(42, model('x'))", "UsageError", "takes a snapshot, a run or the path of a file, not 42."),
+    ("agentnb.restore(waiting, agentnb.Agent)", "UsageError", "takes the loop to go on with"),
+    ("agentnb.replay('')", "UsageError", "takes the path of a file, not ''."),
+    ("agentnb.replay(waiting, 'loop')", "UsageError", "takes the loop to check it against, not 'loop'."),
+    ("agentnb.replay(waiting).find(5)", "UsageError", "find(predicate) takes a function of (event, state), not 5."),
+    ("agentnb.runs(5)", "UsageError", "takes the path of a file, not 5."),
+    ("agentnb.notebook.step(run='w')", "UsageError", "run= takes a run, not 'w'."),
+    ("agentnb.tool('name')", "UsageError", "A tool is made from a function, not from 'name'."),
+    ("agentnb.tool(approves=True)", "UsageError", "@tool has no option 'approves'; it has name, description, approve"),
+    ("agentnb.tool(takes_a_model)", "UsageError", "The tool takes_a_model cannot be described by a JSON schema"),
     ("agentnb.headless('maybe')", "UsageError", "'approve', 'reject', a callable or rules, not 'maybe'"),
     (
         "run = model('x').start('go', limits={'turns': 0})\nawait run",

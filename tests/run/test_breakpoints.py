@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from math import nan
 from typing import Any
 
 import pytest
@@ -83,8 +84,9 @@ def test_an_argument_that_is_not_there_fits_only_is_not(operator: Any) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{}, {"event": "explosion"}, {"evnt": "x"}, {"cost_above": "much"}, {"arguments": [("x", "eval", "1")]},
-     {"arguments": [("x", "above", "y")]}, {"arguments": [("", "is", 1)]}, {"arguments": [("x",)]}, 7],
+    [{}, {"event": "explosion"}, {"evnt": "x"}, {"cost_above": "much"}, {"cost_above": nan},
+     {"arguments": [("x", "eval", "1")]}, {"arguments": [("x", "above", "y")]},
+     {"arguments": [("", "is", 1)]}, {"arguments": [("x",)]}, 7],
 )  # fmt: skip
 def test_what_is_no_breakpoint_is_refused(wrong: Any) -> None:
     run = Agent().loop("done").start("hi")

@@ -175,11 +175,12 @@ class Mumbling(Exception):
         (ExceptionGroup("both", [ValueError("a"), KeyError("b")]), "ExceptionGroup: both (2 sub-exceptions)"),
         (StopIteration("odd"), "RuntimeError: "),
         (StopAsyncIteration("odd"), "StopAsyncIteration: odd"),
+        (SystemExit(2), "SystemExit: 2"),
     ],
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("timeout", [None, 30])
-async def test_an_error_of_a_tool_is_told_to_the_model(error: Exception, words: str, timeout: float | None) -> None:
+async def test_an_error_of_a_tool_is_told_to_the_model(error: BaseException, words: str, timeout: float | None) -> None:
     @tool(timeout=timeout)
     async def failing() -> None:
         raise error
@@ -192,14 +193,23 @@ async def test_an_error_of_a_tool_is_told_to_the_model(error: Exception, words: 
     assert run.messages[2].is_error
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_an_error_in_a_sync_tool_is_told_too(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("bad"), "ValueError: bad"),
+        (StopIteration("empty"), "RuntimeError: StopIteration: empty"),
+        (SystemExit(2), "SystemExit: 2"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_an_error_in_a_sync_tool_is_told_too(error: BaseException, words: str) -> None:
     @tool
     def failing() -> None:
-        raise ValueError("bad")
+        raise error
 
     end, _ = await result_of(failing)
-    assert end.result == "ValueError: bad"
+    assert end.is_error
+    assert end.result == words
 
 
 async def test_a_tool_that_takes_too_long_is_cut_off() -> None:

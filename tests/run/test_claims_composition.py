@@ -322,12 +322,15 @@ async def test_a_task_whose_loop_asks_waits_and_goes_on() -> None:
     assert world.ran == [("wrote", 7)]
 
 
-async def test_an_inner_loop_at_its_own_limit_is_an_end_like_another() -> None:
+async def test_an_inner_agent_at_its_own_limit_is_a_call_that_failed() -> None:
     inside = Agent(Model(*[call("work", n=1)] * 9), World().tools, max_iterations=2, name="inner")
     model = Model(handing("inner"), "fin")
     run = SessionLoop(model, [inside]).start("go")
     assert await run == "fin"
     assert run.state.children["inner"].stop_reason == "max_iterations"
+    (told,) = [message for message in run.messages if message.role == "tool"]
+    assert told.is_error  # the model that called it is not to take nothing for an answer
+    assert "2 times (max_iterations)" in told.content
     answered_once(run.messages)
     assert run.stop_reason == "completed"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import time
@@ -173,6 +174,57 @@ async def test_a_run_that_is_stepped_is_left_to_whoever_steps_it() -> None:
     assert [waiting.id for waiting in run.pending] == ["w"]
     assert await run.step() == []
     run.approve("w")
+    assert await run == "done"
+
+
+async def test_steps_that_find_the_same_question_again_and_again_come_to_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agentnb.run.unattended.STEPPED", 0.1)
+    run = start()
+    while not run.state.over:  # whoever is to decide in between is not there
+        await run.step("turn")
+        await asyncio.sleep(0.01)
+    assert "Nobody is there" in result_of(run)
+
+
+PAUSES = {
+    "breakpoint": ({"breakpoints": ["model_end"]}, "breakpoint at model_end"),
+    "breakpoint at the question": ({"breakpoints": ["approval_request"]}, "breakpoint at approval_request"),
+    "pause": ({}, "paused \\(looking\\)"),
+}
+
+
+@pytest.mark.parametrize("wait", ["await", "result", "async for"])
+@pytest.mark.parametrize("pause", list(PAUSES))
+async def test_a_pause_that_nobody_will_end_ends_the_run_and_says_so(pause: str, wait: str) -> None:
+    options, words = PAUSES[pause]
+    run = start(**options)
+    if pause == "pause":
+        run.watch(lambda event: event.type == "model_start" and run.pause("looking"))
+    words = f"{words}.*nobody is there to resume it: this is a script.*run.resume"
+    if wait == "async for":
+        assert [event async for event in run][-1].type == "run_end"
+    else:
+        with pytest.raises(agentnb.RunCancelled, match=words):
+            await (run if wait == "await" else asyncio.to_thread(run.result, 10))
+    assert re.search(words, str(run.state.cancelled))
+    assert ran == []
+
+
+async def test_a_pause_is_left_to_code_that_resumes_and_goes_on_where_everything_is_approved() -> None:
+    run = start(breakpoints=["model_end"])
+    await told(run, "run_paused")
+    await asyncio.sleep(0.15)  # nobody waits for it
+    assert run.paused_for is not None
+    waiting = asyncio.ensure_future(asyncio.to_thread(run.result, 10))
+    await asyncio.sleep(0)
+    agentnb.headless("approve", after=0.05)
+    assert await waiting == "done"
+    run = start()
+    run.play()
+    await run.step("event")  # which pauses a run that goes on in the background, and holds nothing back
+    agentnb.headless("reject", after=0.05)
     assert await run == "done"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentnb import RunFailed, Store, restore
-from agentnb.core.errors import RecordingCorrupt, StorageError, StoreConflict, VersionMismatch
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
 from tests.run.agents import Agent, sends
 from tests.worlds import asks, assert_one_terminal_event_last, types
 
@@ -35,6 +35,17 @@ async def test_a_stored_run_is_what_happened(store: Store, path: Path) -> None:
     assert list(other.load(run.id).events) == run.events
     assert other.load("first").state == run.state
     other.close()
+
+
+async def test_a_run_that_has_not_begun_takes_no_name_away(store: Store) -> None:
+    first = Agent().two_turns().start("hi", name="again", store=store)
+    await first
+    second = Agent().two_turns().start("hi", name="again", store=store)
+    assert list(store.load("again").events) == first.events
+    with pytest.raises(RecordingMissing):
+        store.load(second.id)
+    await second.step()
+    assert list(store.load("again").events) == second.events
 
 
 async def test_an_event_is_on_disk_when_a_call_starts(store: Store, path: Path) -> None:

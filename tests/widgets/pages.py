@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, Playwright
 
 from agentnb.widgets import PARTS, Panel
 from agentnb.widgets.diagram import diagram, table_of
-from agentnb.widgets.page import module, style_sheet
+from agentnb.widgets.page import packed_module
 from tests.browser.chromium import FLAGS, find_chromium
 
 TRAITS = (
@@ -75,8 +75,8 @@ class PanelPage:
         self.taken = 0
         self.errors: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.set_content(f"<!doctype html><meta charset=utf-8><style>{style_sheet()}</style><div id=here></div>")
-        page.evaluate("source => { window.panelSource = source; }", module())
+        page.set_content("<!doctype html><meta charset=utf-8><div id=here></div>")
+        page.evaluate("source => { window.panelSource = source; }", packed_module())
         page.add_script_tag(content=PAGE.read_text())
         if panel is not None:
             state = {name: getattr(panel, name) for name in TRAITS}

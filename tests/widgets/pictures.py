@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from agentnb.widgets import static_html
 from tests.browser.chromium import FLAGS, find_chromium
 from tests.widgets.pages import PanelPage, RecordedPanel
-from tests.widgets.scenes import BEGAN, SCENES, THEN, ticking
+from tests.widgets.scenes import BEGAN, SCENES, TABS, THEN, ticking
 
 FOLDER = Path(__file__).parents[2] / ".github" / "images" / "panel"
 WIDTHS = (1000, 480)
@@ -89,6 +89,8 @@ def _live(page: Page, run: Any, state: str) -> PanelPage:
         shown.until(lambda: "23%, and" in page.inner_text("#here"), "the text on its way")
     shown.until(lambda: page.locator(".agentnb-diagram svg").count(), "the diagram")
     shown.until(lambda: f"{len(run.events)} event" in page.inner_text(".agentnb-facts"), "all events")
+    if state in TABS:
+        page.get_by_role("tab", name=TABS[state]).click()
     _come_to_rest(shown)
     if state == "kernel-gone":
         page.evaluate("() => window.model.widget_manager.kernel.change('dead')")

@@ -154,6 +154,10 @@ SCENES: dict[str, Callable[[], Any]] = {
     "cancelled": cancelled,
     "kernel-gone": waiting,
     "frozen": completed,
+    "timeline": completed,
+    "messages": completed,
 }
+TABS: dict[str, str] = {"timeline": "Timeline", "messages": "Messages"}
+"""Which of the views behind tabs is seen, where it is not the events."""
 THEN: dict[str, Callable[[Any], object]] = {"running": speak}
 """What happens once the panel is there."""

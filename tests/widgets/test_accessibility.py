@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from agentnb.testing import call, delay, text
 from agentnb.widgets.static import static_html
+from tests.loops.execution_world import World, c, solution
 from tests.widgets.axe import faults
 from tests.widgets.pages import PanelPage, RecordedPanel
 from tests.widgets.support import asking_everywhere, session
@@ -84,6 +85,30 @@ def selected(shown: PanelPage) -> None:
     row.click()
 
 
+def graph() -> Any:
+    """Calls that read from one another, wider than a narrow page, of which one fails, and a long text."""
+    world = World()
+    calls = [c("sum", "†state.summary", p="†state.profile"), c("fetch", "†state.profile", u="†input.u"),
+             c("echo", "†state.report", v="†state.summary"), c("give", v="†state.weather")]  # fmt: skip
+    loop = world.loop([*solution(*calls, pieces=1)], solution(output="A long report. " * 80), name="reporter")
+    run = loop.start(None, name="report")
+    run.submit_step("turn").result(10)
+    return run
+
+
+def seen_as(tab: str) -> Callable[[PanelPage], None]:
+    def look(shown: PanelPage) -> None:
+        shown.panel.run.result(10)  # type: ignore[union-attr]
+        shown.until(lambda: "run_end" in shown.page.inner_text("#here"), "the end")
+        press(shown.page, "Per turn")
+        shown.page.get_by_role("tab", name=tab).click()
+        view = shown.page.get_by_role("tabpanel", name=tab)
+        shown.until(lambda: "turn 1" in view.inner_text() or "Answer with one" in view.inner_text(), tab)
+        shown.page.evaluate("() => document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+
+    return look
+
+
 def over(shown: PanelPage) -> None:
     assert shown.panel is not None
     shown.panel.run.cancel()
@@ -128,6 +153,8 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
     "breakpoints": (one, broken_off),
     "an event": (one, selected),
     "loops inside": (nested, lambda shown: None),
+    "timeline": (graph, seen_as("Timeline")),
+    "messages": (graph, seen_as("Messages")),
     "over": (one, over),
     "the kernel gone": (one, gone),
 }
@@ -148,21 +175,27 @@ def test_nothing_shuts_anybody_out_in_any_state(page: Page, state: str) -> None:
     page.goto("about:blank")
     shown = PanelPage(page, RecordedPanel(run))
     act(shown)
-    for scheme in ("light", "dark"):
+    for scheme, width in (("light", 1000), ("dark", 1000), ("light", 480)):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.set_viewport_size({"width": width, "height": 1000})
         shown.settle()
-        assert faults(page) == [], scheme
+        assert faults(page) == [], (scheme, width)
         assert page.evaluate("window.poorContrast()") == [] or state == "the kernel gone", scheme
+    page.set_viewport_size({"width": 1000, "height": 1000})
     assert shown.errors == []
     run.cancel()
     assert shown.panel is not None
     shown.panel.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_shuts_anybody_out_of_a_saved_notebook(page: Page, scheme: Any) -> None:
-    run = many()
+@pytest.mark.parametrize(("start", "scheme", "width"), [(many, "light", 1000), (graph, "dark", 480)])
+def test_nothing_shuts_anybody_out_of_a_saved_notebook(page: Page, start: Any, scheme: Any, width: int) -> None:
+    run = start()
     page.emulate_media(color_scheme=scheme)
-    page.set_content(f"<div id=here>{static_html(run, '')}</div>")
+    page.set_viewport_size({"width": width, "height": 1000})
+    page.set_content(f"<div id=here>{static_html(run)}</div>")
     assert faults(page) == []
+    page.evaluate("() => document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+    assert faults(page) == []
+    page.set_viewport_size({"width": 1000, "height": 1000})
     run.cancel()

@@ -49,6 +49,17 @@ def decisions(run: Any) -> list[tuple[str, str, str]]:
     return [(e.call_id, e.decision, e.by) for e in run.events if isinstance(e, ApprovalDecision)]
 
 
+def test_all_that_has_not_begun_is_taken_back_at_once_however_much_it_is(show: Callable[[Any], Shown]) -> None:
+    run = waiting(*map(str, range(2 * RECENT)))
+    shown = show(run)
+    shown.click("decision", decisions=asked(shown, "approve"))
+    assert shown.panel._now()["decisions"]["open"] == 2 * RECENT
+    assert shown.click("undo")["note"] == f"{2 * RECENT} taken back; the calls are asked about again."
+    assert len(run.pending) == 2 * RECENT
+    assert not run.decided
+    assert [decision for _, decision, _ in decisions(run)] == ["approve"] * 2 * RECENT + ["ask"] * 2 * RECENT
+
+
 def test_of_many_decisions_each_is_done_and_what_went_wrong_is_told_call_by_call(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a", "/b", "/c", "/d")
     shown = show(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -93,6 +94,29 @@ def test_the_calls_of_a_tool_are_selected_and_decided_in_one_message(show: Calla
     shown.until(lambda: not run.pending, "the approvals")
     run.result(10)
     assert results(run)[2:] == ["deleted /b False 3", "moved /a to /b"]
+
+
+def test_of_very_many_calls_the_first_are_shown_and_the_others_come_as_these_are_decided(
+    show: Callable[..., PanelPage],
+) -> None:
+    paths = [f"/{n}/" + "long " * 100 for n in range(60)]
+    run = waiting(*deletes(*paths))
+    shown = show(run)
+    page = shown.page
+    heading = page.locator(".agentnb-heading").first
+    rounds = []
+    while run.pending:
+        shown.until(lambda: heading.inner_text().startswith(f"{len(run.pending)} calls wait"), "the others")
+        here = page.get_by_role("group", name="delete_file", exact=True).count()
+        rounds.append(here)
+        if here < len(run.pending):
+            assert heading.inner_text().endswith(f"the first {here} are here")
+        before = len(run.pending)
+        page.get_by_role("button", name="Approve all").click()
+        shown.until(lambda before=before: len(run.pending) < before, "the decisions")
+        assert before - len(run.pending) == here  # what nobody has seen is not decided
+    assert sum(rounds) == len(paths)
+    assert len(rounds) > 1
 
 
 def test_what_is_remembered_for_the_selected_decides_once_and_is_shown(show: Callable[..., PanelPage]) -> None:
@@ -201,6 +225,9 @@ def test_a_decision_is_taken_back_by_its_button(show: Callable[..., PanelPage]) 
     shown.until(undo.is_visible, "the decision")
     open_ones = shown.page.get_by_role("list", name="Decided, and not run yet")
     expect(open_ones).to_contain_text("approved by a person")
+    [when] = [event.time for event in run.events if isinstance(event, ApprovalDecision)]
+    told = open_ones.locator("time").get_attribute("datetime") or ""
+    assert abs(datetime.fromisoformat(told).timestamp() - when) < 0.002, "when it was decided"
     undo.click()
     shown.until(lambda: len(run.pending) == 4, "the question")
     shown.until(lambda: row(shown, 2).count() == 1, "the row")
@@ -209,6 +236,20 @@ def test_a_decision_is_taken_back_by_its_button(show: Callable[..., PanelPage]) 
     expect(shown.page.locator(".agentnb-told")).to_contain_text("is asked about again")
     shown.page.locator("summary").click()
     expect(shown.page.get_by_role("list", name="Newest decisions").get_by_role("listitem")).to_have_count(2)
+
+
+def test_many_decisions_are_taken_back_by_one_button(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    every = shown.page.get_by_role("button", name="Undo all")
+    expect(every).to_be_hidden()
+    press(shown.page, "Approve all")
+    shown.until(every.is_visible, "the decisions")
+    expect(shown.page.get_by_text("4 decided calls have not begun.")).to_be_visible()
+    every.click()
+    shown.until(lambda: len(run.pending) == 4, "the questions")
+    shown.until(every.is_hidden, "the button to go")
+    expect(shown.page.locator(".agentnb-told")).to_have_text("4 taken back; the calls are asked about again.")
 
 
 def test_what_is_remembered_is_forgotten_by_its_button(show: Callable[..., PanelPage]) -> None:
@@ -279,6 +320,92 @@ def test_a_breakpoint_is_set_stops_the_run_and_is_switched_and_removed(show: Cal
     press(page, "Play")
     shown.until(lambda: run.state.over, "the end")
     shown.until(lambda: not page.inner_text(".agentnb-stopped"), "the page to say no more why it stood")
+
+
+@pytest.mark.parametrize(
+    ("fields", "label", "stops_at"),
+    [
+        ({"Event of the breakpoint": "model_end"}, "model_end", "model_end"),
+        ({"Phase of the breakpoint": "acting"}, "phase acting", "model_end"),
+        ({"Cost above": "0.015"}, "cost above 0.015", "model_end"),
+        ({"Tool of the breakpoint": "sea*", "Event of the breakpoint": "call_end"}, "call_end, tool sea*", "call_end"),
+    ],
+    ids=["event", "phase", "cost", "tool"],
+)  # fmt: skip
+def test_each_kind_of_breakpoint_is_set_in_the_form_and_stops_the_run(
+    show: Callable[..., PanelPage], fields: dict[str, str], label: str, stops_at: str
+) -> None:
+    spent = {"type": "usage", "cost": 0.01}
+    run = session(
+        [[call("search", {"query": "a"}, id="a"), spent], [call("search", {"query": "b"}, id="b"), spent], "Ok."]
+    )
+    shown = show(run)
+    press(shown.page, "Breakpoints")
+    section = shown.page.get_by_role("region", name="Breakpoints")
+    for name, value in fields.items():
+        control = section.get_by_label(name)
+        if control.evaluate("node => node.localName") == "select":
+            control.select_option(value)
+        else:
+            control.fill(value)
+    press(section, "Add breakpoint")
+    shown.until(lambda: [one.label for one in run.breakpoints] == [label], "the breakpoint")
+    press(shown.page, "Play")
+    shown.until(lambda: run.state.paused, "the pause")
+    stopped = shown.page.locator(".agentnb-stopped")
+    shown.until(lambda: stopped.inner_text().endswith(f": {label}"), "the reason")
+    paused = next(event for event in run.events if event.type == "run_paused")
+    before = [event for event in run.events[: paused.seq] if event.type == stops_at]
+    assert len(before) == (2 if "Cost above" in fields else 1)
+    assert len([event for event in run.events if event.type == "call_end"]) <= 1
+
+
+def test_a_breakpoint_is_set_by_a_click_on_an_event_like_those_to_stop_at(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run, "controls", "events")
+    option = shown.page.get_by_role("log", name="Events").get_by_role("option")
+    shown.until(option.count, "the events")
+    stop = shown.page.get_by_role("button", name="Pause at these")
+    option.filter(has_text="approval_request").click()
+    expect(stop).to_have_attribute("title", "Add a breakpoint: every approval_request of delete_file")
+    stop.click()
+    shown.until(lambda: len(run.breakpoints), "the breakpoint")
+    assert [one.label for one in run.breakpoints] == ["approval_request, tool delete_file"]
+    expect(shown.page.get_by_role("button", name="Breakpoint added")).to_be_visible()
+    run.cancel()
+    shown.until(option.filter(has_text="run_end").count, "the end")
+    option.filter(has_text="run_start").click()
+    expect(shown.page.get_by_role("button", name="Close")).to_be_visible()
+    expect(stop).to_be_hidden()
+
+
+def test_a_button_says_what_it_is_for_or_why_it_is_off(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    page = shown.page
+    for button in page.get_by_role("button").all():
+        assert not button.is_visible() or button.get_attribute("title") or button.get_attribute("aria-label"), button
+    off = {name: page.get_by_role("button", name=name, exact=True) for name in ("Pause", "Approve selected", "Step")}
+    expect(off["Pause"]).to_have_attribute("title", "Nothing is playing.")
+    expect(off["Approve selected"]).to_have_attribute("title", "Select calls first.")
+    expect(off["Step"]).to_have_attribute("title", "Go on by one step, then pause")
+    run.cancel()
+    shown.until(off["Step"].is_disabled, "the end")
+    expect(off["Step"]).to_have_attribute("title", "The run is over.")
+
+
+def test_lines_that_were_pasted_stay_lines_and_enter_sends_them(show: Callable[..., PanelPage]) -> None:
+    run = session([[*text("One"), delay(30)]])
+    shown = show(run)
+    run.submit_step("event").result(10)
+    box = shown.page.get_by_label("Message to the run")
+    box.fill("first\nsecond")
+    box.press("Shift+Enter")
+    box.press_sequentially("third")
+    box.press("Enter")
+    shown.until(lambda: run.queued, "the message")
+    assert run.queued[0][1].content == "first\nsecond\nthird"
+    expect(box).to_have_value("")
 
 
 def test_a_message_is_seen_in_its_queue_and_taken_back(show: Callable[..., PanelPage]) -> None:

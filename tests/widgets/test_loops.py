@@ -34,6 +34,19 @@ def test_a_loop_that_runs_inside_another_is_told_with_the_way_it_has_taken() -> 
     assert (ended["running"], ended["ended"]) == (False, "cancelled")
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [([{"role": "system", "content": "Be quick."}, {"role": "user", "content": "Report."}], "Report."),
+     (["a"], '["a"]'), ([], "[]"), (None, "")],
+)  # fmt: skip
+def test_what_a_loop_was_given_is_told_in_a_few_words(given: Any, told: str) -> None:
+    recording = Recording()
+    recording.start()
+    recording.add(RunStart(loop="L", name="l", path="l", input=given))
+    loops = Loops(worker()).follow(recording.events)
+    assert [loop.input for loop in loops.nested()] == [told]
+
+
 def test_one_that_is_run_again_begins_anew_and_the_last_one_stays() -> None:
     run = engine([call("search", {"query": "x"}, id="c")], "Drafted.", "Proof-read.")
     run.result(10)

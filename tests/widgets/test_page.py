@@ -17,6 +17,7 @@ from agentnb.widgets.calls import WORDS, told_of
 from agentnb.widgets.diagram import diagram, table_of
 from agentnb.widgets.graph import draw
 from agentnb.widgets.loops import graph_status
+from agentnb.widgets.static import static_html
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
 from tests.widgets.support import HOSTILE, asking, asking_inside, session
 
@@ -250,8 +251,8 @@ def test_a_nested_call_is_approved_where_its_loop_is_named(show: Callable[[Any],
         page.get_by_role("img", name="Phases of worker").locator("text.agentnb-now, .agentnb-now text")
     ).to_have_text("acting")
     facts = page.locator(".agentnb-facts")
-    expect(facts).to_contain_text("phase executing · 1 model request · 0 calls")
-    expect(page.get_by_text("executing \u203a worker: acting", exact=True)).to_be_visible()
+    expect(facts).to_contain_text("1 model request · 0 calls")
+    expect(page.get_by_text("phase executing \u203a worker: acting", exact=True)).to_be_visible()
     group.get_by_role("button", name="Replace", exact=True).click()
     group.get_by_label("Tool", exact=True).select_option("move_file")
     group.get_by_label("path", exact=True).fill("/a")
@@ -645,6 +646,18 @@ def test_text_stands_out_and_nothing_is_cut_off(browser: Browser, scheme: Any, w
     context.close()
 
 
+def test_nothing_moves_for_whoever_wants_no_motion(page: Page) -> None:
+    page.goto("about:blank")
+    PanelPage(page, state=state())
+    moves = """() => [...document.querySelectorAll("#here *")].filter((node) => {
+      const { transitionDuration, animationName, transitionProperty } = getComputedStyle(node);
+      return animationName !== "none" || (transitionProperty !== "none" && transitionDuration !== "0s");
+    }).length"""
+    assert page.evaluate(moves) > 0
+    page.emulate_media(reduced_motion="reduce")
+    assert page.evaluate(moves) == 0
+
+
 def test_each_control_shows_that_it_has_the_focus(show: Callable[[Any], PanelPage]) -> None:
     shown = show(waiting("/a"))
     shown.page.keyboard.press("Tab")
@@ -654,6 +667,26 @@ def test_each_control_shows_that_it_has_the_focus(show: Callable[[Any], PanelPag
         shown.page.keyboard.press("Tab")
     assert {"BUTTON seen", "INPUT seen", "SELECT seen", "DIV seen", "PRE seen"} <= seen
     assert not [entry for entry in seen if entry.endswith("unseen")]
+
+
+# Without what tells the time, which goes on.
+LOOKS = """() => [...document.querySelectorAll("#here *")].filter(node => !node.closest(".agentnb-usage")).map(node => {
+  const { x, y, width, height } = node.getBoundingClientRect(), style = getComputedStyle(node);
+  return [node.className, x, y, width, height, style.color, style.backgroundColor, style.display, style.padding].join();
+})"""
+
+
+def test_a_frozen_panel_on_the_same_page_changes_nothing_about_a_live_one(show: Callable[[Any], PanelPage]) -> None:
+    run = asking("/a", "/b")
+    run.submit_step("turn").result(10)
+    shown = show(run)
+    page = shown.page
+    shown.until(page.locator(".agentnb-diagram svg").count, "the drawing, which comes last")
+    shown.settle()
+    before = page.evaluate(LOOKS)
+    page.evaluate("html => document.body.insertAdjacentHTML('beforeend', html)", static_html(run, ""))
+    expect(page.locator(".agentnb-static")).to_be_visible()
+    assert page.evaluate(LOOKS) == before
 
 
 def test_two_views_of_one_panel_show_the_same(show: Callable[[Any], PanelPage]) -> None:

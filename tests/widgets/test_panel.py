@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentnb import widgets
 from agentnb.core.events import ApprovalDecision, CallEnd
 from agentnb.errors import UsageError
 from agentnb.testing import delay, text
 from agentnb.widgets import (
     COMM_IDS,
+    PARTS,
     SNAPSHOTS,
     Approvals,
     Controls,
@@ -23,7 +27,7 @@ from agentnb.widgets import (
     Usage,
 )
 from agentnb.widgets.comms import listen
-from agentnb.widgets.widget import TAIL
+from agentnb.widgets.rows import TAIL
 from tests.widgets.support import HOSTILE, Outbox, asking, asking_everywhere, asking_inside, engine, session, until
 
 
@@ -407,6 +411,16 @@ def test_each_part_exists_alone(kind: Callable[[Any], Panel], parts: list[str]) 
     assert panel.parts == parts
     until(lambda: bool(panel.diagram) == ("diagram" in parts))
     panel.close()
+
+
+def test_the_readme_names_each_part_and_its_widget() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", readme, re.MULTILINE))
+    assert sorted(told.values()) == sorted(PARTS)
+    for name, part in told.items():
+        panel = getattr(widgets, name)(session(["Hello."]))
+        assert panel.parts == [part]
+        panel.close()
 
 
 def test_a_run_gives_its_panel_whole_or_in_parts_and_the_same_each_time() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
 
 from agentnb.testing import delay, text
 from agentnb.widgets import COMM_IDS, panel, present
@@ -69,6 +70,28 @@ def test_of_a_run_that_waits_the_notebook_keeps_a_copy_until_it_is_over(
     run.result(10)
     wait_for(lambda: displayed()[-1]["data"] == {"text/plain": ""})
     assert displayed()[-1]["transient"] == copy["transient"]
+
+
+def test_a_panel_that_is_displayed_itself_stays_live_and_has_a_copy_of_the_end_below_it(
+    displayed: Callable[[], list[dict[str, Any]]],
+) -> None:
+    run = asking("/a")
+    shown = run.panel(["events"])
+    display(shown)
+    live, copy = displayed()
+    assert set(live["data"]) == {WIDGET, "text/html", "text/plain"}
+    assert (live["data"]["text/html"], copy["data"]) == ("", {"text/plain": ""})
+    run.submit_step("turn").result(10)
+    wait_for(lambda: "/a" in displayed()[-1]["data"].get("text/html", ""))
+    assert "As it stood on" in displayed()[-1]["data"]["text/html"]
+    run.approve("c0")
+    run.result(10)
+    wait_for(lambda: "run_end" in displayed()[-1]["data"]["text/html"])
+    assert displayed()[-1]["transient"] == copy["transient"]
+    assert displayed()[-1]["data"]["text/plain"].startswith("tidy (SessionLoop): completed")
+    assert "As it stood on" not in displayed()[-1]["data"]["text/html"]
+    assert shown.comm is not None
+    shown.close()
 
 
 def test_a_run_that_is_over_is_displayed_frozen_at_once(displayed: Callable[[], list[dict[str, Any]]]) -> None:

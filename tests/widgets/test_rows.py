@@ -9,7 +9,8 @@ import pytest
 from agentnb.core import events as e
 from agentnb.core.messages import Message, ToolCall
 from agentnb.widgets.rows import FULL_LIMIT, GROUPS, ROW_LIMIT, encode_row, encode_rows, full_text, row
-from tests.widgets.support import HOSTILE
+from agentnb.widgets.trace import Trace
+from tests.widgets.support import HOSTILE, asking
 
 CALL = ToolCall(id="c1", name="search", arguments={"query": "x", "limit": 3})
 MESSAGE = Message(role="assistant", content="Looking.", tool_calls=[CALL])
@@ -26,8 +27,11 @@ EXAMPLES: list[tuple[e.Event, str]] = [
     (e.ModelFailed(error=ERROR), "ValueError: no such thing"),
     (e.CallProposed(call=CALL), 'search(query="x", limit=3)'),
     (e.ApprovalRequest(call_id="c1", name="rm", arguments={}, reason="it deletes"), "rm(): it deletes"),
-    (e.ApprovalDecision(call_id="c1", decision="reject", reason="too risky"), "reject by human: too risky"),
-    (e.ApprovalDecision(call_id="c1", decision="replace", name="ls", arguments={"p": 1}), "replace by human → ls(p=1)"),
+    (e.ApprovalDecision(call_id="c1", decision="reject", reason="too risky"), "rejected by a person: too risky"),
+    (
+        e.ApprovalDecision(call_id="c1", decision="replace", name="ls", arguments={"p": 1}),
+        "replaced by a person → ls(p=1)",
+    ),
     (e.CallStart(call_id="c1", name="search", arguments={"query": "x"}), 'search(query="x")'),
     (e.CallEnd(call_id="c1", name="search", result=["a"]), 'search returned: ["a"]'),
     (e.RunPaused(reason="breakpoint"), "breakpoint"),
@@ -40,6 +44,23 @@ EXAMPLES: list[tuple[e.Event, str]] = [
 @pytest.mark.parametrize(("event", "words"), EXAMPLES, ids=lambda value: getattr(value, "type", ""))
 def test_each_event_has_a_line_that_says_what_happened(event: e.Event, words: str) -> None:
     assert row(event)["summary"] == words
+
+
+def test_a_decision_says_about_which_call_it_is() -> None:
+    run = asking("/a")
+    run.submit_step("turn").result(10)
+    run.approve("c0", remember="tool")
+    trace = Trace()
+    trace.follow(run.events, len(run.events))
+    [decision] = [event for event in run.events if event.type == "approval_decision"]
+    words = "delete_file approved by a person, for every call of the tool"
+    assert row(decision, trace)["summary"] == words
+    run.cancel()
+
+
+def test_a_message_of_a_kind_of_its_own_is_told_by_its_fields() -> None:
+    message = Message.model_validate({"role": "data", "content": "", "type": "data", "kind": "state", "data": {"n": 1}})
+    assert row(e.MessageAdded(message=message))["summary"] == 'data: {"kind":"state","data":{"n":1}}'
 
 
 def test_every_type_of_event_has_an_example_and_a_colour() -> None:

@@ -17,7 +17,7 @@ from agentnb.core.messages import Message, ToolCall
 from agentnb.testing import call, text
 from agentnb.widgets import static_html
 from agentnb.widgets.decisions import clock
-from agentnb.widgets.static import plain_text
+from agentnb.widgets.static import SMALL, WHOLE, plain_text
 from tests.widgets.support import HOSTILE, Recording, asking, asking_everywhere, asking_inside, session, until
 
 ELEMENTS = {
@@ -202,6 +202,25 @@ def test_a_run_that_waits_shows_the_question_and_no_button() -> None:
     assert page.find(role="group")["aria-label"] == "delete_file"
     assert "button" not in {tag for tag, _ in page.elements}
     run.cancel()
+
+
+def test_of_hundreds_of_questions_the_first_are_shown_and_the_others_named() -> None:
+    run = session([[call("delete_file", {"path": "/a" * 500}, id=f"c{n}") for n in range(300)]])
+    run.submit_step("turn").result(20)
+    for bounds, limit in ((WHOLE, 200_000), (SMALL, 120_000)):
+        html = static_html(run, bounds=bounds)
+        assert len(html.encode()) < limit
+        page = Reader(html)
+        shown = [has for _, has in page.elements if has.get("role") == "group"]
+        assert 0 < len(shown) < 300
+        assert f"and {300 - len(shown) - 20} more" in page.text
+    run.cancel()
+
+
+def test_a_remark_about_the_page_stands_at_its_top_as_text() -> None:
+    run = session(["Hello."])
+    text = Reader(static_html(run, note="As of <now>.")).text
+    assert text.index("As of <now>.") < text.index("Events")
 
 
 def test_nothing_that_others_said_becomes_markup() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentnb.core import events as e
-from agentnb.core.messages import Message
+from agentnb.core.messages import Message, ToolCall
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.widgets.things import Things, bill, duration
@@ -157,6 +157,42 @@ def test_what_a_run_took_is_told_by_what_it_was_spent_on() -> None:
         ("input tokens", "1,200"),
         ("cost", "$0.0123"),
     ]
+
+
+def test_a_call_that_begins_when_something_else_is_over_has_waited_for_it() -> None:
+    def propose(id: str) -> e.Event:
+        return e.CallProposed(call=ToolCall(id=id, name=id.upper()))
+
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.ModelStart(turn=1),
+        propose("a"),
+        propose("b"),
+        e.CallStart(call_id="a", name="A", arguments={}),
+        e.ModelEnd(message=Message(role="assistant", content="")),
+        e.CallEnd(call_id="a", name="A"),
+        e.CallStart(call_id="b", name="B", arguments={}),
+        e.CallEnd(call_id="b", name="B"),
+    )
+    trace = Trace()
+    trace.follow(events, len(events))
+    assert trace.awaited == {7: 6}, "the first began while the model still spoke, and waited for nothing"
+    assert trace.marks(7) == {"cause": 3, "thing": 3, "after": 6}
+    assert trace.name_of(6) == "A"
+
+
+def test_a_person_who_is_asked_many_things_at_once_is_waited_for_once() -> None:
+    def ask(id: str) -> e.Event:
+        return e.ApprovalRequest(call_id=id, name="rm", arguments={})
+
+    asked = [ask(str(n)) for n in range(5)]
+    decided = [e.ApprovalDecision(call_id=str(n), decision="approve") for n in range(5)]
+    events = stamped(e.RunStart(loop="L", name="l"), *asked, *decided, ask("0"), e.RunEnd(reason="completed"))
+    trace = Trace()
+    trace.follow(events, len(events))
+    things = Things(events, trace)
+    assert things.spent["wait"] == 9 + 1, "from the first question to the last answer, and then once more"
+    assert things.last - things.began == 12
 
 
 def test_what_a_loop_leaves_open_ends_with_it_and_what_it_performs_is_not_counted_twice() -> None:

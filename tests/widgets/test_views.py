@@ -18,6 +18,7 @@ from agentnb.widgets import PARTS
 from agentnb.widgets.things import Things, duration
 from agentnb.widgets.trace import Trace
 from tests.benchmarks.panel_stream import measure
+from tests.loops.execution_world import World, c, solution
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
 from tests.widgets.support import HOSTILE, asking_inside, delete_file, session
 
@@ -152,7 +153,7 @@ def test_events_are_filtered_by_tool_and_by_error(show: Callable[[Any], PanelPag
     options = page.get_by_role("log").get_by_role("option")
     page.get_by_label("Tool of event").select_option("delete_file")
     expect(options).to_have_count(4)
-    expect(options.nth(1)).to_contain_text("approve by human")  # which has only the call's id
+    expect(options.nth(1)).to_contain_text("delete_file approved by a person")
     errors = page.get_by_role("button", name="Errors", exact=True)
     errors.click()
     expect(errors).to_have_attribute("aria-pressed", "true")
@@ -230,6 +231,59 @@ def test_a_click_or_a_key_in_the_timeline_goes_to_the_event(show: Callable[[Any]
     page.keyboard.press("Enter")
     expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
     assert "model_start" in selected(page)
+
+
+def test_the_timeline_says_whom_a_call_waited_for_and_how_long(show: Callable[[Any], PanelPage]) -> None:
+    calls = [c("sum", "†state.sum", p="†state.profile"), c("fetch", "†state.profile", u="†input.u")]
+    loop = World().loop([*solution(*calls, pieces=1)], solution(output="Done."), name="both")
+    shown = show(played(loop.start(None)))
+    come(shown)
+    page = shown.page
+    tab(page, "Timeline").click()
+    waited = page.get_by_role("option", name="call sum")
+    assert re.search(r"waiting for turn 1 \S+ m?s", waited.get_attribute("aria-label") or "") is None
+    assert re.search(r"waiting for fetch \S+ m?s", waited.get_attribute("aria-label") or "")
+    assert "waiting" not in (page.get_by_role("option", name="call fetch").get_attribute("aria-label") or "")
+    waited.click()
+    option(page, "sum(").filter(has_text="call_start").click()
+    links = page.locator(".agentnb-links")
+    expect(links).to_contain_text("Waited for")
+    links.get_by_role("button", name="call_end").first.click()
+    assert "fetch returned" in selected(page)
+
+
+def test_where_nothing_is_the_panel_says_what_to_do(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(session(["Hello."]))
+    page = shown.page
+    for name, words in [("Events", "has happened"), ("Timeline", "has taken time"), ("Messages", "has been said")]:
+        tab(page, name).click()
+        there = page.get_by_text(f"Nothing {words} yet. Step or Play begins.")
+        shown.until(there.is_visible, words)
+    tab(page, "Events").click()
+    page.get_by_role("button", name="Play").click()
+    come(shown)
+    page.get_by_label("Filter events").fill("no such thing")
+    expect(page.get_by_text("No event fits the filter.")).to_be_visible()
+    page.get_by_role("button", name="Show all events").click()
+    expect(option(page, "run_end")).to_have_count(1)
+    expect(page.get_by_label("Filter events")).to_be_focused()
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [("approvals", "No call waits"), ("graph", "No loop here has calls that read"), ("progress", "No call is running"),
+     ("events", "run.play() begins")],
+)  # fmt: skip
+def test_a_part_alone_says_so_where_it_has_nothing(page: Page, part: str, words: str) -> None:
+    page.goto("about:blank")
+    run = session(["Hello."])
+    shown = PanelPage(page, RecordedPanel(run, parts=(part,)))
+    box, told = page.locator(".agentnb").bounding_box(), page.get_by_text(words).bounding_box()
+    assert box
+    assert told
+    assert told["y"] + told["height"] <= box["y"] + box["height"]
+    assert shown.panel is not None
+    shown.panel.close()
 
 
 def test_loops_inside_are_lanes_and_what_is_open_grows(show: Callable[[Any], PanelPage]) -> None:
@@ -352,7 +406,7 @@ def test_of_loops_inside_one_chooses_whose_messages_and_what_is_opened_stays_ope
     shown.until(lambda: "deleted /a" in articles.nth(1).inner_text(), "the result in the fold that was opened")
     page.get_by_label("Loop of messages").select_option("")
     shown.until(lambda: articles.count() == 0, "the outermost loop's")
-    expect(page.get_by_text("Nothing has been said yet.")).to_be_visible()
+    expect(page.get_by_text("Nothing has been said.")).to_be_visible()
 
 
 # -- progress and what was taken ---------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from agentnb.core.state import State
 from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.retrieval import RETRIEVE, amended, asks_retriever, retrieve_first
 from agentnb.loops.agent.stream import asks_token, stream
-from agentnb.loops.base import Loop, take
+from agentnb.loops.base import Loop, check_count, take
 
 if TYPE_CHECKING:
     from agentnb.run import Run
@@ -72,8 +72,7 @@ class Agent(Loop):
         super().__init__(llm, tools, name=name)
         if tool_execution not in ("sequential", "parallel"):
             raise UsageError(f"tool_execution must be 'sequential' or 'parallel', not {tool_execution!r}.")
-        if max_iterations is not None and max_iterations < 0:
-            raise UsageError(f"max_iterations must be None or a number that is not negative, not {max_iterations!r}.")
+        check_count("max_iterations", max_iterations)
         self.system_prompt = system_prompt
         self.retriever = retriever
         self.max_iterations = max_iterations

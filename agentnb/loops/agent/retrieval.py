@@ -16,6 +16,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import CallProposed, Event, StateUpdate
 from agentnb.core.messages import Content, ToolCall, text_of
 from agentnb.core.state import State
+from agentnb.core.threads import carried
 
 RETRIEVE = "retrieve"
 """The name of the agent's own call that looks something up."""
@@ -74,7 +75,7 @@ def asks_retriever(retriever: Any) -> Callable[[str], Any]:
     )
 
     async def retrieve(query: str) -> list[dict[str, Any]]:
-        found = ask(query) if is_async else await asyncio.to_thread(ask, query)
+        found = ask(query) if is_async else await asyncio.to_thread(carried, ask, query)
         if inspect.isawaitable(found):
             found = await found
         if isinstance(found, AsyncIterable):

@@ -99,7 +99,7 @@ class ConversationEngine(EngineControls):
 
     def input_for(self, call: CallState, state: State) -> Any:
         """The goal, or the task and what those it depends on came to."""
-        return ports.input_for(self._loops[call.name], call, state)
+        return ports.input_for(self.loop_for(call, state), call, state)
 
     def config(self) -> dict[str, Any]:
         """What decides which tasks there are, and what a failed one does."""

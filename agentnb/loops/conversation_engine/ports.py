@@ -21,6 +21,7 @@ from agentnb.core.calls import render
 from agentnb.core.errors import UsageError
 from agentnb.core.messages import text_of, to_messages
 from agentnb.core.state import CallState, State
+from agentnb.core.threads import carried
 from agentnb.loops.base import Loop
 from agentnb.loops.conversation_engine.progress import COORDINATOR, PLANNER
 from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, read_tasks
@@ -149,7 +150,8 @@ def execute_task(execute: Any) -> Activity:
 
 
 def input_for(loop: Any, call: CallState, state: State) -> Any:
-    """What a loop is given: the goal, with what is known of it to a planner; or a task, and what it depends on came to.
+    """What a loop is given: the goal, or a task and what those it depends on came to. All but a coordinator get what is
+    known, too.
 
     A planner that asks a model of its own is told what a plan looks like, as a model would be.
     """
@@ -158,7 +160,8 @@ def input_for(loop: Any, call: CallState, state: State) -> Any:
     if call.name == PLANNER:
         goal = goal_with_context(state)
         return f"{INSTRUCTIONS}\n\nThe goal: {goal}" if loop.llm is not None else goal
-    description, given = call.arguments["description"], call.arguments.get("given", {})
+    description = _with_context(call.arguments["description"], state)
+    given = call.arguments.get("given", {})
     said = [f"[{name}] came to: {render(result)}" for name, result in given.items()]
     return [{"role": "user", "content": words} for words in (description, *said)] if said else description
 
@@ -176,14 +179,7 @@ async def _call(function: Callable[..., Any], argument: Any, *, context: EngineC
             options[way] = context
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
         return await function(*arguments, **options)
-
-    def in_thread() -> Any:
-        try:
-            return function(*arguments, **options)
-        except StopIteration as error:  # asyncio cannot hand this one over, and would wait for ever
-            raise RuntimeError(f"StopIteration: {error}") from error
-
-    said = await asyncio.to_thread(in_thread)
+    said = await asyncio.to_thread(carried, function, *arguments, **options)
     return await said if inspect.isawaitable(said) else said
 
 
@@ -232,6 +228,9 @@ def goal_of(state: State) -> str:
 
 def goal_with_context(state: State) -> str:
     """What a model is asked: the goal, and what is known where anything is."""
-    goal = goal_of(state)
+    return _with_context(goal_of(state), state)
+
+
+def _with_context(words: str, state: State) -> str:
     known = {name: value for name, value in context_of(state).items() if value}
-    return f"{goal}\n\nWhat is known:\n{json.dumps(known, ensure_ascii=False)}" if known else goal
+    return f"{words}\n\nWhat is known:\n{json.dumps(known, ensure_ascii=False)}" if known else words

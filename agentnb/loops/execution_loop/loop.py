@@ -27,7 +27,7 @@ from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd
 from agentnb.core.graph import CallGraph
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
-from agentnb.loops.base import take
+from agentnb.loops.base import check_count, take
 from agentnb.loops.execution_loop import prompt
 from agentnb.loops.execution_loop.confirm import Confirm, confirmation
 from agentnb.loops.execution_loop.context import Context
@@ -91,14 +91,15 @@ class ExecutionLoop(ExecutionRequests):
     ) -> None:
         super().__init__(llm, with_schemas(tools, activities or {}), context, plan=plan, name=name)
         for limit, value in (("max_requests", max_requests), ("max_concurrency", max_concurrency)):
-            if value is not None and (value < 0 or (value == 0 and limit == "max_concurrency")):
-                raise UsageError(f"{limit} must be None or a number that is not negative, not {value!r}.")
+            check_count(limit, value, least=int(limit == "max_concurrency"))
         self.max_requests, self.max_concurrency, self.native = max_requests, max_concurrency, native
         self._output_check = prompt.OutputCheck(output)
         self._words = system_prompt
         self.delegates = Delegates(
             delegates or {}, lambda **options: ExecutionLoop(**{"llm": llm, "max_requests": max_requests, **options})
         )
+        if confirm is not None and not callable(confirm):
+            raise UsageError(f"confirm= takes a function of the call, not {confirm!r}.")
         if confirm is not None:
             self.before_call = confirmation(confirm)
 

@@ -37,7 +37,8 @@ class SolutionText:
         self._value: Any = None
         self._depth = 0
         self._key: str | None = None
-        self._in_object = self._in_calls = False
+        self._is_object: bool | None = None
+        self._in_calls = False
         self.closed = False
         """Whether the object has closed."""
 
@@ -75,14 +76,16 @@ class SolutionText:
         self._parser = ijson.basic_parse_coro(self._events)
 
     def _take(self, event: str, value: Any, closed: list[Any]) -> None:
+        if self._is_object is False:
+            return  # nothing of it is a Solution's
         if self._value is not None:
             self._build(event, value, closed)
         elif event == "map_key":
             self._key = value
-        elif not self._in_object:
-            if event != "start_map" and self.fault is None:
-                self.fault = "it is no JSON object"
-            self._in_object = True
+        elif self._is_object is None:
+            self._is_object = event == "start_map"
+            if not self._is_object:
+                self.fault = self.fault or "it is no JSON object"
         elif event == "start_array" and self._key == "calls" and not self._in_calls:
             self._in_calls = True
             self.fields["calls"] = None  # they are given as they come

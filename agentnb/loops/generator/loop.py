@@ -23,6 +23,7 @@ from agentnb.core.events import CallEnd, Event, RunEnd
 from agentnb.core.loop import Design
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState, State
+from agentnb.core.threads import carried
 from agentnb.core.tools import Tool
 from agentnb.core.wanted import Effect, wanted
 from agentnb.loops.base import Loop
@@ -107,15 +108,11 @@ class GeneratorLoop(Loop):
         """Call the function with the arguments that are recorded."""
         function = self._called(call, state)
         bound = inspect.BoundArguments(inspect.signature(function), to_plain(call.arguments))
-
-        def in_thread() -> Any:
-            try:
-                return function(*bound.args, **bound.kwargs)
-            except StopIteration as error:  # asyncio cannot hand this one over, and would wait for ever
-                raise RuntimeError(f"StopIteration: {error}") from error
-
         is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-        said = function(*bound.args, **bound.kwargs) if is_async else await asyncio.to_thread(in_thread)
+        if is_async:
+            said = function(*bound.args, **bound.kwargs)
+        else:
+            said = await asyncio.to_thread(carried, function, *bound.args, **bound.kwargs)
         return await said if inspect.isawaitable(said) else said
 
     def _called(self, call: CallState, state: State) -> Any:

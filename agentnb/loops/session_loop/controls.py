@@ -12,6 +12,7 @@ from agentnb.core.loop import Hearing
 from agentnb.core.messages import Message, to_message, to_messages
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
+from agentnb.loops.session_loop.history import in_order, is_broken_off
 from agentnb.loops.session_loop.projection import ABORTED
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
@@ -42,7 +43,7 @@ class SessionControls(Loop):
 
     def _start(self, **options: Any) -> Any:
         if "history" not in options:
-            options["history"] = _read(self._messages)
+            options["history"] = in_order(_read(self._messages))
         return super()._start(**options)
 
     def hears(self, run: Hearing) -> None:
@@ -61,7 +62,7 @@ class SessionControls(Loop):
 
         options: as for `start`. Raises UsageError where there is nothing to go on from (SEMANTICS 3c).
         """
-        messages = _read(self.messages)
+        messages = [message for message in _read(self.messages) if not is_broken_off(message)]
         if not messages:
             raise UsageError("No messages to continue from")
         if messages[-1].role == "assistant" and not any(self.queue.waiting().values()):
@@ -69,7 +70,7 @@ class SessionControls(Loop):
         return self._open(None, options)
 
     def _open(self, message: Any, options: dict[str, Any]) -> EventStream:
-        if self._stream is not None and not self._stream.ended:
+        if self._is_open:
             raise UsageError("This session is running; steer it, queue a follow-up, or abort it.")
         self._messages = self.messages
         if self._stream is not None:
@@ -77,6 +78,12 @@ class SessionControls(Loop):
         self._stream = EventStream(self.start(message, **options))
         self._stands_at = None
         return self._stream
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether a run goes on. One that was aborted does not, even if nobody reads its stream to the end."""
+        stream = self._stream
+        return stream is not None and not stream.ended and not stream.run.state.over
 
     @property
     def messages(self) -> list[Message]:
@@ -91,7 +98,7 @@ class SessionControls(Loop):
 
     @messages.setter
     def messages(self, messages: Sequence[Any]) -> None:
-        if self._stream is not None and not self._stream.ended:
+        if self._is_open:
             raise UsageError("The messages of a session that is running cannot be replaced.")
         self._stream, self._messages = None, _read(messages)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +40,18 @@ async def _said(value: Any | Awaitable[Any]) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
+def _dict_or_none(hook: str, said: Any) -> Mapping[str, Any]:
+    if said is not None and not isinstance(said, Mapping):
+        raise TypeError(f"{hook} returned {said!r}; it returns None or a dict.")
+    return said or {}
+
+
 def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, State], Any]:
     """`before_tool_call` as the design's hook: None, or a dict with `block` and `reason`."""
 
     async def before(call: CallState, state: State) -> str | None:
-        said = await _said(hook(ToolCallContext.of(call, state)))
-        return (said.get("reason") or "Tool execution was blocked") if said and said.get("block") else None
+        said = _dict_or_none("before_tool_call", await _said(hook(ToolCallContext.of(call, state))))
+        return (said.get("reason") or "Tool execution was blocked") if said.get("block") else None
 
     return before
 
@@ -55,20 +61,27 @@ def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, C
     names: Mapping[str, str] = {"content": "result", "details": "details", "is_error": "is_error"}
 
     async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
-        said = await _said(hook(ToolCallContext.of(call, state, end))) or {}
+        said = _dict_or_none("after_tool_call", await _said(hook(ToolCallContext.of(call, state, end))))
         return {names[name]: value for name, value in said.items() if name in names and value is not None}
 
     return after
+
+
+def _messages(hook: str, said: Any) -> list[Any]:
+    made = list(said) if isinstance(said, Iterable) and not isinstance(said, (str, bytes, Mapping)) else None
+    if made is None or not all(isinstance(message, Mapping | Message) for message in made):
+        raise TypeError(f"{hook} returned {str(said)[:200]!r}; it returns messages.")
+    return made
 
 
 def preparation(transform: Any, convert: Any) -> Callable[[Sequence[Message]], Any]:
     """`transform_context`, then `convert_to_llm`, once per request; what they make is not written back."""
 
     async def prepare(messages: Sequence[Message]) -> Sequence[Any]:
-        made: Sequence[Any] = list(messages)
-        for step in (transform, convert):
+        made: list[Any] = list(messages)
+        for name, step in (("transform_context", transform), ("convert_to_llm", convert)):
             if step is not None:
-                made = await _said(step(made))
+                made = _messages(name, await _said(step(made)))
         return made
 
     return prepare

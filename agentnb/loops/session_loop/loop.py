@@ -24,7 +24,7 @@ from agentnb.core.events import CallProposed, Event, ModelEnd, ModelStart, Queue
 from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
-from agentnb.loops.base import take
+from agentnb.loops.base import check_count, take
 from agentnb.loops.session_loop.controls import SessionControls
 from agentnb.loops.session_loop.hooks import ToolCallContext, after_call, before_call, preparation
 from agentnb.loops.session_loop.queue import MessageQueue
@@ -86,8 +86,7 @@ class SessionLoop(SessionControls):
         _one_of("steering_mode", steering_mode, ("after_batch", "skip_pending", "discard"))
         _one_of("drain", drain, ("one-at-a-time", "all"))
         _one_of("tool_execution", tool_execution, ("parallel", "sequential"))
-        if max_turns is not None and max_turns < 0:
-            raise UsageError(f"max_turns must be None or a number that is not negative, not {max_turns!r}.")
+        check_count("max_turns", max_turns)
         self.steering_mode, self.drain, self.tool_execution = steering_mode, drain, tool_execution
         self.max_turns, self.system_prompt = max_turns, system_prompt
         if before_tool_call is not None:
@@ -105,9 +104,10 @@ class SessionLoop(SessionControls):
         """What comes next (SEMANTICS 3c)."""
         if state.unsaid and (skipped := passed_over(state, self.steering_mode)):
             return skipped
-        if state.queues["input"]:
+        queues, heard = state.queues, state.heard
+        if queues["input"]:
             return take(state, "input")
-        after_turn = state.reply is not None and not state.heard
+        after_turn = state.reply is not None and not heard
         if after_turn and "should_stop_after_turn" in self.activities:
             id = state.own_id(f"should_stop_after_turn_{state.turn}")
             asked = state.calls.get(id)
@@ -116,11 +116,11 @@ class SessionLoop(SessionControls):
                 return CallProposed.make(call=call, hidden=True)
             if asked.end is not None and (asked.end.is_error or asked.end.result):
                 return self._end(state, "error" if asked.end.is_error else "completed")
-        if "follow_up" not in state.heard and self._hears(state, "steering"):
+        if queues["steering"] and "follow_up" not in heard and self._hears(state, "steering"):
             return self._unless_at_limit(state, take(state, "steering"))
-        if self.drain == "all" and "follow_up" in state.heard and state.queues["follow_up"]:
+        if queues["follow_up"] and self.drain == "all" and "follow_up" in heard:
             return take(state, "follow_up")
-        if state.heard or self._has_results_to_answer(state) or self._begins_with_a_question(state):
+        if heard or self._has_results_to_answer(state) or self._begins_with_a_question(state):
             return self._unless_at_limit(state, ModelStart.make(turn=state.turn + 1))
         if self._hears(state, "follow_up"):
             return self._unless_at_limit(state, take(state, "follow_up"))

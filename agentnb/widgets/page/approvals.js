@@ -1,20 +1,22 @@
 // The calls that wait for a person: one in full, many as a table in which they are decided together.
 
-import { button, count, el, enable, say } from "./text.js";
+import { GONE, button, count, el, enable, say } from "./text.js";
 import { Call, REMEMBER, remembering } from "./call.js";
 import { Decided } from "./decisions.js";
 
 const SPEAK_EVERY = 2000; // milliseconds: calls may come by the dozen, and each would be read out
 
 export class Approvals {
-  constructor(store) {
+  constructor(store, alone) {
     this.store = store;
+    this.empty = alone ? el("p", { class: "agentnb-empty", text: "No call waits for a decision." }) : null;
     this.calls = new Map();
     this.spoken = el("div", { class: "agentnb-spoken", role: "status", "aria-live": "polite" });
     this.news = [];
     this.heading = el("span", { class: "agentnb-heading", tabindex: "-1" });
     this.all = button("Approve all", () => this.decide("approve", [...this.calls.values()], ""), {
       class: "agentnb-button agentnb-primary",
+      title: "Let all of them run, those with an open form as it says",
     });
     this.bar = el("div", { class: "agentnb-waiting-bar" }, this.heading, this.all);
     this.table = this.makeTable();
@@ -22,7 +24,7 @@ export class Approvals {
     this.note = el("p", { class: "agentnb-note agentnb-told", role: "status" });
     this.waiting = el("div", { class: "agentnb-waiting" }, this.bar, this.table, this.list);
     this.decided = new Decided(store, (answer) => this.tell(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
-    this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.waiting, this.note, this.decided.el);
+    this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.empty, this.waiting, this.note, this.decided.el);
     // The next question may stand under the pointer within milliseconds, and the second half of a double click must not
     // decide what nobody has read yet.
     const ignoreSecond = (event) => {
@@ -50,8 +52,12 @@ export class Approvals {
       "aria-label": "Reason for the selected calls",
     });
     this.selected = {
-      approve: button("Approve selected", () => this.decide("approve", this.picked(), this.remember.choice.value)),
-      reject: button("Reject selected", () => this.decide("reject", this.picked(), this.remember.choice.value)),
+      approve: button("Approve selected", () => this.decide("approve", this.picked(), this.remember.choice.value), {
+        title: "Let these run",
+      }),
+      reject: button("Reject selected", () => this.decide("reject", this.picked(), this.remember.choice.value), {
+        title: "Let none of these run; the model is told",
+      }),
     };
     this.reason.addEventListener("keydown", (event) => {
       event.stopPropagation();
@@ -112,12 +118,16 @@ export class Approvals {
       next = call.el;
       call.update(item);
     }
-    this.announce(added, pending.length);
-    say(this.heading, pending.length === 1 ? "1 call waits for you" : `${pending.length} calls wait for you`);
+    // The others come as these are decided.
+    const waiting = Math.max(pending.length, this.store.model.get("status")?.waiting ?? 0);
+    const shown = waiting > pending.length ? `; the first ${pending.length} are here` : "";
+    this.announce(added, waiting);
+    say(this.heading, waiting === 1 ? "1 call waits for you" : `${waiting} calls wait for you${shown}`);
     this.waiting.classList.toggle("agentnb-none", !pending.length);
     this.waiting.classList.toggle("agentnb-many", this.many());
     this.all.hidden = !this.many();
-    enable(this.all, !this.store.gone);
+    if (this.empty) this.empty.hidden = pending.length > 0;
+    enable(this.all, !this.store.gone, GONE);
     this.count();
     left?.();
     return undefined;
@@ -150,7 +160,7 @@ export class Approvals {
     this.every.checked = size > 0 && picked.length === size;
     this.every.indeterminate = picked.length > 0 && picked.length < size;
     say(this.how, `${picked.length} selected`);
-    for (const control of Object.values(this.selected)) enable(control, can);
+    for (const control of Object.values(this.selected)) enable(control, can, this.store.gone ? GONE : "Select calls first.");
     const tools = new Map();
     for (const call of this.calls.values()) {
       tools.set(call.item.name, (tools.get(call.item.name) ?? 0) + 1);

@@ -1,15 +1,15 @@
 // Where the run pauses: a form of small conditions, and what there is, each to be switched off or taken away.
 
-import { button, count, el, enable, number, say, unique } from "./text.js";
+import { GONE, button, count, el, enable, number, say, unique } from "./text.js";
 
 export class Breakpoints {
   constructor(store) {
     this.store = store;
     this.rows = new Map();
-    this.toggle = button("Breakpoints", () => this.show(this.el.hidden), { "aria-expanded": "false" });
+    this.toggle = button("Breakpoints", () => this.show(this.el.hidden), { "aria-expanded": "false", title: "Where the run pauses" });
     this.list = el("ul", { class: "agentnb-breakpoint-list", "aria-label": "Breakpoints" });
     this.error = el("p", { class: "agentnb-error", role: "alert" });
-    this.add = button("Add", () => this.send(), { "aria-label": "Add breakpoint" });
+    this.add = button("Add", () => this.send(), { "aria-label": "Add breakpoint", title: "Pause wherever all of this holds" });
     this.make();
     this.el = el(
       "section",
@@ -87,7 +87,7 @@ export class Breakpoints {
     this.list.hidden = !list.length;
     const on = list.filter((one) => one.enabled).length;
     say(this.toggle, on ? `Breakpoints (${on})` : "Breakpoints");
-    enable(this.add, !this.store.gone);
+    enable(this.add, !this.store.gone, GONE);
   }
 
   fill(list, values, none = "") {
@@ -117,7 +117,7 @@ export class Breakpoints {
     const update = (now) => {
       box.checked = now.enabled;
       say(hits, now.hits ? `${count(now.hits, "hit")}, last at #${number(now.last)}` : "no hits");
-      enable(remove, !this.store.gone);
+      enable(remove, !this.store.gone, GONE);
       box.disabled = this.store.gone;
     };
     return { el: node, update };

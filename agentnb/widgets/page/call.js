@@ -1,7 +1,7 @@
 // One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
 // row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
 
-import { button, el, enable, number, say } from "./text.js";
+import { BUSY, GONE, button, el, enable, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 
 export const REMEMBER = {
@@ -67,12 +67,12 @@ export class Call {
   make() {
     const { item } = this;
     this.toggles = {
-      Edit: button("Edit", () => this.toggle("Edit")),
-      Replace: button("Replace", () => this.toggle("Replace")),
+      Edit: button("Edit", () => this.toggle("Edit"), { title: "Change the arguments before it runs" }),
+      Replace: button("Replace", () => this.toggle("Replace"), { title: "Run another tool instead" }),
     };
-    if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"));
-    const approve = button("Approve", () => this.approve(), { class: "agentnb-button agentnb-primary" });
-    const reject = button("Reject", () => this.decide("reject"));
+    if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"), { title: "Say what the call gave" });
+    const approve = button("Approve", () => this.approve(), { class: "agentnb-button agentnb-primary", title: "Let it run" });
+    const reject = button("Reject", () => this.decide("reject"), { title: "Do not let it run; the model is told" });
     this.buttons = [approve, reject, ...Object.values(this.toggles)];
     this.rejects = reject;
     this.all =
@@ -156,7 +156,7 @@ export class Call {
     say(this.why, item.why || (item.unknown ? "Nobody knows how this call ended." : "This tool asks before it runs."));
     this.tick();
     this.lay();
-    for (const control of this.buttons) enable(control, !this.busy && !this.store.gone);
+    for (const control of this.buttons) enable(control, !this.busy && !this.store.gone, this.store.gone ? GONE : BUSY);
   }
 
   tick() {

@@ -1,8 +1,21 @@
 // The head of the panel: where the run stands, the buttons that drive it, and the message box.
 
-import { button, count, el, enable, number, say, visible } from "./text.js";
+import { BUSY, GONE, button, count, el, enable, number, say, visible } from "./text.js";
 import { Breakpoints } from "./breakpoints.js";
 import { Queue } from "./queue.js";
+
+const PLAYING = "It is playing; Pause comes first.";
+// What each button is for, and why it may be off.
+const BUTTONS = [
+  ["Step", "Go on by one step, then pause", PLAYING],
+  ["Play", "Go on until the end, a breakpoint or Pause", PLAYING],
+  ["Pause", "Stop before the next step; what is in flight is finished first", "Nothing is playing."],
+  ["Cancel", "End the run for good", "It is being cancelled."],
+  ["Snapshot", "Keep the run as it stands, to go on from there later", ""],
+  ["Fork", "Begin another run from here; this one stays as it is", "Nothing has happened yet."],
+  ["Steer", "The model is told at its next turn", ""],
+  ["Follow up", "The model is told when it would stop", ""],
+];
 
 export class Controls {
   constructor(store) {
@@ -29,22 +42,22 @@ export class Controls {
       { class: "agentnb-select", "aria-label": "Unit of a step" },
       ...["event", "call", "turn", "phase"].map((unit) => el("option", { value: unit, text: unit })),
     );
-    this.text = el("input", {
-      class: "agentnb-input",
-      type: "text",
+    this.text = el("textarea", {
+      class: "agentnb-input agentnb-said-to",
+      rows: "1",
       "aria-label": "Message to the run",
       placeholder: "Message to the run",
+      title: "Enter sends it by Steer, Shift+Enter begins a new line",
     });
     this.busy = new Set();
     this.buttons = Object.fromEntries(
-      ["Step", "Play", "Pause", "Cancel", "Snapshot", "Fork", "Steer", "Follow up"].map((name) => [
-        name,
-        button(name, () => this.press(name)),
-      ]),
+      BUTTONS.map(([name, title]) => [name, button(name, () => this.press(name), { title })]),
     );
     this.text.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.isComposing) this.press("Steer");
       event.stopPropagation(); // the notebook has shortcuts on bare letters
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.press("Steer");
     });
     this.snapshotName.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.isComposing) this.press("Snapshot");
@@ -127,7 +140,7 @@ export class Controls {
     say(
       this.facts,
       [
-        `phase ${status.phase || "-"}`,
+        ...(status.nested?.length ? [] : [`phase ${status.phase || "-"}`]), // it begins the line below
         // Where loops run inside, the outermost one's turns say little about how far the run is.
         status.nested?.length ? count(status.requests ?? 0, "model request") : `turn ${status.turn ?? 0}`,
         count(status.calls ?? 0, "call"),
@@ -138,10 +151,13 @@ export class Controls {
     );
     say(this.where, status.nested?.length ? breadcrumb(status) : "");
     this.where.hidden = !status.nested?.length;
-    say(this.problem, status.problem && !status.over ? `${status.problem} Play or Step asks again.` : status.problem);
+    const ends = /[.!?\u2026]$/.test(status.problem ?? "") ? "" : ".";
+    say(this.problem, status.problem && !status.over ? `${status.problem}${ends} Play or Step asks again.` : status.problem);
     this.problem.hidden = !status.problem;
-    for (const [name, control] of Object.entries(this.buttons)) {
-      enable(control, status.can?.[name] && !this.busy.has(name) && !this.store.gone);
+    for (const [name, , why] of BUTTONS) {
+      const control = this.buttons[name],
+        off = this.store.gone ? GONE : this.busy.has(name) ? BUSY : status.over ? "The run is over." : why;
+      enable(control, status.can?.[name] && !this.busy.has(name) && !this.store.gone, off);
       control.classList.toggle("agentnb-busy", this.busy.has(name));
     }
     this.text.disabled = !status.can?.Steer || this.store.gone;
@@ -154,7 +170,7 @@ export class Controls {
 
 // The outermost loop's phase and those of the loops that run in it; those beside one another after a comma.
 function breadcrumb(status) {
-  let told = status.phase,
+  let told = `phase ${status.phase || "-"}`,
     above = "";
   for (const loop of status.nested) {
     if (!loop.running) continue;

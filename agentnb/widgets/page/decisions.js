@@ -1,6 +1,6 @@
 // What was decided: what can still be taken back, what is remembered, and the newest decisions with who made them, when.
 
-import { button, count, el, enable, say } from "./text.js";
+import { BUSY, GONE, button, count, el, enable, say } from "./text.js";
 
 const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en", { hour12: false });
 
@@ -9,12 +9,17 @@ export class Decided {
     this.store = store;
     this.answered = answered;
     this.rows = new Map();
+    this.every = button("Undo all", (event) => this.ask(event.currentTarget, { type: "undo" }), {
+      title: "Take all of these back; the calls are asked about again",
+    });
+    this.begun = el("span", { class: "agentnb-dim" });
+    this.bar = el("div", { class: "agentnb-undo-bar", hidden: true }, this.begun, this.every);
     this.open = el("ul", { class: "agentnb-decided", "aria-label": "Decided, and not run yet" });
     this.rules = el("ul", { class: "agentnb-decided", "aria-label": "Remembered decisions" });
     this.count = el("summary");
     this.list = el("ol", { class: "agentnb-decided", "aria-label": "Newest decisions", tabindex: "0" });
     this.past = el("details", { class: "agentnb-past" }, this.count, this.list);
-    this.el = el("div", { class: "agentnb-decisions", hidden: true }, this.open, this.rules, this.past);
+    this.el = el("div", { class: "agentnb-decisions", hidden: true }, this.bar, this.open, this.rules, this.past);
     this.update();
   }
 
@@ -23,7 +28,10 @@ export class Decided {
   }
 
   update() {
-    const { recent = [], rules = [] } = this.store.model.get("decisions") ?? {};
+    const { recent = [], rules = [], open = 0 } = this.store.model.get("decisions") ?? {};
+    this.bar.hidden = open < 2;
+    say(this.begun, `${count(open, "decided call")} ${open === 1 ? "has" : "have"} not begun.`);
+    enable(this.every, !this.store.gone, GONE);
     this.show(
       this.open,
       recent.filter((one) => one.undo).map((one) => ["undo", one, one.words]),
@@ -55,23 +63,25 @@ export class Decided {
         this.rows.set(key, this.line(one, words, this.button(what, one)));
         list.append(this.rows.get(key));
       }
-      enable(this.rows.get(key).querySelector("button"), !this.store.gone);
+      enable(this.rows.get(key).querySelector("button"), !this.store.gone, GONE);
     }
     list.hidden = !wanted.length;
   }
 
   button(what, one) {
-    const press = (event) => {
-      const control = event.currentTarget;
-      if (control.getAttribute("aria-disabled") === "true") return;
-      enable(control, false);
-      this.store.ask({ type: what, event: one.event }, (answer) => {
-        enable(control, true);
-        this.answered(answer);
-      });
-    };
-    return button(what === "undo" ? "Undo" : "Forget", press, {
-      "aria-label": `${what === "undo" ? "Undo" : "Forget"}: ${one.name}`,
+    const name = what === "undo" ? "Undo" : "Forget";
+    return button(name, (event) => this.ask(event.currentTarget, { type: what, event: one.event }), {
+      "aria-label": `${name}: ${one.name}`,
+      title: what === "undo" ? "Take this back; the call is asked about again" : "Ask about later calls again",
+    });
+  }
+
+  ask(control, message) {
+    if (control.getAttribute("aria-disabled") === "true") return;
+    enable(control, false, BUSY);
+    this.store.ask(message, (answer) => {
+      enable(control, true);
+      this.answered(answer);
     });
   }
 

@@ -1,10 +1,11 @@
 // One event in full, below the list.
 
-import { button, el, number, say } from "./text.js";
+import { button, el, number, say, visible } from "./text.js";
 
 const CHAIN = 5; // events that led to this one, one through the other
 const LED_TO = 4,
   FORWARD = 5000; // rows that are looked through for what it led to
+const OF_CALLS = new Set(["call_proposed", "approval_request", "approval_decision", "call_start", "call_end"]);
 
 export class Details {
   constructor(store, close, go) {
@@ -14,7 +15,8 @@ export class Details {
     this.effects = [];
     this.links = el("div", { class: "agentnb-links" });
     this.title = el("span", { class: "agentnb-details-title" });
-    this.all = button("Show all", () => this.showAll(), { class: "agentnb-link" });
+    this.all = button("Show all", () => this.showAll(), { class: "agentnb-link", title: "All of its data as text" });
+    this.stop = button("Pause at these", () => this.addBreakpoint(), { class: "agentnb-link", hidden: true });
     this.body = el("div", { class: "agentnb-details-body", tabindex: "0", "aria-label": "Data of the event" });
     this.el = el(
       "section",
@@ -24,7 +26,8 @@ export class Details {
         { class: "agentnb-details-bar" },
         this.title,
         this.all,
-        button("Close", close, { class: "agentnb-link" }),
+        this.stop,
+        button("Close", close, { class: "agentnb-link", title: "Back to the list (Escape)" }),
       ),
       this.links,
       this.body,
@@ -42,6 +45,7 @@ export class Details {
     this.causes = this.effects = [];
     if (!row) return;
     this.link(row);
+    this.offerBreakpoint(row);
     const clock = new Date(row.time * 1000).toLocaleTimeString("en", { hour12: false });
     say(
       this.title,
@@ -79,8 +83,28 @@ export class Details {
     this.effects = effects;
     const told = (words, ats) =>
       ats.length ? [el("span", { class: "agentnb-dim", text: words }), ...ats.map((at) => this.linkTo(at))] : [];
-    this.links.replaceChildren(...told("Caused by", causes), ...told("Led to", effects));
-    if (!causes.length && !effects.length) this.links.hidden = true;
+    const after = row.after === undefined ? [] : [row.after];
+    this.links.replaceChildren(...told("Caused by", causes), ...told("Waited for", after), ...told("Led to", effects));
+    if (!this.links.children.length) this.links.hidden = true;
+  }
+
+  // A breakpoint like this event: of its type, and about the same tool.
+  offerBreakpoint(row) {
+    const { model, trace } = this.store,
+      thing = trace.things[row.thing];
+    this.tool = thing?.kind === "call" && OF_CALLS.has(row.type) ? thing.name : "";
+    const known = model.get("breakpoints")?.events?.includes(row.type);
+    this.stop.hidden = !known || !model.get("parts")?.includes("controls") || model.get("status")?.over;
+    say(this.stop, "Pause at these");
+    this.stop.title = visible(`Add a breakpoint: every ${row.type}${this.tool ? ` of ${this.tool}` : ""}`);
+  }
+
+  addBreakpoint() {
+    const { row } = this,
+      tool = this.tool.replace(/[*?[]/g, "[$&]"); // a name, not a pattern
+    this.store.ask({ type: "breakpoint", do: "add", event: row.type, tool }, (answer) => {
+      if (this.row === row) say(this.stop, answer.ok ? "Breakpoint added" : answer.error);
+    });
   }
 
   linkTo(at) {

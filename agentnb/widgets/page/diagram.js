@@ -48,7 +48,9 @@ export class Diagram {
 
 class Nested {
   constructor() {
-    this.path = el("span", { class: "agentnb-nested-path" });
+    this.above = el("span", { class: "agentnb-nested-above" });
+    this.leaf = el("span");
+    this.path = el("span", { class: "agentnb-nested-path" }, this.above, this.leaf);
     this.phase = el("span", { class: "agentnb-nested-phase" });
     this.input = el("p", { class: "agentnb-nested-input" });
     this.drawing = new Drawing("");
@@ -67,7 +69,10 @@ class Nested {
     node.dataset.path = visible(loop.path);
     node.dataset.nestedPhase = visible(loop.phase);
     node.classList.toggle("agentnb-running", loop.running);
-    say(this.path, loop.path);
+    const leaf = loop.path.lastIndexOf("/") + 1;
+    say(this.above, loop.path.slice(0, leaf));
+    say(this.leaf, loop.path.slice(leaf));
+    node.title = visible(`${loop.path}: ${loop.input}`);
     say(this.phase, loop.running || !loop.ended ? loop.phase : `${loop.phase} (${loop.ended})`);
     say(this.input, loop.input);
     this.drawing.name(`Phases of ${loop.path}`);

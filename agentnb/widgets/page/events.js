@@ -1,11 +1,11 @@
-// The list of events, of which only the rows in view are drawn, and one event in full.
+// The list of events, those that pass the filter, and one event in full.
 
-import { button, el, number, say, unique } from "./text.js";
+import { button, count, el, number, say } from "./text.js";
 import { Details } from "./details.js";
 import { Filter } from "./filter.js";
-import { ROW, Row } from "./row.js";
+import { List } from "./list.js";
+import { Row } from "./row.js";
 
-const OVERSCAN = 24; // rows drawn above and below what is in view
 const SLICE = 3000; // rows filtered per frame
 
 export class Events {
@@ -13,55 +13,25 @@ export class Events {
     this.store = store;
     this.shown = null; // numbers of the rows that pass the filter; null: all of them
     this.scanned = 0;
-    this.follow = true;
     this.selected = -1; // a row's number
-    this.pool = [];
-    this.id = unique();
     this.filter = new Filter(store, () => this.refilter());
     this.count = el("span", { class: "agentnb-dim agentnb-count" });
-    this.latest = button(
-      "Latest",
-      () => {
-        this.follow = true;
-        this.draw();
-      },
-      { class: "agentnb-link" },
-    );
-    this.spacer = el("div", {
-      class: "agentnb-spacer",
-      role: "listbox",
-      tabindex: "0",
-      "aria-label": "Events, newest last",
-      "data-lm-suppress-shortcuts": "true", // JupyterLab's, which would move to another cell
+    this.list = new List(this, {
+      label: "Events, newest last",
+      around: 24,
+      attributes: { role: "log", "aria-label": "Events", "aria-live": "off" },
     });
-    this.empty = el("p", { class: "agentnb-empty", text: "Nothing has happened yet." });
-    this.log = el(
-      "div",
-      { class: "agentnb-log", role: "log", "aria-label": "Events", "aria-live": "off" },
-      this.empty, // a list box has options in it and nothing else
-      this.spacer,
-    );
+    this.all = button("Show all events", () => this.showAll(), { class: "agentnb-link" });
+    this.nothing = el("span");
+    this.list.empty.append(this.nothing, " ", this.all);
     this.details = new Details(store, () => this.select(-1), (at) => this.go(at));
     this.el = el(
       "div",
       { class: "agentnb-events" },
-      el("div", { class: "agentnb-filter" }, ...this.filter.parts, this.count, this.latest),
-      this.log,
+      el("div", { class: "agentnb-filter" }, ...this.filter.parts, this.count, this.list.latest),
+      this.list.el,
       this.details.el,
     );
-    this.log.addEventListener(
-      "scroll",
-      () => {
-        this.follow = this.atEnd();
-        this.draw();
-      },
-      { passive: true },
-    );
-    this.spacer.addEventListener("click", (event) => {
-      const row = event.target.closest("[data-row]");
-      if (row) this.select(Number(row.dataset.row));
-    });
-    this.spacer.addEventListener("keydown", (event) => this.key(event));
     this.update("rows");
   }
 
@@ -77,9 +47,8 @@ export class Events {
   index(number) {
     return this.shown ? this.shown.indexOf(number) : number;
   }
-  // Of what is drawn: more may have come by the time the browser tells of our own scrolling.
-  atEnd() {
-    return this.log.scrollTop + this.log.clientHeight >= this.log.scrollHeight - ROW / 2;
+  chosen() {
+    return this.selected >= 0 ? this.index(this.selected) : -1;
   }
 
   update(what) {
@@ -107,6 +76,12 @@ export class Events {
     this.draw();
   }
 
+  showAll() {
+    this.filter.clear();
+    this.refilter();
+    this.filter.query.focus();
+  }
+
   scan() {
     const rows = this.rows(),
       query = this.filter.query.value.toLowerCase(),
@@ -125,66 +100,49 @@ export class Events {
   }
 
   draw() {
+    this.list.draw();
     const rows = this.rows(),
-      length = this.length(),
-      height = `${length * ROW}px`;
-    if (this.spacer.style.height !== height) this.spacer.style.height = height;
-    if (this.follow && !this.atEnd()) this.log.scrollTop = length * ROW;
-    const top = Math.floor(this.log.scrollTop / ROW);
-    const start = Math.max(0, top - OVERSCAN);
-    const end = Math.min(length, top + Math.ceil((this.log.clientHeight || 280) / ROW) + OVERSCAN);
-    for (let i = this.pool.length; i < end - start; i++) {
-      this.pool.push(new Row(this.id, i));
-      this.spacer.append(this.pool[i].el);
-    }
-    const began = rows[0]?.time ?? 0;
-    while (this.pool.length > Math.max(0, end - start)) this.pool.pop().el.remove();
-    this.pool.forEach((row, i) => {
-      const at = this.number(start + i);
-      row.show(rows[at], at, start + i, length, began, at === this.selected);
-    });
-    const active = this.pool.find((row) => row.at === this.selected);
-    if (active) this.spacer.setAttribute("aria-activedescendant", active.el.id);
-    else this.spacer.removeAttribute("aria-activedescendant");
-    this.empty.hidden = length > 0;
-    say(this.empty, length ? "" : this.shown ? "No event fits the filter." : "Nothing has happened yet.");
-    say(this.count, this.shown ? `${number(length)} of ${number(rows.length)}` : `${number(rows.length)} events`);
-    this.latest.hidden = this.follow || length * ROW <= this.log.clientHeight;
+      length = this.length();
+    say(this.nothing, length ? "" : this.shown ? "No event fits the filter." : this.store.nothing("has happened"));
+    this.all.hidden = !this.shown;
+    say(this.count, this.shown ? `${number(length)} of ${number(rows.length)}` : count(rows.length, "event"));
   }
 
-  key(event) {
-    const at = this.selected >= 0 ? this.index(this.selected) : -1,
-      page = Math.max(1, Math.floor(this.log.clientHeight / ROW) - 1),
-      last = this.length() - 1;
-    const to = {
-      ArrowDown: at + 1,
-      ArrowUp: at < 0 ? last : at - 1,
-      PageDown: at + page,
-      PageUp: at - page,
-      Home: 0,
-      End: last,
-    }[event.key];
-    if (event.key === "Escape" && this.selected >= 0) this.select(-1);
-    else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
-      const [cause, effect] = [this.details.causes[0], this.details.effects[0]];
-      this.go((event.key === "ArrowLeft" ? cause : effect) ?? -1);
-    }
-    else if (to === undefined || last < 0) return;
-    else this.select(this.number(Math.max(0, Math.min(last, to))));
-    event.preventDefault();
-    event.stopPropagation();
+  begin() {
+    this.began = this.rows()[0]?.time ?? 0;
+  }
+
+  make(id) {
+    return new Row(id);
+  }
+
+  show(row, index) {
+    const at = this.number(index);
+    row.show(this.rows()[at], this.began);
+    return at;
+  }
+
+  press(at) {
+    this.select(at);
+  }
+
+  choose(index) {
+    this.select(this.number(index));
+  }
+
+  key({ key }) {
+    if (key === "Escape" && this.selected >= 0) this.select(-1);
+    else if (key === "ArrowLeft") this.go(this.details.causes[0] ?? -1);
+    else if (key === "ArrowRight") this.go(this.details.effects[0] ?? -1);
+    else return false;
+    return true;
   }
 
   select(at) {
     this.selected = at;
     this.details.show(at >= 0 ? this.rows()[at] : null);
-    if (at >= 0) {
-      const y = this.index(at) * ROW;
-      if (y < this.log.scrollTop) this.log.scrollTop = y;
-      else if (y + ROW > this.log.scrollTop + this.log.clientHeight)
-        this.log.scrollTop = y + ROW - this.log.clientHeight;
-      this.follow = this.atEnd();
-    } else if (this.details.el.contains(document.activeElement)) this.spacer.focus();
+    if (at >= 0) this.list.reveal(this.index(at));
+    else if (this.details.el.contains(document.activeElement)) this.list.spacer.focus();
     this.draw();
   }
 
@@ -196,6 +154,6 @@ export class Events {
       this.refilter();
     }
     this.select(at);
-    this.spacer.focus({ preventScroll: true });
+    this.list.spacer.focus({ preventScroll: true });
   }
 }

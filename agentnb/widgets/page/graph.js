@@ -4,11 +4,14 @@
 import { el, say, visible } from "./text.js";
 import { parse } from "./diagram.js";
 
+const NO_GRAPH = "No loop here has calls that read one another's results. An ExecutionLoop has.";
+
 export class Graphs {
-  constructor(store) {
+  constructor(store, alone) {
     this.store = store;
     this.slots = [];
-    this.el = el("div", { class: "agentnb-graphs", hidden: true });
+    this.empty = alone ? el("p", { class: "agentnb-empty", text: NO_GRAPH }) : null;
+    this.el = el("div", { class: "agentnb-graphs", hidden: true }, this.empty);
     this.update("graphs");
   }
 
@@ -21,7 +24,8 @@ export class Graphs {
       this.el.append(this.slots.at(-1).el);
     }
     this.slots.forEach((slot, i) => slot.show(graphs[i], drawings[i] ?? ""));
-    this.el.hidden = !graphs.length;
+    this.el.hidden = !graphs.length && !this.empty;
+    if (this.empty) this.empty.hidden = graphs.length > 0;
     this.keepHeight();
   }
 
@@ -40,7 +44,7 @@ class Graph {
     this.path = el("span", { class: "agentnb-path" });
     this.heading = el("span", { class: "agentnb-graph-title" });
     this.notes = el("span", { class: "agentnb-dim" });
-    this.image = el("div", { class: "agentnb-graph-drawn", role: "img" });
+    this.image = el("div", { class: "agentnb-graph-drawn", role: "img", tabindex: "0" });
     this.list = el("ul", { class: "agentnb-spoken", "aria-label": "Calls" });
     this.more = el("p", { class: "agentnb-dim" });
     const head = el("div", { class: "agentnb-graph-head" }, this.path, this.heading, this.notes);

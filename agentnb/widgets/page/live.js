@@ -36,7 +36,7 @@ export class Progress {
   constructor(store, alone) {
     this.store = store;
     this.slots = [];
-    this.empty = el("p", { class: "agentnb-empty", text: "No running call tells how far it is.", hidden: !alone });
+    this.empty = el("p", { class: "agentnb-empty", text: "No call is running that tells how far it is. A tool does so by its argument `progress`.", hidden: !alone });
     this.list = el("ul", { class: "agentnb-progress", "aria-label": "Progress", hidden: true });
     this.el = el("div", {}, this.empty, this.list);
     this.alone = alone;
@@ -59,7 +59,7 @@ export class Progress {
 class Running {
   constructor() {
     this.path = el("span", { class: "agentnb-path" });
-    this.name = el("span", { class: "agentnb-progress-name" });
+    this.name = el("span");
     this.bar = el("span", { class: "agentnb-meter", role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100 });
     this.fill = el("span", { class: "agentnb-meter-fill" });
     this.bar.append(this.fill);

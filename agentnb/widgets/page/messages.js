@@ -5,6 +5,9 @@ import { button, count, el, number, say } from "./text.js";
 
 const AT_FIRST = 40, // messages that are shown; "Earlier" shows as many more
   LOOPS = 200, // that can be chosen
+  BRIEF = 200, // characters of a call's arguments beside its name
+  TALL = 600, // characters of a text that is surely seen without scrolling,
+  TALL_LINES = 14, // and lines
   PAUSE = 400; // milliseconds between two questions to the kernel, or longer where it takes long to answer
 const SPEAKS = { text: "speaks", reasoning: "thinks", call: "calls" };
 
@@ -26,11 +29,11 @@ export class Messages {
       el("option", { value: "", text: "outermost" }),
     );
     this.count = el("span", { class: "agentnb-dim agentnb-amount" });
-    this.earlier = button("Earlier", () => this.showEarlier(), { class: "agentnb-link", hidden: true });
+    this.earlier = button("Earlier", () => this.showEarlier(), { class: "agentnb-link", hidden: true, title: "Show more of what was said before" });
     this.note = el("p", { class: "agentnb-dim agentnb-gap", hidden: true });
     this.list = el("div", { class: "agentnb-said" });
     this.live = el("div", { class: "agentnb-said agentnb-speaking", "aria-hidden": "true" });
-    this.empty = el("p", { class: "agentnb-empty", text: "Nothing has been said yet." });
+    this.empty = el("p", { class: "agentnb-empty" });
     this.log = el(
       "div",
       { class: "agentnb-log", role: "region", "aria-label": "Messages", tabindex: "0", "data-lm-suppress-shortcuts": "true" },
@@ -150,6 +153,7 @@ export class Messages {
     this.note.hidden = !this.note.textContent;
     this.earlier.hidden = !left;
     this.empty.hidden = total > 0;
+    say(this.empty, this.path ? "Nothing has been said yet." : this.store.nothing("has been said"));
     this.drawLive();
     if (!this.follow && this.last > AT_FIRST && this.log.scrollTop < 40) this.log.scrollTop += this.log.scrollHeight - height;
   }
@@ -166,8 +170,8 @@ export class Messages {
 
   make(message) {
     const body = el("div", { class: "agentnb-body" });
-    if (message.reasoning) body.append(fold("reasoning", "agentnb-reasoning", el("pre", { text: message.reasoning })));
-    if (message.text) body.append(el("pre", { text: message.text }));
+    if (message.reasoning) body.append(fold("reasoning", "agentnb-reasoning", block(message.reasoning)));
+    if (message.text) body.append(block(message.text));
     for (const call of message.calls) body.append(this.makeCall(call));
     if (message.more) body.append(el("p", { class: "agentnb-dim", text: `and ${count(message.more, "more call")}` }));
     const role = el("div", { class: "agentnb-role" }, el("span", { text: message.role }));
@@ -186,11 +190,13 @@ export class Messages {
     const made = fold(
       "",
       "agentnb-made",
-      ...parts.flatMap(([name, text]) => [el("div", { class: "agentnb-label-small", text: name }), el("pre", { text })]),
+      ...parts.flatMap(([name, text]) => [el("div", { class: "agentnb-label-small", text: name }), block(text)]),
       call.position >= 0 ? this.linkTo(call.position) : null,
     );
     made.dataset.group = call.failed ? "error" : "call";
+    const brief = call.arguments.replace(/\s+/g, " ").slice(0, BRIEF);
     made.firstChild.append(el("code", { text: call.name }), " ", el("span", { class: "agentnb-dim", text: call.words }));
+    made.firstChild.append(" ", el("span", { class: "agentnb-brief", text: brief }));
     return made;
   }
 
@@ -223,6 +229,11 @@ export class Messages {
   dispose() {
     clearTimeout(this.timer);
   }
+}
+
+// A text; what may be too tall to be seen at once has the focus, so that a keyboard scrolls it.
+function block(text) {
+  return el("pre", { text, tabindex: text.length > TALL || text.split("\n").length > TALL_LINES ? "0" : null });
 }
 
 function fold(words, name, ...children) {

@@ -58,8 +58,8 @@ function render({ model, el: host }) {
   };
   const made = {
     controls: has("controls") ? new Controls(store) : null,
-    approvals: has("approvals") ? new Approvals(store) : null,
-    graph: has("graph") ? new Graphs(store) : null,
+    approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
+    graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events: has("events") ? new Events(store) : null,
     timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,

@@ -2,7 +2,6 @@
 
 import { el, say } from "./text.js";
 
-export const ROW = 22; // pixels; panel.css has the same height
 export const OUTERMOST = "/"; // as the choice of a loop: no path is this
 
 // A loop's events are its own and those of the loops inside it.
@@ -16,7 +15,7 @@ export function matches(row, query) {
 }
 
 export class Row {
-  constructor(id, i) {
+  constructor(id) {
     [this.seq, this.time, this.type, this.summary] = ["seq", "time", "type", "summary"].map((name) =>
       el("span", { class: `agentnb-${name}` }),
     );
@@ -25,7 +24,7 @@ export class Row {
     this.summary.append(this.path, this.text);
     this.el = el(
       "div",
-      { class: "agentnb-row", role: "option", id: `agentnb-${id}-${i}` },
+      { class: "agentnb-row", role: "option", id },
       this.seq,
       this.time,
       this.type,
@@ -33,22 +32,14 @@ export class Row {
     );
   }
 
-  show(row, at, index, length, began, selected) {
-    this.at = at;
-    const { el: node } = this;
-    if (this.row !== row) {
-      this.row = row;
-      say(this.seq, row.seq);
-      say(this.time, `+${(row.time - began).toFixed(2)}`);
-      say(this.type, row.type);
-      say(this.path, row.path ?? "");
-      say(this.text, row.summary);
-      node.dataset.group = row.group;
-    }
-    node.dataset.row = at;
-    node.style.transform = `translateY(${index * ROW}px)`;
-    node.setAttribute("aria-selected", String(selected));
-    node.setAttribute("aria-posinset", index + 1);
-    node.setAttribute("aria-setsize", length);
+  show(row, began) {
+    if (this.row === row) return;
+    this.row = row;
+    say(this.seq, row.seq);
+    say(this.time, `+${(row.time - began).toFixed(2)}`);
+    say(this.type, row.type);
+    say(this.path, row.path ?? "");
+    say(this.text, row.summary);
+    this.el.dataset.group = row.group;
   }
 }

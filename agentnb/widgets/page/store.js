@@ -6,7 +6,7 @@ import { Trace } from "./trace.js";
 
 const PING_EVERY = 5000,
   SILENT = 10000,
-  GONE = 20000; // milliseconds
+  GONE_AFTER = 20000; // milliseconds
 const GONE_TEXT = "The kernel is gone: this is the last state it showed.";
 const KEEP = 32 * 1024 * 1024; // characters of JSON whose data stays here; that of earlier events is asked for
 const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
@@ -122,6 +122,13 @@ export class Store {
     }
   }
 
+  // What an empty view says, and what to do about it.
+  nothing(words) {
+    const { can, over } = this.model.get("status") ?? {},
+      begin = this.model.get("parts")?.includes("controls") ? "Step or Play begins." : "run.play() begins.";
+    return `Nothing ${words}${over ? "" : " yet"}.${can?.Play && !this.gone ? ` ${begin}` : ""}`;
+  }
+
   // The kernel's time, in seconds.
   now() {
     return (Date.now() + this.skew) / 1000;
@@ -168,8 +175,9 @@ export class Store {
       const silent = now - this.pinged;
       if (silent < SILENT || this.gone) return undefined;
       // A kernel that is idle and has not answered does not know us any more; a busy one may be in a long cell.
-      if (kernel?.status === "idle" && silent > GONE) return this.lose();
-      this.trouble = `No answer from the kernel for ${Math.round(silent / 1000)} s (busy or gone).`;
+      if (kernel?.status === "idle" && silent > GONE_AFTER) return this.lose();
+      const minutes = Math.floor(silent / 60000); // not by the second: each change is read out
+      this.trouble = `No answer from the kernel for ${minutes ? `${minutes} min` : `${SILENT / 1000} s`} or more (busy or gone).`;
       this.tell("kernel");
     } else if (!document.hidden && now - this.heard > (this.model.get("status")?.over ? 6 : 1) * SILENT) {
       this.pinged = now;

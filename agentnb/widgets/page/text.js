@@ -42,9 +42,17 @@ export const button = (name, onclick, extra = {}) =>
   el("button", { type: "button", class: "agentnb-button", text: name, onclick, ...extra });
 export const number = (value) => Number(value).toLocaleString("en", { maximumFractionDigits: 4 });
 
-// A disabled element loses the focus to the page, and with it whoever works by keyboard. It keeps it this way.
-export function enable(control, can) {
+// Why a control is off.
+export const GONE = "The kernel is gone.",
+  BUSY = "Under way.";
+
+// A disabled element loses the focus to the page, and with it whoever works by keyboard. It keeps it this way. What it
+// is for, or why it is off, is in its title, which screen readers read as well.
+export function enable(control, can, why = "") {
   control.setAttribute("aria-disabled", String(!can));
+  control.purpose ??= control.title;
+  const told = can ? control.purpose : visible(why);
+  if (control.title !== told) control.title = told;
   if (document.activeElement !== control) control.disabled = !can;
   else
     control.addEventListener(

@@ -1,22 +1,20 @@
-// The timeline: a row for each thing that took time, to scale. Only the rows in view are drawn; what is open grows.
+// The timeline: a row for each thing that took time, to scale. What is open grows.
 
-import { button, count, el, say, unique, visible } from "./text.js";
-import { ROW } from "./row.js";
+import { count, el, say, visible } from "./text.js";
+import { List } from "./list.js";
 import { duration } from "./trace.js";
 
-const AROUND = 8;
 const TICKS = 5; // on the scale, about
 const GROWS = 250; // milliseconds between two drawings while nothing happens but time
+const NAMED = 3; // that a call is said to have waited for
 const SPOKEN = { loop: "loop", model: "model", call: "call", pause: "run" };
 
 export class Timeline {
   constructor(store, go) {
     this.store = store;
     this.go = go;
-    this.pool = [];
-    this.follow = true;
     this.selected = null; // a thing
-    this.id = unique();
+    this.list = new List(this, { label: "Timeline, first begun first", around: 8 });
     this.scale = el(
       "select",
       { class: "agentnb-select", "aria-label": "Scale of the timeline" },
@@ -24,49 +22,23 @@ export class Timeline {
       el("option", { value: "view", text: "what is in view" }),
     );
     this.count = el("span", { class: "agentnb-dim agentnb-amount" });
-    this.latest = button(
-      "Latest",
-      () => {
-        this.follow = true;
-        this.draw();
-      },
-      { class: "agentnb-link" },
-    );
     const sign = (kind, words) =>
       el("span", { class: "agentnb-sign" }, el("span", { class: "agentnb-stretch", "data-kind": kind }), words);
     const legend = el(
       "span",
       { class: "agentnb-legend agentnb-dim", "aria-hidden": "true" },
-      ...[["loop", "loop"], ["model", "model"], ["call", "call"], ["wait", "waits for you"]].map((pair) => sign(...pair)),
+      ...[["loop", "loop"], ["model", "model"], ["call", "call"], ["wait", "waits for you"], ["open", "for others"]].map((pair) => sign(...pair)),
     );
     this.ticks = el("div", { class: "agentnb-ticks", "aria-hidden": "true" });
-    this.spacer = el("div", {
-      class: "agentnb-spacer",
-      role: "listbox",
-      tabindex: "0",
-      "aria-label": "Timeline, first begun first",
-      "data-lm-suppress-shortcuts": "true",
-    });
-    this.empty = el("p", { class: "agentnb-empty", text: "Nothing has taken time yet." });
-    this.log = el("div", { class: "agentnb-log" }, this.empty, this.spacer); // a list box has options in it and nothing else
+    this.axis = el("div", { class: "agentnb-axis" }, el("span"), this.ticks);
     this.el = el(
       "div",
       { class: "agentnb-events agentnb-timeline", role: "group", "aria-label": "Timeline" },
-      el("div", { class: "agentnb-filter" }, this.scale, this.count, legend, this.latest),
-      el("div", { class: "agentnb-axis" }, el("span"), this.ticks),
-      this.log,
+      el("div", { class: "agentnb-filter" }, this.scale, this.count, legend, this.list.latest),
+      this.axis,
+      this.list.el,
     );
     this.scale.addEventListener("change", () => this.draw());
-    this.log.addEventListener(
-      "scroll",
-      () => {
-        this.follow = this.log.scrollTop + this.log.clientHeight >= this.log.scrollHeight - ROW / 2;
-        this.draw();
-      },
-      { passive: true },
-    );
-    this.spacer.addEventListener("click", (event) => this.click(event));
-    this.spacer.addEventListener("keydown", (event) => this.key(event));
     this.draw();
   }
 
@@ -83,41 +55,47 @@ export class Timeline {
   }
 
   draw() {
-    const things = this.store.trace.order(),
-      height = `${things.length * ROW}px`;
-    if (this.spacer.style.height !== height) this.spacer.style.height = height;
-    if (this.follow) this.log.scrollTop = things.length * ROW;
-    const top = Math.floor(this.log.scrollTop / ROW),
-      seen = Math.ceil((this.log.clientHeight || 280) / ROW);
-    const start = Math.max(0, top - AROUND),
-      end = Math.min(things.length, top + seen + AROUND);
-    while (this.pool.length < end - start) {
-      this.pool.push(new Bar(`agentnb-${this.id}-${this.pool.length}`));
-      this.spacer.append(this.pool.at(-1).el);
-    }
-    while (this.pool.length > Math.max(0, end - start)) this.pool.pop().el.remove();
-    const now = this.now(),
-      [from, to] = this.span(things.slice(top, top + seen), now);
-    const { began } = this.store.trace;
-    this.pool.forEach((bar, i) =>
-      bar.show(things[start + i], start + i, things.length, { from, to, now, began }, things[start + i] === this.selected),
-    );
-    this.drawTicks(from - began, to - began);
-    const active = this.pool.find((bar) => bar.thing === this.selected);
-    if (active) this.spacer.setAttribute("aria-activedescendant", active.el.id);
-    else this.spacer.removeAttribute("aria-activedescendant");
-    this.empty.hidden = things.length > 0;
-    say(this.count, `${count(things.length, "row")}, ${duration(Math.max(0, now - began))}`);
-    this.latest.hidden = this.follow || things.length * ROW <= this.log.clientHeight;
+    this.things = this.store.trace.order();
+    this.list.draw();
+    const { length } = this.things,
+      { began, last } = this.store.trace;
+    say(this.list.empty, length ? "" : this.store.nothing("has taken time"));
+    this.axis.hidden = !length;
+    say(this.count, `${count(length, "row")}, ${duration(Math.max(0, this.at - began))}`);
     clearTimeout(this.timer);
-    if (now > this.store.trace.last) this.timer = setTimeout(() => this.isSeen() && this.draw(), GROWS);
+    if (this.at > last) this.timer = setTimeout(() => this.isSeen() && this.draw(), GROWS);
+  }
+
+  length() {
+    return this.things.length;
+  }
+
+  chosen() {
+    return this.selected ? this.things.indexOf(this.selected) : -1;
+  }
+
+  begin(start, end) {
+    const { began } = this.store.trace;
+    this.at = this.now();
+    const [from, to] = this.scope(this.things.slice(start, end), this.at);
+    this.span = { from, to, now: this.at, began };
+    this.drawTicks(from - began, to - began);
+  }
+
+  make(id) {
+    return new Bar(id);
+  }
+
+  show(bar, index) {
+    bar.show(this.things[index], this.span, this.store);
+    return index;
   }
 
   isSeen() {
     return this.el.isConnected && this.el.getClientRects().length > 0;
   }
 
-  span(seen, now) {
+  scope(seen, now) {
     const { began } = this.store.trace;
     // What is in view: without the loops, which last as long as everything in them.
     const inner = seen.filter((thing) => thing.kind !== "loop");
@@ -140,39 +118,22 @@ export class Timeline {
     });
   }
 
-  click(event) {
-    const row = event.target.closest("[data-row]");
-    if (!row) return;
-    this.selected = this.store.trace.order()[Number(row.dataset.row)];
-    const stretch = event.target.dataset.stretch;
+  press(index, target) {
+    this.selected = this.things[index];
+    const { stretch } = target.dataset;
     this.go(stretch === undefined ? this.selected.position : this.selected.stretches[stretch].position);
   }
 
-  key(event) {
-    const things = this.store.trace.order(),
-      at = this.selected ? things.indexOf(this.selected) : -1,
-      page = Math.max(1, Math.floor(this.log.clientHeight / ROW) - 1),
-      last = things.length - 1;
-    if (event.key === "Enter" && this.selected) this.go(this.selected.position);
-    const to = {
-      ArrowDown: at + 1,
-      ArrowUp: at < 0 ? last : at - 1,
-      PageDown: at + page,
-      PageUp: at - page,
-      Home: 0,
-      End: last,
-      Enter: at,
-    }[event.key];
-    if (to === undefined || last < 0 || (event.key === "Enter" && at < 0)) return;
-    const chosen = Math.max(0, Math.min(last, to));
-    this.selected = things[chosen];
-    this.follow = chosen === last;
-    const y = chosen * ROW;
-    if (y < this.log.scrollTop) this.log.scrollTop = y;
-    else if (y + ROW > this.log.scrollTop + this.log.clientHeight) this.log.scrollTop = y + ROW - this.log.clientHeight;
+  choose(index) {
+    this.selected = this.things[index];
+    this.list.reveal(index);
     this.draw();
-    event.preventDefault();
-    event.stopPropagation();
+  }
+
+  key({ key }) {
+    if (key !== "Enter" || !this.selected) return false;
+    this.go(this.selected.position);
+    return true;
   }
 
   dispose() {
@@ -187,17 +148,14 @@ class Bar {
     this.open = el("span", { class: "agentnb-open" });
     this.track = el("span", { class: "agentnb-track" }, this.open);
     this.stretches = [];
-    this.el = el("div", { class: "agentnb-row", role: "option", id }, this.name, this.took, this.track);
+    this.el = el("div", { class: "agentnb-row", role: "option", id }, this.name, " ", this.took, this.track);
   }
 
-  show(thing, at, length, span, selected) {
+  show(thing, span, store) {
     const { el: node } = this,
       end = thing.ended ?? span.now;
-    this.thing = thing;
-    node.dataset.row = at;
     node.dataset.group = thing.failed ? "error" : { pause: "approval", loop: "run" }[thing.kind] ?? thing.kind;
     node.dataset.kind = thing.kind;
-    node.style.transform = `translateY(${at * ROW}px)`;
     say(this.name, thing.name);
     this.name.style.paddingLeft = `${Math.min(6, thing.depth) * 12}px`;
     say(this.took, duration(Math.max(0, end - thing.opened)));
@@ -214,14 +172,11 @@ class Bar {
       part.classList.toggle("agentnb-going", stretch.end === null);
       place(part, stretch.start, stretch.end ?? span.now, span);
     });
-    const told = visible(spoken(thing, end, span));
+    const told = visible(spoken(thing, end, span, store));
     if (node.getAttribute("aria-label") !== told) {
       node.setAttribute("aria-label", told);
       node.title = told;
     }
-    node.setAttribute("aria-selected", String(selected));
-    node.setAttribute("aria-posinset", at + 1);
-    node.setAttribute("aria-setsize", length);
   }
 }
 
@@ -233,20 +188,32 @@ function place(part, start, end, { from, to }) {
   part.style.width = `max(2px, ${100 * Math.max(0, right - left)}%)`;
 }
 
-function spoken(thing, end, { began }) {
+function spoken(thing, end, { began }, store) {
   const waited = thing.stretches
     .filter(({ kind }) => kind === "wait")
     .reduce((sum, part) => sum + (part.end ?? end) - part.start, 0);
   return [
-    `${SPOKEN[thing.kind]} ${thing.name}${thing.path && thing.kind !== "loop" ? ` in ${thing.path}` : ""}`,
+    `${SPOKEN[thing.kind]} ${thing.name} ${duration(Math.max(0, end - thing.opened))}`, // as it is read, and then the rest
+    thing.path && thing.kind !== "loop" ? `in ${thing.path}` : "",
     `from +${duration(Math.max(0, thing.opened - began))}`,
-    thing.ended === null ? "not over" : duration(Math.max(0, end - thing.opened)),
+    thing.ended === null ? "not over" : "",
     waited && thing.kind === "call" ? `waiting for you ${duration(waited)}` : "",
+    ...(thing.kind === "call" ? waitedFor(thing, end, store) : []),
     thing.failed ? "failed" : "",
     thing.kind === "model" && thing.calls ? count(thing.calls, "call") : "",
   ]
     .filter(Boolean)
     .join(", ");
+}
+
+// Whom a call waited for before it went on, and how long; one that has not begun waits for what runs beside it.
+function waitedFor(thing, end, { rows, trace }) {
+  const told = thing.stretches
+    .filter(({ after }) => after !== undefined)
+    .map(({ after, since, start }) => `waiting for ${trace.nameAt(rows[after])} ${duration(Math.max(0, start - since))}`);
+  if (thing.ended !== null || thing.stretches.length) return told.slice(0, NAMED);
+  const beside = trace.beside(thing, NAMED);
+  return beside.length ? [`waiting for ${beside.join(" and ")} ${duration(Math.max(0, end - thing.opened))}`] : [];
 }
 
 function niceStep(rough) {

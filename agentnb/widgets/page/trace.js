@@ -12,7 +12,9 @@ export class Trace {
     this.turns = []; // the things that are requests to a model
     this.open = new Set();
     this.calls = new Map(); // those that are open, by path and id
-    this.spent = { model: 0, call: 0, wait: 0 }; // seconds, those at the same time added up
+    this.spent = { model: 0, call: 0, wait: 0 }; // seconds; of models and calls those at the same time are added up
+    this.waiting = 0; // how many wait for a person now; it is one person, who is waited for once
+    this.waitBegan = 0;
     this.began = this.last = 0;
     this.lanes = new Map();
     this.outermost = { things: [], above: null };
@@ -91,9 +93,26 @@ export class Trace {
     return (this.flat = flat);
   }
 
+  // What is called so that this event is about.
+  nameAt(row) {
+    return this.things[row?.thing]?.name ?? row?.type ?? "others";
+  }
+
+  // What runs or waits in the same loop, by name.
+  beside(thing, most) {
+    const names = [];
+    for (const other of this.open) {
+      if (names.length === most) break;
+      if (other.path === thing.path && other !== thing && other.kind !== "loop" && other.stretches.length) names.push(other.name);
+    }
+    return names;
+  }
+
   start(thing, kind, row, position) {
-    if (thing.stretches.length < STRETCHES) thing.stretches.push({ kind, start: row.time, end: null, position });
+    const since = thing.stretches.at(-1)?.end ?? thing.opened; // `after`: the event that it had to wait for since then
+    if (thing.stretches.length < STRETCHES) thing.stretches.push({ kind, start: row.time, end: null, position, since, after: row.after });
     else thing.stretches.at(-1).end = null;
+    if (thing.stretches.at(-1).kind === "wait" && !this.waiting++) this.waitBegan = row.time;
     thing.ended = null;
     this.open.add(thing);
   }
@@ -102,7 +121,9 @@ export class Trace {
     stretch.end = time;
     const spent = Math.max(0, time - stretch.start),
       what = stretch.kind === "wait" ? "wait" : thing.performed ? "loop" : thing.kind;
-    if (what in this.spent) this.spent[what] += spent;
+    if (what === "wait") {
+      if (!--this.waiting) this.spent.wait += Math.max(0, time - this.waitBegan);
+    } else if (what in this.spent) this.spent[what] += spent;
     if (what === "call" && thing.turn) thing.turn.callTime += spent;
     if (thing.kind !== "call") this.close(thing, time);
   }

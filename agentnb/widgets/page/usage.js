@@ -14,7 +14,7 @@ export class Usage {
     this.go = go;
     this.facts = el("span", { class: "agentnb-usage-facts" });
     this.chart = el("span", { class: "agentnb-spark", "aria-hidden": "true" });
-    this.toggle = button("Per turn", () => this.fold(), { class: "agentnb-link", "aria-expanded": "false" });
+    this.toggle = button("Per turn", () => this.fold(), { class: "agentnb-link", "aria-expanded": "false", title: "Tokens, cost and time of each turn" });
     this.table = el("div", { class: "agentnb-turns", hidden: true, tabindex: "0", role: "region", "aria-label": "Turns" });
     this.el = el(
       "section",

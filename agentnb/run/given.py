@@ -1,0 +1,54 @@
+"""What a user gives a run, looked at before anything is made of it.
+
+A wrong type would be found out somewhere inside, and told in the words of whatever stumbled over it. Here it is told in
+the user's own: which argument, what it takes, and what it was given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agentnb.core.errors import UsageError
+
+SHOWN = 80
+"""Characters of a value that an error shows."""
+
+
+def check_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> None:
+    """Raise UsageError where `start` or `restore` was given what it cannot take."""
+    if not isinstance(name, (str, type(None))):
+        raise UsageError(f"name= takes the run's name, not {shown(name)}.")
+    if store is not None and not callable(getattr(store, "record_run", None)):
+        path = isinstance(store, (str, os.PathLike))
+        instead = f"agentnb.Store({str(store)!r}), in a variable" if path else "agentnb.Store(path)"
+        raise UsageError(f"store= takes a store, {instead}, not {shown(store)}.")
+    if isinstance(breakpoints, (str, Mapping)) or callable(breakpoints) or not isinstance(breakpoints, Iterable):
+        raise UsageError(f"breakpoints= takes a list, not {shown(breakpoints)}.")
+    if not isinstance(limits, (Mapping, type(None))):
+        raise UsageError(f'limits= takes a mapping, {{"turns": 5}} for one, not {shown(limits)}.')
+
+
+def check_seconds(what: str, value: Any) -> None:
+    """Raise UsageError where this is neither a number of seconds nor None."""
+    if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool)):
+        raise UsageError(f"{what} takes a number of seconds, or None, not {shown(value)}.")
+
+
+def check_text(what: str, value: Any) -> None:
+    """Raise UsageError where this is no text."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} takes a text, not {shown(value)}.")
+
+
+def check_path(what: str, value: Any) -> None:
+    """Raise UsageError where this cannot be the path of a file."""
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise UsageError(f"{what} takes the path of a file, not {shown(value)}.")
+
+
+def shown(value: Any) -> str:
+    """A value in an error's words."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

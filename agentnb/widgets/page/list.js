@@ -1,0 +1,117 @@
+// A list box of rows of one height, of which only those in view are drawn: the events, and the timeline. It follows its
+// end until somebody reads further up. What the rows are, and which is chosen, its owner knows:
+//
+//   length(), chosen(): how many rows there are, and the index of the chosen one or -1
+//   make(id): a new row, with its element in `el`
+//   begin(start, end): said before rows are drawn, with the range in view
+//   show(row, index): draws what stands at the index
+//   choose(index), press(number, target): by key, and by a click on the row with this number
+//   key(event): whether it was a key of the owner's own
+
+import { button, el, unique } from "./text.js";
+
+export const ROW = 22; // pixels; panel.css has the same height
+
+export class List {
+  constructor(owner, { label, around, attributes = {} }) {
+    this.owner = owner;
+    this.around = around; // rows drawn above and below what is in view
+    this.follow = true;
+    this.pool = [];
+    this.id = unique();
+    this.latest = button("Latest", () => this.toEnd(), { class: "agentnb-link", title: "Go to the end and stay there" });
+    this.spacer = el("div", {
+      class: "agentnb-spacer",
+      role: "listbox",
+      tabindex: "0",
+      "aria-label": label,
+      "data-lm-suppress-shortcuts": "true", // JupyterLab's, which would move to another cell
+    });
+    this.empty = el("p", { class: "agentnb-empty" });
+    this.el = el("div", { class: "agentnb-log", ...attributes }, this.empty, this.spacer); // a list box has options in it and nothing else
+    this.el.addEventListener(
+      "scroll",
+      () => {
+        this.follow = this.atEnd();
+        owner.draw();
+      },
+      { passive: true },
+    );
+    this.spacer.addEventListener("click", (event) => {
+      const row = event.target.closest("[data-row]");
+      if (row) owner.press(Number(row.dataset.row), event.target);
+    });
+    this.spacer.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  // Of what is drawn: more may have come by the time the browser tells of our own scrolling.
+  atEnd() {
+    return this.el.scrollTop + this.el.clientHeight >= this.el.scrollHeight - ROW / 2;
+  }
+
+  toEnd() {
+    this.follow = true;
+    this.owner.draw();
+  }
+
+  draw() {
+    const length = this.owner.length(),
+      height = `${length * ROW}px`;
+    if (this.spacer.style.height !== height) this.spacer.style.height = height;
+    if (this.follow && !this.atEnd()) this.el.scrollTop = length * ROW;
+    const top = Math.floor(this.el.scrollTop / ROW),
+      seen = Math.ceil((this.el.clientHeight || 280) / ROW);
+    const start = Math.max(0, top - this.around),
+      end = Math.min(length, top + seen + this.around);
+    while (this.pool.length < end - start) {
+      this.pool.push(this.owner.make(`agentnb-${this.id}-${this.pool.length}`));
+      this.spacer.append(this.pool.at(-1).el);
+    }
+    while (this.pool.length > Math.max(0, end - start)) this.pool.pop().el.remove();
+    this.owner.begin(top, top + seen);
+    const chosen = this.owner.chosen();
+    this.pool.forEach((row, i) => this.show(row, start + i, length, start + i === chosen));
+    const active = this.pool[chosen - start];
+    if (active) this.spacer.setAttribute("aria-activedescendant", active.el.id);
+    else this.spacer.removeAttribute("aria-activedescendant");
+    this.empty.hidden = length > 0;
+    this.latest.hidden = this.follow || length * ROW <= this.el.clientHeight;
+  }
+
+  show(row, index, length, chosen) {
+    const { el: node } = row;
+    node.dataset.row = this.owner.show(row, index);
+    node.style.transform = `translateY(${index * ROW}px)`;
+    node.setAttribute("aria-selected", String(chosen));
+    node.setAttribute("aria-posinset", index + 1);
+    node.setAttribute("aria-setsize", length);
+  }
+
+  // Scrolls as far as it takes to see this row.
+  reveal(index) {
+    const y = index * ROW;
+    if (y < this.el.scrollTop) this.el.scrollTop = y;
+    else if (y + ROW > this.el.scrollTop + this.el.clientHeight) this.el.scrollTop = y + ROW - this.el.clientHeight;
+    this.follow = this.atEnd();
+  }
+
+  key(event) {
+    const at = this.owner.chosen(),
+      page = Math.max(1, Math.floor(this.el.clientHeight / ROW) - 1),
+      last = this.owner.length() - 1;
+    const to = {
+      ArrowDown: at + 1,
+      ArrowUp: at < 0 ? last : at - 1,
+      PageDown: at + page,
+      PageUp: at - page,
+      Home: 0,
+      End: last,
+    }[event.key];
+    if (!this.owner.key(event)) {
+      if (to === undefined || last < 0) return;
+      this.owner.choose(Math.max(0, Math.min(last, to)));
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
