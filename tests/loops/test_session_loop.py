@@ -743,7 +743,8 @@ async def test_a_session_that_was_aborted_runs_again_though_nobody_has_read_its_
     world = World()
     loop = world.loop(asks("t1"), "done")
     world.during["t1"] = lambda: asyncio.sleep(60)
-    async for event in loop.run("hi"):
+    stream = loop.run("hi")
+    async for event in stream:
         if event.type == "tool_execution_start":
             break
     with pytest.raises(UsageError, match="is running"):
@@ -752,6 +753,7 @@ async def test_a_session_that_was_aborted_runs_again_though_nobody_has_read_its_
     await collect(loop.run("again"))
     assert sent(loop, 1) == ["user:hi", "assistant", "t1", "user:again"]
     assert results(loop) == {"t1": "Operation aborted"}
+    await stream.aclose()
 
 
 def test_pi_20_there_is_nothing_to_continue_from() -> None:
