@@ -40,6 +40,7 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveKernel]:
         kernel.run(f"%cd -q {tmp_path}\n{WORLD}")
         yield kernel
 
+
 STORED = "from agentnb.store import open_stores\nprint([(i.name, i.stop_reason) for i in open_stores()[0].runs()])"
 
 
@@ -85,9 +86,7 @@ def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_g
     assert "application/vnd.jupyter.widget-view+json" in bundles[0]
     assert restarted.run("print(run.name, [waiting.id for waiting in run.pending])").strip() == "unfinished ['w']"
     assert restarted.run("run.approve('w')\nprint(await run, outcome(run))").strip() == "done wrote a.txt"
-    assert restarted.run(STORED).strip() == (
-        "[('unfinished', 'completed'), ('ended', 'completed')]"
-    )
+    assert restarted.run(STORED).strip() == ("[('unfinished', 'completed'), ('ended', 'completed')]")
     assert "No run is under way" in texts(shown(restarted, "agentnb.attach()"))
 
 
