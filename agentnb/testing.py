@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import pkgutil
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agentnb.core.errors import UsageError
+from agentnb.core.loop import Design
+from agentnb.llms.recorded import RecordedModel
+from agentnb.tools.recorded import RecordedTool, recorded_tools
 
 Chunk = Any
 Turn = Iterable[Chunk] | Callable[..., Any] | str
 
-__all__ = ["Delay", "Request", "ScriptedLLM", "call", "delay", "text"]
+__all__ = ["Delay", "Recorded", "RecordedTool", "Request", "ScriptedLLM", "call", "delay", "text", "write_test"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +114,76 @@ class ScriptedLLM:
         """Raise AssertionError unless every turn was asked for."""
         if len(self.requests) != len(self.turns):
             raise AssertionError(f"{len(self.requests)} of {len(self.turns)} scripted turns were used.")
+
+
+class Recorded(RecordedModel):
+    """A recording as the model of a test, and its tools as those of the test.
+
+        recorded = Recorded("nile.agentnb.json")
+        run = SessionLoop(recorded, recorded.tools).start("How did the level change?")
+
+    recording: a run, a replay, a snapshot, or the path of a saved one. Requests are answered by their messages, calls
+    by their arguments. speed: how fast it answers, as a multiple of how fast the model did; None is at once. strict:
+    refuse a request whose messages were not recorded. Raises UsageError where there is not one recording.
+    """
+
+    def __init__(self, recording: Any, *, speed: float | None = None, strict: bool = False) -> None:
+        from agentnb.analysis.sources import one_source
+
+        events = one_source(recording).events
+        super().__init__(events, speed=speed, strict=strict)
+        self.tools: list[RecordedTool] = recorded_tools(events)
+
+
+def write_test(recording: Any, path: str | Path, loop: str) -> Path:
+    """Write a pytest file that fails when the loop no longer decides what the recording says; gives its path.
+
+        write_test(run, "tests/test_nile.py", "my_project.agents:researcher")
+
+    The recording is saved beside it. loop: where the test finds the loop, `module:name`; a loop, or a function without
+    arguments that makes one. No model is asked and no tool runs in that test: it replays the recording against the
+    loop. Raises UsageError where there is no such loop, and ReplayDiverged, writing nothing, where it decides otherwise
+    already.
+    """
+    from agentnb.analysis.sources import one_source
+    from agentnb.run import Snapshot, replay
+
+    source, path = one_source(recording), Path(path)
+    snapshot = Snapshot.of(source.events, name=source.name)
+    replay(snapshot, _found(loop)).to(snapshot.position - 1)
+    saved = snapshot.save(path.with_suffix(".agentnb.json"))
+    module, _, name = loop.partition(":")
+    what = re.sub(r"\W+", "_", source.name).strip("_") or "it"
+    path.write_text(_TEST.format(module=module, name=name, file=saved.name, what=what, last=snapshot.position - 1))
+    return path
+
+
+_TEST = '''"""A recorded run, as a test: the loop decides today what it decided then."""
+
+from pathlib import Path
+
+import agentnb
+from agentnb.core.loop import Design
+
+from {module} import {name}
+
+RECORDING = Path(__file__).with_name({file!r})
+
+
+def test_{what}_decides_as_recorded() -> None:
+    loop = {name} if isinstance({name}, Design) else {name}()
+    agentnb.replay(RECORDING, loop).to({last})
+'''
+
+
+def _found(where: str) -> Design:
+    """The loop at `module:name`, made where that makes one."""
+    try:
+        found = pkgutil.resolve_name(where) if ":" in where else None
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"There is no loop {where!r}: {error}.") from error
+    if not isinstance(found, Design) and callable(found):
+        found = found()
+    if not isinstance(found, Design):
+        raise UsageError(f"loop= is 'module:name' of a loop, or of a function that makes one, not {where!r}.")
+    return found

@@ -19,7 +19,7 @@ from agentnb.llms import Local
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FIRST = "01_first_loop.ipynb"
 LABORATORY = "02_five_loops.ipynb"
-PAGE = "03_approvals_page.ipynb"
+PAGE = "approvals_page.ipynb"
 MODEL_CELL = "llm = analyst()"
 PATIENCE = 120  # seconds for a cell; the slowest took 3
 
@@ -290,6 +290,51 @@ def test_the_laboratory_s_saved_figures_are_those_of_today(saved_laboratory: Any
     for row in (*kept.values(), *made.values()):
         del row["seconds"]
     assert kept == made
+
+
+# -- recordings -----------------------------------------------------------------------------------------------------
+
+SAYS = {
+    "03_snapshot_restore_replay.ipynb": [
+        (
+            "elsewhere =",
+            "waiting: ['write_report']\nThere is no report: Rejected: Not from here.\nevents: 32 of which new: 5",
+        ),
+        ("forged =", "forged.agentnb.json was changed after it was written: line 12 (event 10)."),
+        ("recording.breakpoints", "25 model_end (hit 5)\n31 model_end (hit 6)"),
+        ("researcher(max_turns=3)", "the same loop: all 33 events as recorded\nEvent 0 of the recording"),
+        ("write_test(run", "1 passed"),
+    ],
+    "04_what_if.ipynb": [
+        ("def requests", "6 requests were made then; 1 is made by the fork."),
+        ("levelled = ", "The same in 10 events."),
+        ("levelled = ", "The level changed in 1888"),
+        ("asked = ", "From 1899 to 1901 the mean was 829, the new level already"),
+        ("def by_length", "by_length  <Backtest: 2 of 2 questions saved"),
+    ],
+    "05_reading_runs.ipynb": [
+        ("def short_ones", "75% as the person decided, 3 missed, 0 refused"),
+        ("def short_ones", "one_year     <Backtest: 12 of 12 questions saved"),
+        ("tried = ", "['nile-04', 'nile-07', 'nile-10']"),
+        ("store.find", "38 events exported"),
+    ],
+}
+"""What cells of a notebook print, or that part of it which is the same each time."""
+
+
+@pytest.mark.parametrize("name", list(SAYS))
+def test_a_notebook_on_recordings_runs_and_was_saved_after_such_a_run(name: str, tmp_path: Path) -> None:
+    saved = nbformat.read(NOTEBOOKS / name, 4)
+    made = execute(copied(tmp_path), name)
+    for source, words in SAYS[name]:
+        assert words in printed(saved, source)
+        assert words in printed(made, source)
+    cells = [cell for cell in saved.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert "widgets" not in saved.metadata
+    text = (NOTEBOOKS / name).read_text(encoding="utf-8")
+    assert "application/vnd.jupyter.widget-view+json" not in text
+    assert len(text) < 500_000
 
 
 # -- the page for Voila ---------------------------------------------------------------------------------------------

@@ -52,6 +52,18 @@ def test_what_happened_and_what_if_run_behind_the_example(tmp_path: Path) -> Non
     assert came_to == "As you wish."
 
 
+@pytest.mark.kernel
+def test_many_runs_are_data_behind_the_example(tmp_path: Path) -> None:
+    cells = [nbformat.v4.new_code_cell(blocks("python")[place]) for place in (0, 2)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(
+        notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    told = "".join(output.text for output in notebook.cells[1].outputs if output.output_type == "stream")
+    assert "the same in 4 events" in told
+    assert "1 of 1 questions saved" in told
+
+
 def test_the_example_has_ten_lines_of_code() -> None:
     example = blocks("python")[0]
     assert len([line for line in example.splitlines() if line.strip()]) == 10

@@ -2,7 +2,8 @@
 
 A breakpoint is a callable of `(event, state)`, a word (an event type, a tool's name, a phase), or conditions: the
 type of the event, the call it is about, the phase it opens, what the run has cost. Conditions are data that is compared
-with data. Nothing in them is ever evaluated, so that a form in a page may make them.
+with data, so that a form in a page may make them; one that is typed, `where`, is an expression over data
+(`agentnb.run.expressions`).
 
 They may be added, switched off and removed while the run goes on, from every thread. One that is hit stops the run at
 the boundary after the event: what is in flight is finished, and nothing new starts.
@@ -21,6 +22,7 @@ from typing import Any, Literal, get_args
 from agentnb.core.errors import UsageError
 from agentnb.core.events import EVENT_TYPES, CallStart, Event
 from agentnb.core.state import State
+from agentnb.run.expressions import Holds, compile_condition
 
 Predicate = Callable[[Event, State], object]
 Operator = Literal["is", "is not", "contains", "matches", "above", "below"]
@@ -91,7 +93,8 @@ class Conditions:
 
     `event`: its type. `tool`: a glob for the name of the tool whose call it is about; `arguments`: what that call is
     like. Where no type is given with these, the call's start. `phase`: the phase it opens. `cost_above`: what the run
-    has cost so far, in the currency of the model's `usage`; alone, the first event where that is so.
+    has cost so far, in the currency of the model's `usage`; alone, the first event where that is so. `where`: an
+    expression that holds.
     """
 
     event: str | None = None
@@ -99,11 +102,13 @@ class Conditions:
     arguments: tuple[Argument, ...] = ()
     phase: str | None = None
     cost_above: float | None = None
+    where: str | None = None
+    _where: Holds | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Conditions:
         """The conditions in a mapping; an argument may be a mapping or a triple. Raises UsageError."""
-        known = {one.name for one in fields(cls)}
+        known = {one.name for one in fields(cls) if not one.name.startswith("_")}
         made = {name: value for name, value in given.items() if value is not None and value != ""}
         if unknown := set(made) - known:
             raise UsageError(f"A breakpoint knows {', '.join(sorted(known))}, not {', '.join(sorted(unknown))}.")
@@ -114,6 +119,8 @@ class Conditions:
         if "cost_above" in made and not _is_number(made["cost_above"]):
             raise UsageError(f"A breakpoint's cost_above is a number, not {made['cost_above']!r}.")
         made["arguments"] = tuple(map(_argument, made.get("arguments", ())))
+        if "where" in made:
+            made["_where"] = compile_condition(made["where"])
         return cls(**made)
 
     @property
@@ -130,10 +137,15 @@ class Conditions:
             return False
         if self.cost_above is not None and not run.usage.get("cost", 0) > self.cost_above:
             return False
-        return not about_call or any(self._fit(name, arguments) for name, arguments in _calls(event, state))
+        calls = list(_calls(event, state))
+        if self._where is not None:
+            calls = [call for call in calls or [(None, {})] if self._where(event, state, run, call)]
+            if not calls:
+                return False
+        return not about_call or any(self._fit(name, arguments) for name, arguments in calls)
 
-    def _fit(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        return fnmatchcase(name, self.tool or "*") and all(one.fits(arguments) for one in self.arguments)
+    def _fit(self, name: str | None, arguments: Mapping[str, Any]) -> bool:
+        return fnmatchcase(name or "", self.tool or "*") and all(one.fits(arguments) for one in self.arguments)
 
     def __str__(self) -> str:
         words = [self.event or ""]
@@ -141,6 +153,7 @@ class Conditions:
         words += [str(one) for one in self.arguments]
         words += [f"phase {self.phase}"] if self.phase is not None else []
         words += [f"cost above {self.cost_above:g}"] if self.cost_above is not None else []
+        words += [self.where] if self.where is not None else []
         return ", ".join(word for word in words if word)
 
 
@@ -153,7 +166,7 @@ def _argument(given: Any) -> Argument:
         raise UsageError(f"A breakpoint's argument is (field, operator, value), not {given!r}.") from error
 
 
-def _calls(event: Event, state: State) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _calls(event: Event, state: State) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
     """The calls an event is about: the one it names, or those that a model's answer proposes."""
     if isinstance(event, CallStart):
         yield event.name, event.arguments  # as it runs: a design may have put data in their place
@@ -170,13 +183,15 @@ def _calls(event: Event, state: State) -> Iterator[tuple[str, Mapping[str, Any]]
 class Breakpoint:
     """One breakpoint: its `number`, what it is at in words, whether it is `enabled`, how often and where it was hit.
 
-    Switching it on makes one that is at a cost alone look for that anew.
+    `nth`: it stops at that hit and at those behind it, and passes over the ones before. Switching it on makes one that
+    is at a cost alone look for that anew.
     """
 
     number: int
     label: str
     hits: int = 0
     last: int | None = None
+    nth: int = 1
     _holds: Callable[[Event, State, State], object] = field(repr=False, default=lambda *_: False)
     _once: bool = field(repr=False, default=False)
     _enabled: bool = field(repr=False, default=True)
@@ -198,7 +213,7 @@ class Breakpoint:
         self._is_spent = self._once
         self.hits += 1
         self.last = event.seq
-        return True
+        return self.hits >= self.nth
 
 
 class Breakpoints(Sequence[Breakpoint]):
@@ -213,16 +228,18 @@ class Breakpoints(Sequence[Breakpoint]):
         for spec in given:
             self.add(spec)
 
-    def add(self, spec: Any = None, **conditions: Any) -> Breakpoint:
+    def add(self, spec: Any = None, *, nth: int = 1, **conditions: Any) -> Breakpoint:
         """Stop at what `spec` says, a callable of `(event, state)`, a word or a mapping, or at these conditions.
 
-        The conditions are `event`, `tool`, `arguments` (each `(field, operator, value)`), `phase` and `cost_above`; all
-        of them hold where it stops. Raises UsageError.
+        The conditions are `event`, `tool`, `arguments` (each `(field, operator, value)`), `phase`, `cost_above` and
+        `where`, an expression; all of them hold where it stops. nth: which time it stops first. Raises UsageError.
         """
+        if type(nth) is not int or nth < 1:
+            raise UsageError(f"nth is which hit stops the run, 1 for the first, not {nth!r}.")
         label, holds, once = _read(spec, conditions)
         with self._lock:
             self._made += 1
-            made = Breakpoint(self._made, label, _holds=holds, _once=once)
+            made = Breakpoint(self._made, label, nth=nth, _holds=holds, _once=once)
             self._all = (*self._all, made)
         self.added()
         return made

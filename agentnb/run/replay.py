@@ -20,6 +20,7 @@ from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals import Pending, recorded_questions, waiting
+from agentnb.run.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.divergence import Check
 from agentnb.run.frame import Frame
 from agentnb.run.gate import UNITS, Gate, Permit, Unit
@@ -48,6 +49,7 @@ class Replay(Recording):
         self.id = self._recorded[0].run_id if self._recorded else ""
         self.name = name
         self._check = Check(self.loop) if check else None
+        self._breakpoints = Breakpoints(())
         self._state = State()
 
     # -- where it stands -------------------------------------------------------------------------------------------
@@ -78,6 +80,11 @@ class Replay(Recording):
         if isinstance(self.loop, RecordedLoop):
             return recorded_questions(self._state)
         return waiting(_frames(self.loop, self._state))
+
+    @property
+    def breakpoints(self) -> Breakpoints:
+        """Where `continue_` stops; each hit is counted whenever it is gone past."""
+        return self._breakpoints
 
     def snapshot(self, name: str | None = None) -> Snapshot:
         """The run as it stood. Raises RecordingCorrupt before the first event."""
@@ -132,6 +139,22 @@ class Replay(Recording):
         if found is not None:
             self.to(found.seq)
         return found
+
+    def continue_(self, *, backwards: bool = False) -> Breakpoint | None:
+        """Go on to the next event that one of `breakpoints` stops at, or the last one before here; gives that one.
+
+        Where there is none the replay goes on to its end, or back to its beginning, and the answer is None.
+        """
+        here, state, stop = self.position, State(), None
+        for event in self._recorded[: here - 1 if backwards else None]:
+            evolve(state, event)
+            if backwards or event.seq >= here:
+                hit = self._breakpoints.hit(event, nested(state, event.path), state)
+                stop = (event.seq, hit) if hit is not None else stop
+                if hit is not None and not backwards:
+                    break
+        self.to(stop[0] if stop is not None else -1 if backwards else len(self._recorded) - 1)
+        return stop[1] if stop is not None else None
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """The events from here to the end."""

@@ -1,5 +1,7 @@
-"""Stores: where journals live."""
+"""Where journals live: one SQLite file by default, or a PostgreSQL database that a lab shares."""
 
-from agentnb.store.sqlite import RunInfo, Store, is_store, open_stores
+from agentnb.store.search import RunInfo
+from agentnb.store.sqlite import is_store
+from agentnb.store.store import Store, open_stores, planned_migrations
 
-__all__ = ["RunInfo", "Store", "is_store", "open_stores"]
+__all__ = ["RunInfo", "Store", "is_store", "open_stores", "planned_migrations"]

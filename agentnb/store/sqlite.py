@@ -1,32 +1,23 @@
-"""The store: every run's journal in one SQLite file.
+"""A store in one SQLite file.
 
-Rows are only ever added. An event's row is keyed by its run's number and its `seq`, so two processes that go on with
-the same run cannot both write the same position: the second is told so (`StoreConflict`), and the file stays whole. WAL
-with `synchronous=NORMAL`: a commit survives the death of the process; a power cut may lose the last of them, never
+WAL with `synchronous=NORMAL`: a commit survives the death of the process; a power cut may lose the last of them, never
 more.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
-from pydantic import ValidationError
+from agentnb.core.errors import StorageError, StoreConflict
+from agentnb.store.database import COLUMNS, SPAN, Rows
 
-from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
-from agentnb.core.events import Event, RunEnd, decode_body, decode_event, encode_body
-from agentnb.run.given import check_path
-from agentnb.run.snapshot import Snapshot
-
-STORE_VERSION = 1
 BUSY_SECONDS = 10.0
 """How long to wait for another process's write, which takes milliseconds; after that something is wrong."""
 
@@ -36,267 +27,128 @@ PAGE_BYTES = 8192
 ROWS_AT_ONCE = 256
 """Events written by one statement; SQLite takes some hundreds of values at the least."""
 
-_SPAN = 1 << 32
-"""A run's events have the keys number * _SPAN + seq: one integer key, no second index to write."""
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT, loop TEXT NOT NULL, created REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS events (key INTEGER PRIMARY KEY, body BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS snapshots (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL, run INTEGER NOT NULL, position INTEGER NOT NULL, created REAL NOT
-    NULL
-);
-CREATE INDEX IF NOT EXISTS snapshots_by_name ON snapshots (name);
-"""
-
-
-_open: WeakSet[Store] = WeakSet()
-
-
-def open_stores() -> list[Store]:
-    """The stores that are open in this process."""
-    return list(_open)
+_WORDS = {
+    "identity": "INTEGER PRIMARY KEY",
+    "key": "INTEGER PRIMARY KEY",
+    "integer": "INTEGER",
+    "real": "REAL",
+    "bytes": "BLOB",
+}
 
 
 def is_store(path: Path) -> bool:
     """Whether this file is a store; looks without changing anything."""
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(_read_only(path), uri=True)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     except sqlite3.Error:  # another kind of file, or one that may not be read
         return False
     return {"runs", "events", "snapshots"} <= tables
 
 
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """A run in a store: `created` in epoch seconds, `events` their number, `stop_reason` None while it is not over."""
-
-    id: str
-    name: str | None
-    loop: str
-    created: float
-    events: int
-    stop_reason: str | None
+def version_of(path: Path) -> int:
+    """The version of a store in a file; looks without changing anything. Raises StorageError where it cannot."""
+    try:
+        with closing(sqlite3.connect(_read_only(path), uri=True)) as connection:
+            ((version,),) = connection.execute("PRAGMA user_version")
+    except sqlite3.Error as error:
+        raise StorageError(f"{path} cannot be used as a store: {error}") from error
+    return int(version)
 
 
-class Store:
-    """Journals in one SQLite file. Safe to use from several threads, and by several processes at once."""
+def _read_only(path: Path) -> str:
+    return f"{path.resolve().as_uri()}?mode=ro"
 
-    def __init__(self, path: str | Path) -> None:
-        check_path("Store(path)", path)
-        self.path = Path(path)
+
+class SqliteDatabase:
+    """A store's file. One that may not be written is opened all the same, to be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.where = str(path)
         self._lock = threading.RLock()
-        self._connection = self._connect()
-        _open.add(self)
-
-    def _connect(self) -> sqlite3.Connection:
+        read_only = path.exists() and not os.access(path, os.W_OK)
         try:
-            connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version > STORE_VERSION:
-                raise VersionMismatch(
-                    f"{self.path} is a store of version {version}; this agentnb reads up to {STORE_VERSION}."
-                )
-            if version < STORE_VERSION:
-                connection.executescript(f"{_SCHEMA} PRAGMA user_version={STORE_VERSION};")
+            self._connection = sqlite3.connect(
+                _read_only(path) if read_only else path,
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+                uri=read_only,
+            )
+            if not read_only:
+                self._connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                self._connection.execute("PRAGMA synchronous=NORMAL")
         except sqlite3.Error as error:
-            raise StorageError(f"{self.path} cannot be used as a store: {error}") from error
-        return connection
+            raise StorageError(f"{path} cannot be used as a store: {error}") from error
 
-    def runs(self) -> list[RunInfo]:
-        """Every run in the store, newest first."""
-        rows = self._query(
-            "SELECT id, name, loop, created, number,"
-            " (SELECT count(*) FROM events WHERE key >= number * ?1 AND key < (number + 1) * ?1) FROM runs"
-            " ORDER BY number DESC",
-            _SPAN,
-        )
-        return [
-            RunInfo(id, name, loop, created, count, self._reason(number))
-            for id, name, loop, created, number, count in rows
-        ]
+    @property
+    def version(self) -> int:
+        """The version of the store's tables; 0 where there are none."""
+        return int(self.query("PRAGMA user_version")[0][0])
 
-    def load(self, name_or_id: str) -> Snapshot:
-        """A snapshot by its name, or else the newest run of this name or id that has begun. Raises RecordingMissing."""
-        named = self._query(
-            "SELECT run, position FROM snapshots WHERE name = ? ORDER BY number DESC LIMIT 1", name_or_id
-        )
-        if named:
-            ((number, position),) = named
-        else:
-            found = self._query(
-                "SELECT number FROM runs WHERE (name = ?1 OR id = ?1) AND EXISTS"
-                " (SELECT 1 FROM events WHERE key BETWEEN number * ?2 AND (number + 1) * ?2 - 1)"
-                " ORDER BY number DESC LIMIT 1",
-                *(name_or_id, _SPAN),
-            )
-            if not found:
-                known = ", ".join(info.name or info.id for info in self.runs()[:10]) or "nothing"
-                raise RecordingMissing(f"{self.path} has no run or snapshot {name_or_id!r}; it has {known}.")
-            number, position = found[0][0], _SPAN
-        return Snapshot.of(self._events(number, position), name=name_or_id)
-
-    def names(self) -> list[str]:
-        """What `load` takes: the names of snapshots, and of each run its name or else its id; newest first."""
-        named = self._query("SELECT name FROM snapshots ORDER BY number DESC")
-        runs = self._query("SELECT coalesce(name, id) FROM runs ORDER BY number DESC")
-        return list(dict.fromkeys(name for (name,) in (*named, *runs)))
-
-    def events(self, run_id: str, start: int = 0) -> list[Event]:
-        """The events of a run from a position on. Raises RecordingCorrupt."""
-        rows = self._query("SELECT number FROM runs WHERE id = ?", run_id)
-        return self._events(rows[0][0], _SPAN, start) if rows else []
-
-    def position(self, run_id: str) -> int:
-        """How many events of the run the store has."""
-        rows = self._query("SELECT number FROM runs WHERE id = ?", run_id)
-        if not rows:
-            return 0
-        ((last,),) = self._query("SELECT max(key) FROM events WHERE key BETWEEN ? AND ?", *_keys(rows[0][0]))
-        return 0 if last is None else last % _SPAN + 1
-
-    def record_run(self, run_id: str, name: str | None, loop: str, recording: Sequence[Event]) -> RunRecorder:
-        """Take up a run: new, or from the end of `recording`. Raises StoreConflict where the store has more of it."""
-        with self._lock:
-            have = self.position(run_id)
-            if have > len(recording):
-                raise StoreConflict(
-                    f"{self.path} has {have} events of the run {run_id}, the recording {len(recording)}:"
-                    " another process has gone on with it. Load it again."
-                )
-            self._write(
-                "INSERT OR IGNORE INTO runs (id, name, loop, created) VALUES (?, ?, ?, ?)",
-                run_id,
-                name,
-                loop,
-                time.time(),
-            )
-            ((number,),) = self._query("SELECT number FROM runs WHERE id = ?", run_id)
-            recorder = RunRecorder(self, number)
-            for event in recording[have:]:
-                recorder.record(event.seq, encode_body(event))
-            recorder.flush()
-            return recorder
-
-    def close(self) -> None:
-        """Close the file; runs that still write to it fail."""
-        with self._lock:
-            _open.discard(self)
-            self._connection.close()
-
-    def name_snapshot(self, name: str, number: int, position: int) -> None:
-        """Keep a name for a position of a run; the newest of that name counts."""
-        self._write(
-            "INSERT INTO snapshots (name, run, position, created) VALUES (?, ?, ?, ?)",
-            name,
-            number,
-            position,
-            time.time(),
-        )
-
-    def append(self, rows: Sequence[int | bytes]) -> None:
-        """Commit events, given as the key of one, its body, the key of the next, and so on.
-
-        One statement for the usual handful: it is a transaction of its own, at two thirds of the cost of three. Raises
-        StoreConflict where another process has written one of them first.
-        """
+    def migrate(self, statements: Sequence[str], version: int) -> None:
+        """Change the tables to this version, all of it or nothing; another process may have done it first."""
         with self._lock:
             try:
-                for start in range(0, len(rows), 2 * ROWS_AT_ONCE):
-                    some = rows[start : start + 2 * ROWS_AT_ONCE]
-                    self._connection.execute(_insert(len(some) // 2), some)
-            except sqlite3.IntegrityError as error:
-                raise StoreConflict(
-                    f"Event {int(rows[0]) % _SPAN} of this run is in {self.path} already: another process goes on"
-                    " with it."
-                ) from error
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    if self.version < version:
+                        for statement in statements:
+                            self._connection.execute(statement.format_map(_WORDS))
+                        self._connection.execute(f"PRAGMA user_version={version}")
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    self._connection.execute("ROLLBACK")
+                    raise
             except sqlite3.Error as error:
-                raise StorageError(f"{self.path} could not be written: {error}") from error
+                raise StorageError(f"{self.where} cannot be used as a store: {error}") from error
 
-    def _reason(self, number: int) -> str | None:
-        first, last = _keys(number)
-        rows = self._query("SELECT body FROM events WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1", first, last)
-        try:
-            event = decode_event(rows[0][0]) if rows else None
-        except ValidationError:  # the list is of all runs; `load` says what is wrong with this one
-            return None
-        return event.reason if isinstance(event, RunEnd) else None
-
-    def _events(self, number: int, position: int, start: int = 0) -> list[Event]:
-        first, _ = _keys(number)
-        ((run_id,),) = self._query("SELECT id FROM runs WHERE number = ?", number)
-        rows = self._query(
-            "SELECT key, body FROM events WHERE key >= ? AND key < ? ORDER BY key", first + start, first + position
-        )
-        events = []
-        for expected, (key, body) in enumerate(rows, start):
-            if key - first != expected:
-                raise RecordingCorrupt(f"{self.path}: event {expected} of the run is missing.")
-            try:
-                events.append(decode_body(body, run_id, expected))
-            except ValidationError as error:
-                raise RecordingCorrupt(f"{self.path}: event {expected} of the run is damaged: {error}") from error
-        return events
-
-    def _query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Read."""
         with self._lock:
             try:
                 return self._connection.execute(sql, values).fetchall()
             except sqlite3.Error as error:
-                raise StorageError(f"{self.path} could not be read: {error}") from error
+                raise StorageError(f"{self.where} could not be read: {error}") from error
 
-    def _write(self, sql: str, *values: object) -> None:
+    def write(self, sql: str, *values: object) -> None:
+        """Write, and commit."""
         with self._lock:
             try:
                 self._connection.execute(sql, values)
             except sqlite3.Error as error:
-                raise StorageError(f"{self.path} could not be written: {error}") from error
+                raise StorageError(f"{self.where} could not be written: {error}") from error
 
-    def __repr__(self) -> str:
-        return f"Store({str(self.path)!r})"
+    def append(self, rows: Rows) -> None:
+        """Commit events.
 
-
-class RunRecorder:
-    """Writes one run's events into a store: `record` gathers, `flush` commits what was gathered at once."""
-
-    def __init__(self, store: Store, number: int) -> None:
-        self._store = store
-        self._number = number
-        self._first = number * _SPAN
-        self._rows: list[int | bytes] = []
-        self._failure: StorageError | None = None
-
-    def record(self, seq: int, line: bytes) -> None:
-        """Take an event; it is on disk after the next `flush`."""
-        self._rows += (self._first + seq, line)
-
-    def flush(self) -> None:
-        """Commit what was gathered. Raises StorageError where that failed, and then each time."""
-        if self._failure is not None:  # what comes after a gap, or after another process's events, is not this run
-            raise self._failure
-        if self._rows:
-            rows, self._rows = self._rows, []
+        One statement for the usual handful: it is a transaction of its own, at two thirds of the cost of three.
+        """
+        with self._lock:
             try:
-                self._store.append(rows)
-            except StorageError as error:
-                self._failure = error
-                raise
+                for start in range(0, len(rows), COLUMNS * ROWS_AT_ONCE):
+                    some = rows[start : start + COLUMNS * ROWS_AT_ONCE]
+                    self._connection.execute(_insert(len(some) // COLUMNS), some)
+            except sqlite3.IntegrityError as error:
+                raise StoreConflict(
+                    f"Event {int(rows[0]) % SPAN} of this run is in {self.where} already: another process goes on"
+                    " with it."
+                ) from error
+            except sqlite3.Error as error:
+                raise StorageError(f"{self.where} could not be written: {error}") from error
 
-    def name_snapshot(self, name: str, position: int) -> None:
-        """Keep a name for a position of this run."""
-        self._store.name_snapshot(name, self._number, position)
+    def json(self, *path: str) -> str:
+        """A field of an event's body, as SQL; a body that is damaged has none."""
+        text = "CAST(body AS TEXT)"
+        return f"CASE WHEN json_valid({text}) THEN json_extract({text}, '$.{'.'.join(path)}') END"
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
 
 
 @cache
 def _insert(rows: int) -> str:
-    return f"INSERT INTO events VALUES {', '.join(['(?, ?)'] * rows)}"
-
-
-def _keys(number: int) -> tuple[int, int]:
-    return number * _SPAN, (number + 1) * _SPAN - 1
+    return f"INSERT INTO events (key, body, checksum) VALUES {', '.join(['(?, ?, ?)'] * rows)}"

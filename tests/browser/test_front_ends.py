@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.browser.server import JupyterServer
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-PAGE = "03_approvals_page.ipynb"
+PAGE = "approvals_page.ipynb"
 START = 90_000  # milliseconds for a page and its kernel
 
 

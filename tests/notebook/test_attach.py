@@ -41,6 +41,9 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveKernel]:
         yield kernel
 
 
+STORED = "from agentnb.store import open_stores\nprint([(i.name, i.stop_reason) for i in open_stores()[0].runs()])"
+
+
 def shown(kernel: LiveKernel, cell: str) -> list[dict[str, Any]]:
     """Run a cell; gives the bundles that it has displayed, as they were when it ended."""
     sent = kernel.send(cell)
@@ -83,9 +86,7 @@ def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_g
     assert "application/vnd.jupyter.widget-view+json" in bundles[0]
     assert restarted.run("print(run.name, [waiting.id for waiting in run.pending])").strip() == "unfinished ['w']"
     assert restarted.run("run.approve('w')\nprint(await run, outcome(run))").strip() == "done wrote a.txt"
-    assert restarted.run("print([(i.name, i.stop_reason) for i in run._journal.recorder._store.runs()])").strip() == (
-        "[('unfinished', 'completed'), ('ended', 'completed')]"
-    )
+    assert restarted.run(STORED).strip() == ("[('unfinished', 'completed'), ('ended', 'completed')]")
     assert "No run is under way" in texts(shown(restarted, "agentnb.attach()"))
 
 

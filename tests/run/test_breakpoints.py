@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import UsageError, restore
+from agentnb import UsageError, replay, restore
 from agentnb.core.events import RunPaused
 from agentnb.run.breakpoints import OPERATORS, Argument
 from agentnb.testing import call
@@ -215,3 +215,98 @@ async def test_what_is_queued_to_a_loop_inside_is_taken_back_from_there() -> Non
     assert run.events[-1].path == "worker"
     assert run.queued == []
     run.cancel()
+
+
+# -- typed conditions, and the n-th hit ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "at"),
+    [
+        ('tool == "echo" and arguments.value == "b"', ["call_start"]),
+        ('event.type == "call_end" and len(event.result) > 1', ["call_end"]),
+        ('event.type == "model_start" and turn == 2', ["model_start"]),
+        ('arguments.nothing == "b"', []),
+        ("messages > 3 and phase == 'thinking'", ["model_start", "model_end"]),
+        ('event.type == "call_start" and arguments["value"] in ["a", "c"]', ["call_start"]),
+        ("cost > 0", []),
+    ],
+)
+async def test_a_condition_may_be_typed(where: str, at: list[str]) -> None:
+    run = Agent().two_turns().start("hi")
+    run.breakpoints.add(where=where, event=None if "event" in where or "messages" in where else "call_start")
+    assert [reason.split()[2] for reason in await pauses(run)] == at
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "__import__('os').system('true')",
+        "().__class__.__bases__[0].__subclasses__()",
+        "open('/etc/passwd')",
+        "event.type.format(event)",
+        "state.messages",
+        "tool ==",
+        "lambda: 1",
+        "x := 1",
+        "print(1)",
+    ],
+)
+def test_a_condition_that_asks_for_more_than_data_is_refused(where: str) -> None:
+    run = Agent().loop("done").start("hi")
+    with pytest.raises(UsageError):
+        run.breakpoints.add(where=where)
+    assert list(run.breakpoints) == []
+
+
+@pytest.mark.parametrize("where", ["9 ** 9 ** 9 > 0", "'x' * 10 ** 9 == tool", "event.__class__", "1 / turn > 0"])
+async def test_a_condition_that_cannot_be_worked_out_does_not_hold(where: str) -> None:
+    run = Agent().two_turns().start("hi")
+    run.breakpoints.add(where=where, event="run_start")
+    assert await pauses(run) == []
+
+
+async def test_it_stops_at_the_nth_hit_and_at_those_behind_it() -> None:
+    run = Agent().two_turns().start("hi")
+    second = run.breakpoints.add("message", nth=2)
+    messages = [event.seq for event in run.events if event.type == "message"]
+    stopped = await pauses(run)
+    messages = [event.seq for event in run.events if event.type == "message"]
+    assert len(stopped) == max(0, len(messages) - 1)
+    assert second.hits == len(messages)
+
+
+@pytest.mark.parametrize("nth", [0, -1, True, "2"])
+def test_a_hit_has_a_number_from_one(nth: Any) -> None:
+    with pytest.raises(UsageError, match="nth is which hit"):
+        Agent().loop("done").start("hi").breakpoints.add("message", nth=nth)
+
+
+# -- on a replay -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_replay_goes_from_breakpoint_to_breakpoint_and_back() -> None:
+    run = Agent().two_turns().start("hi")
+    await run
+    replayed = replay(run)
+    starts = [event.seq for event in run.events if event.type == "call_start"]
+    here = replayed.breakpoints.add("call_start")
+    for seq in starts:
+        assert replayed.continue_() is here
+        assert replayed.events[-1].seq == seq
+    assert replayed.continue_() is None
+    assert replayed.position == len(run.events)
+    for seq in reversed(starts):
+        assert replayed.continue_(backwards=True) is here
+        assert replayed.events[-1].seq == seq
+    assert replayed.continue_(backwards=True) is None
+    assert replayed.position == 0
+
+
+async def test_a_condition_is_looked_at_on_a_replay_as_in_the_run() -> None:
+    run = Agent().two_turns().start("hi")
+    await run
+    replayed = replay(run)
+    replayed.breakpoints.add(where='tool == "echo" and arguments.value == "b"', event="call_start")
+    assert replayed.continue_() is not None
+    assert replayed.events[-1].arguments == {"value": "b"}

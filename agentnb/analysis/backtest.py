@@ -1,0 +1,168 @@
+"""What a policy would have decided about calls that people have decided about (`backtest`).
+
+Every call about which a person was asked, and which a person approved, edited, answered or rejected, is put to the
+policy as `approve=` would put it. Nothing runs; what the person did is what the policy is measured against.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from agentnb.analysis.call_rows import DecisionRow, decision_rows
+from agentnb.analysis.frames import frame_of
+from agentnb.analysis.sources import sources
+from agentnb.core.errors import UsageError
+from agentnb.core.loop import Design
+from agentnb.run.host import host
+from agentnb.run.policy import ProposedCall, Verdict, make_policy
+from agentnb.tools import as_tools
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Comparison = Literal["agrees", "missed", "refused", "asks"]
+
+COLUMNS = {
+    "run": "the recording: its name, or else the run's id",
+    "seq": "the person's decision: its position in the recording",
+    "path": "where in nested loops the call was",
+    "call_id": "the call",
+    "tool": "its tool",
+    "arguments": "what it was going to run with; a dict",
+    "person": "what the person decided: approve, reject, edit, replace, answer",
+    "policy": "what the policy decides: approve, reject, edit, ask",
+    "reason": "the policy's reason",
+    "compared": "agrees; asks: the person would be asked as before; missed: it would run, and the person did not let it"
+    " run as it was; refused: it would not run, and the person let it",
+    "waited": "how long the person took, s",
+}
+"""What the columns of `Backtest.frame` are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One decision of a person, and what the policy says instead."""
+
+    run: str
+    seq: int
+    path: str
+    call_id: str
+    tool: str
+    arguments: dict[str, Any]
+    person: str
+    policy: str
+    reason: str
+    compared: Comparison
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """A policy measured against what people decided. As the last line of a cell it says what it comes to."""
+
+    decisions: list[Judged] = field(repr=False)
+
+    @property
+    def prompts(self) -> int:
+        """How often a person was asked."""
+        return len(self.decisions)
+
+    @property
+    def saved(self) -> int:
+        """How many of these questions the policy answers."""
+        return self.prompts - len(self._that("asks"))
+
+    @property
+    def seconds_saved(self) -> float:
+        """How long people took to answer those, s."""
+        return sum(one.waited for one in self.decisions if one.compared != "asks")
+
+    @property
+    def missed(self) -> list[Judged]:
+        """The calls it lets run that a person has stopped, edited or answered: the dangerous ones."""
+        return self._that("missed")
+
+    @property
+    def refused(self) -> list[Judged]:
+        """The calls it stops that a person has let run."""
+        return self._that("refused")
+
+    @property
+    def agreement(self) -> float:
+        """The share of the questions it answers that it answers as the person did, from 0 to 1; NaN where of none."""
+        return len(self._that("agrees")) / self.saved if self.saved else float("nan")
+
+    @property
+    def frame(self) -> DataFrame:
+        """A row for each decision; `COLUMNS` says what the columns are. Needs pandas."""
+        return frame_of(self.decisions, Judged, COLUMNS)
+
+    def _that(self, compared: Comparison) -> list[Judged]:
+        return [one for one in self.decisions if one.compared == compared]
+
+    def __repr__(self) -> str:
+        if not self.prompts:
+            return "<Backtest: nobody was asked about anything in these recordings>"
+        told = f"{self.saved} of {self.prompts} questions saved ({self.seconds_saved:.3g} s)"
+        if self.saved:
+            told += f", {self.agreement:.0%} as the person decided"
+        return f"<Backtest: {told}, {len(self.missed)} missed, {len(self.refused)} refused>"
+
+
+def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
+    """Try a policy on what people have decided.
+
+    approve: what `start(approve=)` takes; a callable may be async. of: recordings, as `decisions` takes them. loop: the
+    loop whose tools the policy gets to see as `call.tool`, and by which rules on `needs` are matched. Raises UsageError
+    where `approve` is no policy.
+    """
+    policy = make_policy(approve)
+    if policy is None:
+        raise UsageError("A back-test needs a policy: True, False, a callable of the call, or rules.")
+    tools = as_tools(loop.tools) if loop is not None else {}
+    rows = [row for source in sources(of) for row in _decided_by_people(decision_rows(source))]
+    calls = [ProposedCall(row.call_id, row.tool, row.arguments, tools.get(row.tool)) for row in rows]
+    verdicts = _verdicts([policy(call) for call in calls])
+    return Backtest([_judged(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)])
+
+
+def _verdicts(said: Sequence[Verdict | Awaitable[Verdict]]) -> list[Verdict]:
+    """What a policy says, sync or async; a notebook's own event loop runs already, so ours awaits it."""
+    there = [one for one in said if isinstance(one, Verdict)]
+    if len(there) == len(said):
+        return there
+
+    async def awaited() -> list[Verdict]:
+        return [one if isinstance(one, Verdict) else await one for one in said]
+
+    return asyncio.run_coroutine_threadsafe(awaited(), host.loop).result()
+
+
+def _decided_by_people(rows: Iterable[DecisionRow]) -> list[DecisionRow]:
+    """The decision of a person that held for each call: not those that were taken back, nor a policy's."""
+    held: dict[tuple[str, str, float], DecisionRow] = {}
+    for row in rows:
+        call = (row.path, row.call_id, row.asked)
+        held.pop(call, None)
+        if row.by == "human" and row.decision != "ask":
+            held[call] = row
+    return list(held.values())
+
+
+def _judged(row: DecisionRow, verdict: Verdict) -> Judged:
+    where = (row.run, row.seq, row.path, row.call_id, row.tool, row.arguments)
+    return Judged(*where, row.decision, verdict.decision, verdict.reason, _compare(row, verdict), row.waited)
+
+
+def _compare(row: DecisionRow, verdict: Verdict) -> Comparison:
+    """By what runs: the arguments, or None where nothing does."""
+    if verdict.decision == "ask":
+        return "asks"
+    let = {"approve": row.arguments, "edit": row.instead}.get(row.decision)
+    lets = {"approve": row.arguments, "edit": verdict.arguments}.get(verdict.decision)
+    if let == lets:
+        return "agrees"
+    return "missed" if lets is not None else "refused"

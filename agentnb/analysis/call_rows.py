@@ -1,0 +1,152 @@
+"""The calls of a recording and what was decided about them, as rows: each call gathered from the events about it.
+
+Times are seconds since the run's first event, NaN where a thing has not happened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agentnb.analysis.event_rows import call_id_of
+from agentnb.analysis.sources import Source, walk
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallProposed, CallStart, Event, ModelEnd
+from agentnb.core.messages import ToolCall
+from agentnb.core.state import CallState, State
+
+NEVER = math.nan
+
+
+@dataclass(slots=True)
+class CallRow:
+    """One call, from when it was proposed to its result."""
+
+    run: str
+    path: str
+    loop: str
+    turn: int
+    call_id: str
+    tool: str
+    own: bool
+    arguments: dict[str, Any]
+    decision: str | None = None
+    by: str | None = None
+    outcome: str | None = None
+    is_error: bool | None = None
+    result: Any = None
+    error: str | None = None
+    attempts: int = 0
+    proposed: float = NEVER
+    asked: float = NEVER
+    decided: float = NEVER
+    started: float = NEVER
+    ended: float = NEVER
+    waited: float = NEVER
+    took: float = NEVER
+
+
+@dataclass(slots=True)
+class DecisionRow:
+    """One decision about a call."""
+
+    run: str
+    seq: int
+    seconds: float
+    path: str
+    call_id: str
+    tool: str
+    arguments: dict[str, Any]
+    decision: str
+    by: str
+    reason: str
+    instead: dict[str, Any] | None
+    remember: str | None
+    asked: float = NEVER
+    waited: float = NEVER
+
+
+class Calls:
+    """The calls of one recording, gathered event by event; `rows` has them in the order they were proposed."""
+
+    def __init__(self, source: Source) -> None:
+        self.rows: list[CallRow] = []
+        self._source = source
+        self._open: dict[tuple[str, str], CallRow] = {}
+
+    def take(self, event: Event, state: State) -> None:
+        """An event has happened, and led to this state of its loop."""
+        if isinstance(event, ModelEnd):
+            for call in event.message.tool_calls:
+                self._propose(event, state, call)
+        elif isinstance(event, CallProposed):
+            self._propose(event, state, event.call, own=event.hidden)
+        elif (row := self.row(event)) is not None:
+            self._note(row, event, event.time - self._source.began)
+
+    def row(self, event: Event) -> CallRow | None:
+        """The call that an event is about."""
+        call_id = call_id_of(event)
+        return self._open.get((event.path, call_id)) if call_id is not None else None
+
+    def _propose(self, event: Event, state: State, call: ToolCall, *, own: bool = False) -> None:
+        known = self._open.get((event.path, call.id))
+        if known is not None and known.turn == state.turn:  # proposed while the answer streamed
+            return
+        row = CallRow(
+            *(self._source.name, event.path, state.name, state.turn, call.id, call.name, own, call.arguments),
+            proposed=event.time - self._source.began,
+        )
+        self._open[event.path, call.id] = row
+        self.rows.append(row)
+
+    @staticmethod
+    def _note(row: CallRow, event: Event, seconds: float) -> None:
+        if isinstance(event, ApprovalRequest):
+            row.tool, row.arguments, row.asked = event.name, event.arguments, seconds
+        elif isinstance(event, ApprovalDecision):
+            row.decision, row.by, row.decided = event.decision, event.by, seconds
+            row.waited = seconds - row.asked
+        elif isinstance(event, CallStart):
+            row.tool, row.arguments, row.attempts, row.started = event.name, event.arguments, event.attempt, seconds
+        elif isinstance(event, CallEnd):
+            row.outcome, row.is_error, row.result, row.ended = event.outcome, event.is_error, event.result, seconds
+            row.took = seconds - row.started
+            row.error = event.error.type if event.error is not None else None
+
+
+def call_rows(source: Source) -> list[CallRow]:
+    """The calls, in the order they were proposed."""
+    calls = Calls(source)
+    for event, state in walk(source.events):
+        calls.take(event, state)
+    return calls.rows
+
+
+def decision_rows(source: Source) -> Iterator[DecisionRow]:
+    """The decisions about calls, in order; also those of a policy, of a deadline, and those that were taken back."""
+    calls = Calls(source)
+    for event, state in walk(source.events):
+        row = calls.row(event)
+        if isinstance(event, ApprovalDecision) and row is not None:
+            call: CallState | None = state.calls.get(event.call_id)
+            asked = call.approval.arguments if call is not None and call.approval is not None else row.arguments
+            seconds = event.time - source.began
+            yield DecisionRow(
+                run=source.name,
+                seq=event.seq,
+                seconds=seconds,
+                path=event.path,
+                call_id=event.call_id,
+                tool=row.tool,
+                arguments=asked,
+                decision=event.decision,
+                by=event.by,
+                reason=event.reason,
+                instead=event.arguments if event.decision in ("edit", "replace") else None,
+                remember=event.remember,
+                asked=row.asked,
+                waited=seconds - row.asked,
+            )
+        calls.take(event, state)

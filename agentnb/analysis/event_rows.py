@@ -1,0 +1,119 @@
+"""The events of a recording, as rows of text and numbers.
+
+Times are seconds since the run's first event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json
+
+from agentnb.analysis.sources import Source, walk
+from agentnb.core.events import (
+    ApprovalDecision,
+    ApprovalRequest,
+    CallEnd,
+    CallProposed,
+    CallStart,
+    Event,
+    MessageAdded,
+    ModelEnd,
+    ModelFailed,
+    PhaseChange,
+    Queued,
+    RunEnd,
+    RunPaused,
+    RunStart,
+    StateUpdate,
+)
+from agentnb.core.messages import text_of
+from agentnb.core.state import State
+
+
+@dataclass(slots=True)
+class EventRow:
+    """One event."""
+
+    run: str
+    seq: int
+    time: float
+    seconds: float
+    path: str
+    loop: str
+    type: str
+    phase: str
+    turn: int
+    call_id: str | None
+    tool: str | None
+    text: str
+
+
+def event_rows(source: Source) -> Iterator[EventRow]:
+    """The events, in order."""
+    for event, state in walk(source.events):
+        call_id = call_id_of(event)
+        yield EventRow(
+            run=source.name,
+            seq=event.seq,
+            time=event.time,
+            seconds=event.time - source.began,
+            path=event.path,
+            loop=state.name,
+            type=event.type,
+            phase=state.phase or "",
+            turn=state.turn,
+            call_id=call_id,
+            tool=_tool(event, state, call_id),
+            text=text_of_event(event),
+        )
+
+
+def call_id_of(event: Event) -> str | None:
+    """The id of the call that an event is about, if it is about one."""
+    if isinstance(event, CallProposed):
+        return event.call.id
+    return getattr(event, "call_id", None) or None
+
+
+def _tool(event: Event, state: State, call_id: str | None) -> str | None:
+    if call_id is None:
+        return None
+    call = state.calls.get(call_id)
+    return call.name if call is not None else getattr(event, "name", None)
+
+
+def text_of_event(event: Event) -> str:  # noqa: C901 - one line for each kind of event
+    """What was said, or what the event says in short: arguments and results as JSON."""
+    match event:
+        case RunStart():
+            return words_of(event.input)
+        case MessageAdded() | ModelEnd() | Queued():
+            return text_of(event.message.content)
+        case ModelFailed():
+            return f"{event.error.type}: {event.error.message}"
+        case PhaseChange():
+            return f"{event.source} > {event.phase}"
+        case StateUpdate():
+            return ", ".join(event.values)
+        case CallProposed():
+            return words_of(event.call.arguments)
+        case ApprovalRequest() | CallStart():
+            return words_of(event.arguments)
+        case ApprovalDecision():
+            return f"{event.decision} by {event.by}" + (f": {event.reason}" if event.reason else "")
+        case CallEnd():
+            return words_of(event.result)
+        case RunEnd():
+            return f"{event.error.type}: {event.error.message}" if event.error is not None else event.reason
+        case RunPaused():
+            return event.reason
+        case _:
+            return ""
+
+
+def words_of(value: Any) -> str:
+    """A JSON value as text."""
+    return value if isinstance(value, str) else "" if value is None else to_json(value).decode()

@@ -1,0 +1,144 @@
+"""Tidy tables of recordings: one row an event, a call, a message or a decision (pandas).
+
+Each takes whatever holds recordings: a run (also one that goes on), a replay, a snapshot, a store, the path of either,
+a mapping of names to these, or several of them. The column `run` tells them apart. Times are seconds since the first
+event of the run, NaN where a thing has not happened. `COLUMNS` says what each column is and in which unit; a frame has
+the same in `frame.attrs["columns"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from agentnb.analysis.call_rows import CallRow, DecisionRow, call_rows, decision_rows
+from agentnb.analysis.event_rows import EventRow, event_rows
+from agentnb.analysis.message_rows import MessageRow, message_rows
+from agentnb.analysis.sources import Source, sources
+from agentnb.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_WHERE = {
+    "run": "the recording: its name, or else the run's id",
+    "path": 'where in nested loops it happened, "" for the outermost',
+    "loop": "the name of the loop it happened in",
+    "turn": "the request to the model it belongs to, from 1; 0 before the first",
+}
+COLUMNS: dict[str, dict[str, str]] = {
+    "events": {
+        "run": _WHERE["run"],
+        "seq": "the event's position in the recording, from 0",
+        "time": "when it happened, UTC",
+        "seconds": "when it happened, in s since the run's first event",
+        "path": _WHERE["path"],
+        "loop": _WHERE["loop"],
+        "type": "what happened: run_start, model_end, call_start, ...",
+        "phase": "the phase the loop is in from here on",
+        "turn": _WHERE["turn"],
+        "call_id": "the call it is about, if any",
+        "tool": "that call's tool",
+        "text": "what was said, or what it says in short: arguments and results as JSON",
+    },
+    "calls": {
+        "run": _WHERE["run"],
+        "path": _WHERE["path"],
+        "loop": _WHERE["loop"],
+        "turn": _WHERE["turn"],
+        "call_id": "the call's id, unique in its loop's turn",
+        "tool": "the tool that ran, or that would have",
+        "own": "whether it is a call of the loop's own (retrieval, a sub-agent) and not one of the model's",
+        "arguments": "what it ran with, or what it was proposed with; a dict",
+        "decision": "what was decided about it last: approve, reject, edit, replace, answer, ask; None if nobody did",
+        "by": "who decided: human, policy, deadline, remembered, loop",
+        "outcome": "how its result came about: returned, raised, timed_out, invalid, rejected, answered, aborted, ...",
+        "is_error": "whether the model was told that it failed",
+        "result": "its result, a JSON value",
+        "error": "the type of the exception, where one was raised",
+        "attempts": "how often it was started",
+        "proposed": "when it was proposed, s",
+        "asked": "when a person was asked, s",
+        "decided": "when it was decided, s",
+        "started": "when it was started last, s",
+        "ended": "when it had its result, s",
+        "waited": "from the question to the decision, s",
+        "took": "from its start to its result, s",
+    },
+    "messages": {
+        "run": _WHERE["run"],
+        "seq": "the event it entered the history with",
+        "seconds": "when that was, s",
+        "path": _WHERE["path"],
+        "turn": _WHERE["turn"],
+        "role": "system, user, assistant, tool, or a role of your own",
+        "origin": "where it came from: input, steering, follow_up, loop, history; None for answers and results",
+        "content": "its text",
+        "calls": "how many calls it makes",
+        "call_id": "the call it is the result of",
+        "input_tokens": "an answer's: tokens the model read",
+        "output_tokens": "an answer's: tokens it wrote",
+        "cost": "an answer's: what it cost, as the model told it",
+        "took": "an answer's: from the request to its end, s",
+        "stop_reason": "an answer's: why it ended",
+    },
+    "decisions": {
+        "run": _WHERE["run"],
+        "seq": "the event's position in the recording",
+        "seconds": "when it was decided, s",
+        "path": _WHERE["path"],
+        "call_id": "the call",
+        "tool": "the call's tool",
+        "arguments": "what the call was going to run with; a dict",
+        "decision": "approve, reject, edit, replace, answer; ask where an earlier one was taken back",
+        "by": "who decided: human, policy, deadline, remembered, loop",
+        "reason": "the reason that was given",
+        "instead": "an edit's: what it runs with instead",
+        "remember": "tool or arguments, where it holds for later calls too",
+        "asked": "when a person was asked, s",
+        "waited": "from the question to the decision, s",
+    },
+}
+"""What each column of each frame is, with its unit (s: seconds)."""
+
+
+def events(of: Any) -> DataFrame:
+    """What happened: a row for each event, in order. `COLUMNS["events"]` says what the columns are."""
+    frame = _frame("events", of, event_rows, EventRow)
+    frame["time"] = _pandas().to_datetime(frame["time"], unit="s", utc=True)
+    return frame
+
+
+def calls(of: Any) -> DataFrame:
+    """A row for each call, in the order they were proposed. `COLUMNS["calls"]` says what the columns are."""
+    return _frame("calls", of, call_rows, CallRow)
+
+
+def messages(of: Any) -> DataFrame:
+    """A row for each message of each history. `COLUMNS["messages"]` says what the columns are."""
+    return _frame("messages", of, message_rows, MessageRow)
+
+
+def decisions(of: Any) -> DataFrame:
+    """A row for each decision about a call, whoever made it. `COLUMNS["decisions"]` says what the columns are."""
+    return _frame("decisions", of, decision_rows, DecisionRow)
+
+
+def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> DataFrame:
+    """A frame of rows that are all of one dataclass. Raises UsageError where pandas is not installed."""
+    frame: DataFrame = _pandas().DataFrame({f.name: [getattr(one, f.name) for one in rows] for f in fields(row)})
+    frame.attrs["columns"] = dict(columns)
+    return frame
+
+
+def _frame(kind: str, of: Any, rows_of: Callable[[Source], Iterable[Any]], row: type) -> DataFrame:
+    return frame_of([one for source in sources(of) for one in rows_of(source)], row, COLUMNS[kind])
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise UsageError("Frames need pandas: pip install 'agentnb-toolkit[analysis]'.") from None
+    return pandas

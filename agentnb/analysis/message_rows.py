@@ -1,0 +1,84 @@
+"""The messages of a recording's histories, as rows: what models were told and what they said.
+
+Times are seconds since the run's first event, NaN where a thing has not happened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from agentnb.analysis.event_rows import words_of
+from agentnb.analysis.sources import Source, walk
+from agentnb.core.events import Event, MessageAdded, ModelEnd, ModelStart, RunStart
+from agentnb.core.messages import Message, text_of
+from agentnb.core.state import State
+
+NEVER = math.nan
+
+
+@dataclass(slots=True)
+class MessageRow:
+    """One message of a history."""
+
+    run: str
+    seq: int
+    seconds: float
+    path: str
+    turn: int
+    role: str
+    origin: str | None
+    content: str
+    calls: int
+    call_id: str | None
+    input_tokens: float = NEVER
+    output_tokens: float = NEVER
+    cost: float = NEVER
+    took: float = NEVER
+    stop_reason: str | None = None
+
+
+@dataclass(slots=True)
+class _Heard:
+    """How much of a loop's history is read, and when its model was asked last."""
+
+    run: object
+    messages: int = 0
+    asked: float = NEVER
+
+
+def message_rows(source: Source) -> Iterator[MessageRow]:
+    """The messages, in the order they entered a history."""
+    heard: dict[str, _Heard] = {}
+    for event, state in walk(source.events):
+        known = heard.get(event.path)
+        if known is None or known.run is not state:
+            known = heard[event.path] = _Heard(state)
+        if isinstance(event, ModelStart):
+            known.asked = event.time
+        for message in state.messages[known.messages :]:
+            yield _message_row(source, event, state, message, known)
+        known.messages = len(state.messages)
+
+
+def _message_row(source: Source, event: Event, state: State, message: Message, known: _Heard) -> MessageRow:
+    row = MessageRow(
+        run=source.name,
+        seq=event.seq,
+        seconds=event.time - source.began,
+        path=event.path,
+        turn=state.turn,
+        role=message.role,
+        origin=event.origin if isinstance(event, MessageAdded) else "history" if isinstance(event, RunStart) else None,
+        content=text_of(message.content) or words_of(message.get("data")),
+        calls=len(message.tool_calls),
+        call_id=message.tool_call_id,
+    )
+    if isinstance(event, ModelEnd) and message.role == "assistant":
+        used: Mapping[str, float] = event.usage
+        row.input_tokens = used.get("input_tokens", NEVER)
+        row.output_tokens = used.get("output_tokens", NEVER)
+        row.cost = used.get("cost", NEVER)
+        row.took, row.stop_reason = event.time - known.asked, event.stop_reason
+    return row

@@ -1,0 +1,107 @@
+"""A difference to be read: as lines of text, and as a table with the two recordings side by side.
+
+What models and tools said is text in both, never markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from agentnb.analysis.event_rows import text_of_event
+from agentnb.core.events import Event
+from agentnb.widgets.text import brief, one_line, visible
+
+if TYPE_CHECKING:
+    from agentnb.analysis.difference import Difference, Pair
+
+SHOWN = 60
+"""Rows of the table."""
+CONTEXT = 2
+"""Rows that are the same, shown around those that are not."""
+WIDTH = 160
+"""Characters of an event."""
+
+
+def as_text(difference: Difference) -> str:
+    """The differences, a line each, after `-` on the left and after `+` on the right."""
+    left, right = difference.left, difference.right
+    if not difference:
+        return f"{left} and {right} say the same in all their {len(difference.events)} events."
+    lines = [f"{left} and {right}: the same in {difference.common} events, then"]
+    for pair in _shown(difference.events):
+        lines += [f"  {sign} {_told(event)}" for sign, event in _signed(pair)] if pair is not None else ["    ..."]
+    lines += [f"  {change.where}: {_short(change.left)} | {_short(change.right)}" for change in difference.state]
+    return "\n".join(lines)
+
+
+def as_table(difference: Difference) -> str:
+    """The differences as HTML, text alone: what models and tools said is never markup."""
+    if not difference:
+        return f"<p>{escape(visible(str(difference)))}</p>"
+    rows = [_row(_shown_pair(pair)) for pair in _shown(difference.events)]
+    rows += [
+        _row((("left", f"{change.where}: {_short(change.left)}"), ("right", f"{change.where}: {_short(change.right)}")))
+        for change in difference.state
+    ]
+    heads = "".join(f'<th style="{_CELL}">{escape(visible(name))}</th>' for name in (difference.left, difference.right))
+    caption = f"The same in {difference.common:,} events; then, on the left and on the right:"
+    return (
+        f'<table style="width: 100%; table-layout: fixed;"><caption style="text-align: left;">{caption}</caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def _shown(pairs: Sequence[Pair]) -> list[Pair | None]:
+    """The pairs that differ and a few around them, the first of very many; None where some are left out."""
+    near: set[int] = set()
+    for number in (number for number, pair in enumerate(pairs) if pair.how != "same"):
+        near.update(range(max(0, number - CONTEXT), min(len(pairs), number + CONTEXT + 1)))
+        if len(near) > SHOWN:
+            break
+    shown: list[Pair | None] = []
+    last = -1
+    for number in sorted(near):
+        if number > last + 1:
+            shown.append(None)
+        shown.append(pairs[number])
+        last = number
+    return shown if last + 1 == len(pairs) or not near else [*shown, None]
+
+
+def _signed(pair: Pair) -> list[tuple[str, Event]]:
+    if pair.how == "same":
+        return [(" ", event) for event in (pair.left,) if event is not None]
+    return [(sign, event) for sign, event in (("-", pair.left), ("+", pair.right)) if event is not None]
+
+
+def _told(event: Event) -> str:
+    where = f" in {event.path}" if event.path else ""
+    tool = f" {name}" if (name := getattr(event, "name", None)) else ""
+    return one_line(visible(f"{event.seq} {event.type}{where}{tool} {text_of_event(event)}"), WIDTH)
+
+
+def _short(value: Any) -> str:
+    return brief(visible(value) if isinstance(value, str) else value, WIDTH)
+
+
+_COLOURS = {"left": "rgba(200, 85, 61, 0.16)", "right": "rgba(91, 145, 121, 0.20)", "same": "transparent"}
+_CELL = "text-align: left; vertical-align: top; padding: 2px 8px; overflow-wrap: anywhere; width: 50%;"
+_SIGNS = {"left": "\N{MINUS SIGN} ", "right": "+ ", "same": ""}
+"""A colour is not the only thing that tells the sides apart."""
+
+
+def _shown_pair(pair: Pair | None) -> Sequence[tuple[str, str]]:
+    if pair is None:
+        return (("same", "\N{HORIZONTAL ELLIPSIS}"),) * 2
+    sides = (("left", pair.left), ("right", pair.right))
+    return [(("same" if pair.how == "same" else side), _told(event) if event else "") for side, event in sides]
+
+
+def _row(cells: Sequence[tuple[str, str]]) -> str:
+    drawn = []
+    for side, text in cells:
+        colour = _COLOURS[side if text else "same"]
+        drawn.append(f'<td style="{_CELL} background: {colour};">{escape(_SIGNS[side] + text) if text else ""}</td>')
+    return f"<tr>{''.join(drawn)}</tr>"

@@ -1,0 +1,95 @@
+"""What there is to analyse: a run, a replay, a snapshot, a file, a store with all its runs, or several of these.
+
+Whatever it is, it comes down to events with a name; everything else here reads those, and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import Event
+from agentnb.core.evolve import evolve, nested
+from agentnb.core.state import State
+from agentnb.run.recording import Recording
+from agentnb.run.snapshot import Snapshot
+from agentnb.store import Store, is_store
+
+
+class Source(NamedTuple):
+    """A run as it was recorded; `name` is its own among those that are read together."""
+
+    name: str
+    events: Sequence[Event]
+
+    @property
+    def began(self) -> float:
+        """When its first event happened, in seconds since the epoch."""
+        return self.events[0].time if self.events else 0.0
+
+
+def sources(of: Any) -> list[Source]:
+    """The recordings in whatever is given, each with a name of its own.
+
+    of: a run, a replay or a snapshot; a `Store`, for all its runs, oldest first; the path of a store or of a saved
+    snapshot; a mapping of names to these; or a sequence of these. Raises UsageError for anything else, and for a file
+    what `Snapshot.load` and `Store` raise.
+    """
+    found: list[Source] = []
+    taken: dict[str, int] = {}
+    for name, events in _read(of):
+        times = taken[name] = taken.get(name, 0) + 1
+        found.append(Source(name if times == 1 else f"{name}#{times}", events))
+    return found
+
+
+def one_source(of: Any) -> Source:
+    """The one recording that is given. Raises UsageError where there are several, or none."""
+    found = sources(of)
+    if len(found) != 1:
+        names = ", ".join(source.name for source in found[:10]) or "nothing"
+        raise UsageError(f"One recording is needed here, and this is {len(found)}: {names}.")
+    return found[0]
+
+
+def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
+    if isinstance(of, Recording):
+        yield of.name or of.id, of.recording
+    elif isinstance(of, Snapshot):
+        yield of.name or of.run_id, of.events
+    elif isinstance(of, Store):
+        for info in reversed(of.runs()):
+            yield info.name or info.id, of.events(info.id)
+    elif isinstance(of, (str, Path)):
+        yield from _read_file(Path(of))
+    elif isinstance(of, Mapping):
+        for name, one in of.items():
+            yield str(name), one_source(one).events
+    elif isinstance(of, Iterable):
+        for one in of:
+            yield from _read(one)
+    else:
+        raise UsageError(
+            f"A {type(of).__name__} is no recording: give a run, a replay, a snapshot, a store, the path of either,"
+            " or several of them."
+        )
+
+
+def _read_file(path: Path) -> Iterator[tuple[str, Sequence[Event]]]:
+    if path.is_file() and is_store(path):
+        with closing(Store(path)) as store:
+            yield from _read(store)
+    else:
+        snapshot = Snapshot.load(path)
+        yield snapshot.name or path.name.split(".")[0], snapshot.events
+
+
+def walk(events: Iterable[Event]) -> Iterator[tuple[Event, State]]:
+    """Each event, and where the loop that it is of stands right after it; the state is the same object each time."""
+    state = State()
+    for event in events:
+        evolve(state, event)
+        yield event, nested(state, event.path)

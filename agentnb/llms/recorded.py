@@ -1,0 +1,133 @@
+"""A recording as a model: it answers what it was asked when it was recorded, with what it said then.
+
+A request is known by its messages. Loops that run beside one another may ask in another order than they did, and still
+each gets its own answers. A loop that puts together what its model is sent asks with other messages than its history
+has; such a request gets the next answer that is left, unless the model is `strict`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentnb.core.errors import ModelError
+from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelFailed, ModelStart
+from agentnb.core.evolve import evolve, nested
+from agentnb.core.messages import text_of
+from agentnb.core.state import State
+from agentnb.llms.protocol import Chunk
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A recorded request and what came of it: an answer, or an error after a part of its text."""
+
+    messages: Sequence[Mapping[str, Any]]
+    answer: ModelEnd | None = None
+    error: ErrorInfo | None = None
+    partial: str = ""
+    used: bool = False
+
+
+def exchanges(events: Iterable[Event]) -> list[Exchange]:
+    """The requests to models in a recording that were answered or failed, in the order they were made."""
+    state, made, waiting = State(), [], {}
+    for event in events:
+        evolve(state, event)
+        if isinstance(event, ModelStart):
+            asked = [message.plain for message in nested(state, event.path).messages]
+            waiting[event.path] = exchange = Exchange(asked)
+            made.append(exchange)
+        elif isinstance(event, ModelEnd):
+            waiting[event.path].answer = event
+        elif isinstance(event, ModelFailed):
+            waiting[event.path].error, waiting[event.path].partial = event.error, event.partial
+    return [one for one in made if one.answer is not None or one.error is not None]
+
+
+class RecordedModel:
+    """Answers as the models of a recording did.
+
+    speed: how fast, as a multiple of how fast it was; None is at once. strict: a request with other messages than any
+    that was recorded is refused. Asked for more than it has, or for something else where it is strict, it raises
+    AssertionError: it is for tests.
+    """
+
+    def __init__(self, events: Iterable[Event], *, speed: float | None = None, strict: bool = False) -> None:
+        self.exchanges = exchanges(events)
+        self.speed = speed
+        self.strict = strict
+
+    async def stream(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncIterator[Chunk]:
+        """The answer to these messages, as it streamed."""
+        exchange = self._find([message for message in messages if message["role"] != "system"])
+        exchange.used = True
+        if exchange.answer is None:
+            if exchange.partial:
+                yield {"type": "text_delta", "content": exchange.partial}
+            assert exchange.error is not None
+            raise ModelError(f"{exchange.error.type}: {exchange.error.message}")
+        passed = 0
+        for milliseconds, chunk in _chunks(exchange.answer):
+            if self.speed and milliseconds > passed:
+                await asyncio.sleep((milliseconds - passed) / 1000 / self.speed)
+                passed = milliseconds
+            yield chunk
+
+    def assert_complete(self) -> None:
+        """Raise AssertionError unless everything that was asked then has been asked again."""
+        if unused := sum(not exchange.used for exchange in self.exchanges):
+            raise AssertionError(f"{unused} of {len(self.exchanges)} recorded requests were not made.")
+
+    def _find(self, messages: Sequence[Mapping[str, Any]]) -> Exchange:
+        left = [exchange for exchange in self.exchanges if not exchange.used]
+        for exchange in left:
+            if len(exchange.messages) == len(messages) and exchange.messages == list(messages):
+                return exchange
+        if not left:
+            raise AssertionError(f"The recording has {len(self.exchanges)} requests to models; this is one more.")
+        if self.strict:
+            raise AssertionError(_unknown(messages, left[0].messages))
+        return left[0]
+
+
+def _unknown(messages: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[str, Any]]) -> str:
+    for number, (now, then) in enumerate(zip(messages, recorded, strict=False)):
+        if now != then:
+            return (
+                f"This was not asked when it was recorded. The next request differs in its message {number}:\n"
+                f"  recorded: {dict(then)}\n  now:      {dict(now)}"
+            )
+    return (
+        "This was not asked when it was recorded. The next request had"
+        f" {len(recorded)} messages, this one has {len(messages)}."
+    )
+
+
+def _chunks(answer: ModelEnd) -> Iterator[tuple[int, Chunk]]:
+    """The chunks of an answer, each with when it came, in ms since the request."""
+    message = answer.message
+    for block in message.reasoning:
+        yield 0, {"type": "reasoning_delta", **{("content" if k == "text" else k): v for k, v in block.items()}}
+    text, passed, begin = text_of(message.content), 0, 0
+    for milliseconds, characters in answer.timing:
+        if piece := text[begin : begin + characters]:
+            yield milliseconds, {"type": "text_delta", "content": piece}
+        passed, begin = milliseconds, begin + characters
+    if text[begin:]:
+        yield passed, {"type": "text_delta", "content": text[begin:]}
+    for call in message.tool_calls:
+        arguments = call.malformed if call.malformed is not None else call.arguments
+        yield passed, {"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments}
+    if answer.usage:
+        yield passed, {"type": "usage", **answer.usage}
+    yield passed, {"type": "stop", "reason": answer.stop_reason}

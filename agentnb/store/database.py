@@ -1,0 +1,63 @@
+"""What a store asks of the database under it. SQLite is built in; PostgreSQL is there for a lab that shares one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+from zlib import crc32
+
+Words = Mapping[str, str]
+"""What a schema's `{identity}`, `{key}`, `{integer}`, `{real}` and `{bytes}` are here."""
+
+
+Rows = Sequence[int | bytes]
+"""Events as they are kept, one behind the other: the key of one, its JSON without run and position, the checksum of
+both, the key of the next, and so on. Flat, because an event is recorded a hundred thousand times a second."""
+
+COLUMNS = 3
+"""Values of an event."""
+
+SPAN = 1 << 32
+"""A run's events have the keys number * SPAN + seq: one integer key, no second index to write."""
+
+
+def keys(number: int) -> tuple[int, int]:
+    """The first and the last key that an event of a run may have."""
+    return number * SPAN, (number + 1) * SPAN - 1
+
+
+def checksum(key: int, body: bytes) -> int:
+    """Of the event and of where it stands."""
+    return crc32(body, key & 0xFFFFFFFF)
+
+
+class Database(Protocol):
+    """A connection. Safe to use from several threads; what fails raises StorageError and names the place.
+
+    Statements have `?` for values, and are in the SQL that both databases share.
+    """
+
+    where: str
+    """The file, or the address without a password."""
+
+    @property
+    def version(self) -> int:
+        """The version of the store's tables; 0 where there are none."""
+
+    def migrate(self, statements: Sequence[str], version: int) -> None:
+        """Change the tables to this version, all of it or nothing."""
+
+    def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Read."""
+
+    def write(self, sql: str, *values: object) -> None:
+        """Write, and commit."""
+
+    def append(self, rows: Rows) -> None:
+        """Commit events. Raises StoreConflict where another process has written one of them first."""
+
+    def json(self, *path: str) -> str:
+        """A field of an event's body, as SQL that gives text, or NULL."""
+
+    def close(self) -> None:
+        """Let go of it."""

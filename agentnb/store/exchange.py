@@ -1,0 +1,154 @@
+"""Runs as one file of lines, to keep and to hand on: written by `Store.export`, read by `Store.import_`.
+
+The first line says what it is, the last how much there is. Between them is a line for each run, followed by a line for
+each of its events and of its named snapshots. Every line ends with a hash of itself and of all lines before it, so that
+a file that was changed, cut off or put together anew is refused, and the line at fault is named. What is before that
+line can be read all the same (`salvage`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, VersionMismatch
+from agentnb.core.events import Event, decode_event, encode_event
+
+EXPORT_VERSION = 1
+"""What this agentnb writes; it reads up to this."""
+
+_MARK = b',"chain":"'
+_LINK = 16
+"""Characters of a hash; that a changed line has the same by chance is one in 2**64."""
+
+
+@dataclass(slots=True)
+class ExportedRun:
+    """A run of an exported file: what the store knew of it, its events, and its snapshots as (name, position)."""
+
+    id: str
+    name: str | None
+    loop: str
+    created: float
+    tags: tuple[str, ...] = ()
+    events: list[Event] = field(default_factory=list)
+    snapshots: list[tuple[str, int]] = field(default_factory=list)
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, runs: Iterable[ExportedRun]) -> int:
+    """Write runs to a file, whole or not at all; gives how many events they have."""
+    partial = path.with_name(path.name + ".part")
+    count = 0
+    with partial.open("wb") as file:
+        chain = hashlib.sha256()
+        for line in _lines(runs):
+            count += line.startswith(b'{"event":')
+            chain.update(line)
+            file.write(line[:-1] + _MARK + chain.hexdigest()[:_LINK].encode() + b'"}\n')
+    partial.replace(path)
+    return count
+
+
+def _lines(runs: Iterable[ExportedRun]) -> Iterator[bytes]:
+    """The lines without their hashes."""
+    yield to_json({"agentnb": "export", "version": EXPORT_VERSION})
+    count = events = 0
+    for run in runs:
+        yield to_json({"run": {name: getattr(run, name) for name in ("id", "name", "loop", "created", "tags")}})
+        for event in run.events:
+            yield b'{"event":' + encode_event(event, without={"run_id"}) + b"}"
+        for name, position in run.snapshots:
+            yield to_json({"snapshot": name, "position": position})
+        count, events = count + 1, events + len(run.events)
+    yield to_json({"end": True, "runs": count, "events": events})
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path, *, salvage: bool = False) -> list[ExportedRun]:
+    """The runs in a file. Raises RecordingMissing, RecordingCorrupt with the line at fault, or VersionMismatch.
+
+    salvage: give what is before the line at fault; a run that it cuts off is as far as it goes.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError as error:
+        raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
+    runs: list[ExportedRun] = []
+    try:
+        _read(lines, runs, str(path))
+    except RecordingCorrupt:
+        if not salvage:
+            raise
+    return [run for run in runs if run.events]
+
+
+def _read(lines: list[bytes], runs: list[ExportedRun], where: str) -> None:
+    chain = hashlib.sha256()
+    ended = False
+    for number, line in enumerate(lines, 1):
+        if ended and number == len(lines) and not line:
+            return
+        if ended:
+            raise RecordingCorrupt(f"{where}, line {number}: there is something behind the end.")
+        entry = _entry(line, chain, f"{where}, line {number}")
+        if number == 1:
+            _check_head(entry, where)
+        elif entry.get("end"):
+            ended = True
+        else:
+            _take(entry, runs, f"{where}, line {number}")
+    raise RecordingCorrupt(f"{where} is cut off: it has no end (line {len(lines)}).")
+
+
+def _entry(line: bytes, chain: Any, where: str) -> dict[str, Any]:
+    """What a line says, once its hash is found to be right."""
+    said, mark, link = line.rpartition(_MARK)
+    said += b"}"
+    chain.update(said)
+    if not mark or link != chain.hexdigest()[:_LINK].encode() + b'"}':
+        raise RecordingCorrupt(f"{where}: it was changed or cut off after it was written.")
+    try:
+        entry = from_json(said)
+    except ValueError as error:
+        raise RecordingCorrupt(f"{where}: {error}") from error
+    if not isinstance(entry, dict):
+        raise RecordingCorrupt(f"{where}: it is no entry of an export.")
+    return entry
+
+
+def _check_head(entry: dict[str, Any], where: str) -> None:
+    if entry.get("agentnb") != "export" or not isinstance(entry.get("version"), int):
+        raise RecordingCorrupt(f"{where} is not an export of a store.")
+    if entry["version"] > EXPORT_VERSION:
+        raise VersionMismatch(
+            f"{where} is an export of version {entry['version']}; this agentnb reads up to {EXPORT_VERSION}."
+            " Update agentnb-toolkit."
+        )
+
+
+def _take(entry: dict[str, Any], runs: list[ExportedRun], where: str) -> None:
+    try:
+        if "run" in entry:
+            runs.append(ExportedRun(**{**entry["run"], "tags": tuple(entry["run"]["tags"])}))
+        elif "event" in entry:
+            event = decode_event(json.dumps(entry["event"]))
+            if event.seq != len(runs[-1].events):
+                raise RecordingCorrupt(f"{where}: event {event.seq} where {len(runs[-1].events)} was to come.")
+            event.__dict__["run_id"] = runs[-1].id  # nobody else has seen it yet
+            runs[-1].events.append(event)
+        else:
+            runs[-1].snapshots.append((entry["snapshot"], entry["position"]))
+    except (KeyError, TypeError, IndexError, ValidationError) as error:
+        raise RecordingCorrupt(f"{where}: it is no entry of an export ({type(error).__name__}).") from error

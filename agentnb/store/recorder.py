@@ -1,0 +1,43 @@
+"""Writing one run's events into a store, as its journal makes them."""
+
+from __future__ import annotations
+
+import time
+
+from agentnb.core.errors import StorageError
+from agentnb.store.database import SPAN, Database, checksum
+
+
+class RunRecorder:
+    """`record` gathers events, `flush` commits what was gathered at once."""
+
+    def __init__(self, database: Database, number: int) -> None:
+        self._database = database
+        self._number = number
+        self._first = number * SPAN
+        self._rows: list[int | bytes] = []
+        self._failure: StorageError | None = None
+
+    def record(self, seq: int, line: bytes) -> None:
+        """Take an event; it is on disk after the next `flush`."""
+        key = self._first + seq
+        self._rows += (key, line, checksum(key, line))
+
+    def flush(self) -> None:
+        """Commit what was gathered. Raises StorageError where that failed, and then each time."""
+        if self._failure is not None:  # what comes after a gap, or after another process's events, is not this run
+            raise self._failure
+        if self._rows:
+            rows, self._rows = self._rows, []
+            try:
+                self._database.append(rows)
+            except StorageError as error:
+                self._failure = error
+                raise
+
+    def name_snapshot(self, name: str, position: int) -> None:
+        """Keep a name for a position of this run; the newest of that name counts."""
+        self._database.write(
+            "INSERT INTO snapshots (name, run, position, created) VALUES (?, ?, ?, ?)",
+            *(name, self._number, position, time.time()),
+        )

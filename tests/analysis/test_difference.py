@@ -1,0 +1,135 @@
+"""Where two recordings part, and what that comes to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentnb import Loop, UsageError
+from agentnb.analysis import diff
+from agentnb.loops.want import say
+from tests.analysis.recordings import decided_run, researcher
+from tests.designs import WORLDS
+
+every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
+
+
+@pytest.fixture(scope="module")
+def run() -> Any:
+    return asyncio.run(decided_run())
+
+
+async def done(**options: Any) -> Any:
+    run = researcher(**options).start("Look it up.", approve=True)
+    await run
+    return run
+
+
+def hows(difference: Any) -> set[str]:
+    return {pair.how for pair in difference.events}
+
+
+@every_world
+async def test_a_run_is_no_different_from_itself(world: Callable[[], Any]) -> None:
+    run = world().start("go", approve=True)
+    await run
+    same = diff(run, run)
+    assert not same
+    assert same.first is None
+    assert same.state == []
+    assert hows(same) == {"same"}
+    assert same.common == len(run.events)
+
+
+async def test_when_it_happened_and_in_which_run_is_no_difference() -> None:
+    assert not diff(await done(), await done())
+
+
+async def test_a_fork_agrees_up_to_what_it_changed(run: Any) -> None:
+    at = next(event.seq for event in run.events if event.type == "approval_decision" and event.call_id == "w1")
+    fork = run.fork(at, decision="approve", loop=researcher(answer="It is done."), approve=True)
+    await fork
+    difference = diff(run, fork)
+    assert difference.common == at
+    first = difference.first
+    assert (first.how, first.left.seq) == ("changed", at)
+    assert (first.left.decision, first.right.decision) == ("reject", "approve")
+
+
+async def test_what_was_said_differently_is_one_change_and_the_rest_is_the_same() -> None:
+    difference = diff(await done(answer="Yes."), await done(answer="No."))
+    changed = [(pair.how, pair.left.type) for pair in difference.events if pair.how != "same"]
+    assert changed == [("changed", "model_end"), ("changed", "run_end")]
+    assert ("output", "Yes.", "No.") in difference.state
+    assert ("messages[9].content", "Yes.", "No.") in difference.state
+
+
+def said(*words: str) -> Any:
+    def sayings(_: Any) -> Any:
+        for word in words:
+            yield say(word)
+
+    return Loop.from_generator(sayings, name="sayings").start("")
+
+
+async def test_what_was_put_in_between_leaves_the_rest_side_by_side() -> None:
+    one, other = said("a", "b", "c", "d"), said("a", "x", "b", "c", "d")
+    await one
+    await other
+    difference = diff(one, other)
+    apart = [(pair.how, pair.right.message.content) for pair in difference.events if pair.how != "same"]
+    assert apart == [("right", "x")]
+    assert difference.common == difference.events.index(next(p for p in difference.events if p.how != "same"))
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), max_size=8))
+def test_every_event_of_both_is_there_once_and_in_order(left: list[str], right: list[str]) -> None:
+    one, other = said(*left), said(*right)
+    asyncio.run(_both(one, other))
+    pairs = diff(one, other).events
+    assert [pair.left for pair in pairs if pair.left is not None] == list(one.events)
+    assert [pair.right for pair in pairs if pair.right is not None] == list(other.events)
+    assert bool(diff(one, other)) is (left != right)
+
+
+async def _both(one: Any, other: Any) -> None:
+    await one
+    await other
+
+
+async def test_snapshots_of_one_run_differ_in_what_came_after(run: Any) -> None:
+    difference = diff(run.at(3).snapshot(), run)
+    assert hows(difference) == {"same", "right"}
+    assert difference.common == 4
+    where = {change.where for change in difference.state}
+    assert "stop_reason" in where
+    assert not where & {"position", "run_id", "started"}
+
+
+async def test_as_text_it_shows_what_is_different_and_where(run: Any) -> None:
+    text = str(diff(await done(answer="Yes."), await done(answer="No.")))
+    assert "- " in text
+    assert "model_end Yes." in text
+    assert "model_end No." in text
+    assert "output: Yes. | No." in text
+    assert str(diff(run, run)) == f"nile (left) and nile (right) say the same in all their {len(run.events)} events."
+
+
+async def test_in_a_cell_nothing_that_was_said_is_markup() -> None:
+    hostile = "<script>alert(1)</script>\u202egnp.exe\x1b[31m"
+    page = diff(await done(answer=hostile), await done(answer="No."))._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "\u202e" not in page
+    assert "\x1b" not in page
+    assert page.startswith("<table")
+
+
+def test_two_recordings_are_compared_and_not_more(run: Any) -> None:
+    with pytest.raises(UsageError, match="One recording is needed here, and this is 2"):
+        diff([run, run], run)

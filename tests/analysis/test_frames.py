@@ -1,0 +1,148 @@
+"""Recordings as tables: a row an event, a call, a message, a decision."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+from agentnb import Store, UsageError, replay
+from agentnb.analysis import COLUMNS, calls, decisions, events, messages
+from tests.analysis.recordings import decided_run, researcher
+from tests.designs import WORLDS
+
+every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
+FRAMES = {"events": events, "calls": calls, "messages": messages, "decisions": decisions}
+
+
+@pytest.fixture(scope="module")
+def run() -> Any:
+    return asyncio.run(decided_run())
+
+
+def times_of(frame: pandas.DataFrame, call_id: str) -> list[float]:
+    row = frame[frame.call_id == call_id].iloc[0]
+    return [row.proposed, row.asked, row.decided, row.started, row.ended]
+
+
+# -- what the tables hold --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(FRAMES))
+async def test_every_column_is_documented_in_the_frame_itself(run: Any, kind: str) -> None:
+    frame = FRAMES[kind](run)
+    assert list(frame.columns) == list(COLUMNS[kind])
+    assert frame.attrs["columns"] == COLUMNS[kind]
+
+
+@every_world
+async def test_every_design_has_a_row_for_each_event_and_each_call(world: Callable[[], Any]) -> None:
+    run = world().start("go", approve=True)
+    await run
+    assert events(run).seq.tolist() == [event.seq for event in run.events]
+    ended = [(event.path, event.call_id) for event in run.events if event.type == "call_end"]
+    table = calls(run)
+    assert sorted(zip(table.path, table.call_id, strict=True)) == sorted(ended)
+    assert table.outcome.notna().all()
+
+
+@every_world
+async def test_every_message_of_every_history_has_a_row(world: Callable[[], Any]) -> None:
+    run = world().start("go", approve=True)
+    await run
+    outer = messages(run)
+    outer = outer[outer.path == ""]
+    assert outer.role.tolist() == [message.role for message in run.state.messages]
+
+
+async def test_a_call_is_followed_from_the_proposal_to_the_result(run: Any) -> None:
+    table = calls(run)
+    assert table.call_id.tolist() == ["r1", "r2", "w0", "w1", "w2", "w3"]
+    assert table.tool.tolist() == ["read"] * 2 + ["write"] * 4
+    assert table.outcome.tolist() == ["returned", "returned", "returned", "rejected", "returned", "raised"]
+    assert table.decision.tolist()[2:] == ["approve", "reject", "edit", "approve"]
+    assert table.arguments.tolist()[4] == {"path": "d", "content": "x"}
+    assert table.error.tolist()[5] == "PermissionError"
+    assert table.turn.tolist() == [1, 1, 2, 2, 2, 2]
+    for call_id in ("w0", "w2", "w3"):
+        assert times_of(table, call_id) == sorted(times_of(table, call_id))
+
+
+async def test_what_has_not_happened_has_no_time(run: Any) -> None:
+    row = calls(run).set_index("call_id").loc["r1"]
+    assert math.isnan(row.asked)
+    assert math.isnan(row.waited)
+    assert row.took == pytest.approx(row.ended - row.started)
+    assert math.isnan(calls(run).set_index("call_id").loc["w1"].started)
+
+
+async def test_a_decision_says_what_was_asked_and_what_came_of_it(run: Any) -> None:
+    table = decisions(run)
+    assert table.decision.tolist() == ["approve", "reject", "edit", "approve"]
+    assert set(table.by) == {"human"}
+    assert table.arguments.tolist()[2] == {"path": "c"}
+    assert table.instead.tolist()[2] == {"path": "d", "content": "x"}
+    assert table.reason.tolist()[1] == "not b"
+    assert (table.waited > 0).all()
+
+
+async def test_answers_have_their_tokens_and_what_they_cost(run: Any) -> None:
+    answers = messages(run).query("role == 'assistant'")
+    assert answers.input_tokens.tolist() == [100, 200, 300]
+    assert answers.cost.sum() == pytest.approx(0.06)
+    assert answers.calls.tolist() == [2, 4, 0]
+    assert (answers.took > 0).all()
+
+
+async def test_events_have_the_time_of_day_and_the_seconds_since_the_first(run: Any) -> None:
+    table = events(run)
+    assert table.seconds.iloc[0] == 0
+    assert table.seconds.is_monotonic_increasing
+    assert str(table.time.dt.tz) == "UTC"
+    assert (table.time.iloc[-1] - table.time.iloc[0]).total_seconds() == pytest.approx(table.seconds.iloc[-1], abs=1e-5)
+
+
+# -- what they are made of -------------------------------------------------------------------------------------------
+
+
+async def test_whatever_holds_a_recording_gives_the_same_table(run: Any, tmp_path: Path) -> None:
+    table = calls(run)
+    saved = run.snapshot("nile").save(tmp_path / "nile.agentnb.json")
+    for other in (replay(run), run.snapshot("nile"), saved, str(saved), [run], {"nile": run}):
+        pandas.testing.assert_frame_equal(calls(other), table)
+
+
+async def test_a_store_gives_all_its_runs(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    for name in ("one", "two"):
+        await researcher().start("Look.", name=name, store=store, approve=True)
+    assert list(dict.fromkeys(calls(store).run)) == ["one", "two"]
+    store.close()
+    assert list(dict.fromkeys(calls(tmp_path / "runs.db").run)) == ["one", "two"]
+
+
+async def test_several_runs_are_told_apart_also_where_they_have_the_same_name(run: Any) -> None:
+    assert list(dict.fromkeys(events([run, run, run]).run)) == ["nile", "nile#2", "nile#3"]
+
+
+async def test_a_run_that_goes_on_is_read_as_far_as_it_is() -> None:
+    run = researcher().start("Look.")
+    await run.step("turn")
+    assert calls(run).outcome.tolist() == ["returned", "returned"]
+    run.cancel()
+
+
+@pytest.mark.parametrize("nothing", [3, None, [object()]])
+def test_what_is_no_recording_is_refused(nothing: Any) -> None:
+    with pytest.raises(UsageError, match="is no recording"):
+        events(nothing)
+
+
+def test_no_recordings_are_an_empty_table() -> None:
+    assert list(calls([]).columns) == list(COLUMNS["calls"])
+    assert events([]).empty

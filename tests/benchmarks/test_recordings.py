@@ -1,0 +1,98 @@
+"""A recording of a hundred thousand events: opened, gone about in, searched, compared; and a policy tried on many."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import agentnb
+from agentnb import Store, replay
+from agentnb.analysis import backtest, calls, diff
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallProposed, RunStart, ToolCall
+from tests.benchmarks.models import Calling
+
+pytestmark = pytest.mark.alone
+T = TypeVar("T")
+
+ITERATIONS = 25_000
+"""Of four events each."""
+
+
+async def echo(value: int) -> str:
+    return "x" * 10
+
+
+def session() -> Any:
+    return agentnb.SessionLoop(Calling(ITERATIONS), [agentnb.tool(echo)], name="long")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("long")
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Any:
+    async def record() -> Any:
+        run = session().start("go", name="long", store=Store(folder / "runs.db"))
+        await run
+        return run
+
+    return asyncio.run(record())
+
+
+def timed(what: str, action: Callable[[], T], capsys: pytest.CaptureFixture[str]) -> T:
+    started = time.perf_counter()
+    done = action()
+    with capsys.disabled():
+        print(f"{what:58} {(time.perf_counter() - started) * 1000:8.0f} ms")
+    return done
+
+
+def test_a_long_recording_is_opened_walked_searched_and_compared(run: Any, folder: Path, capsys: Any) -> None:
+    length = len(run.events)
+    assert length >= 100_000
+    with capsys.disabled():
+        print(f"\na recording of {length:,} events")
+    snapshot = timed("opened from its store", lambda: Store(folder / "runs.db").load("long"), capsys)
+    walked = timed("made a replay", lambda: replay(snapshot), capsys)
+    timed("gone to its last event", lambda: walked.to(length - 1), capsys)
+    timed("gone back by one event", lambda: walked.to(length - 2), capsys)
+    timed("gone back to its middle", lambda: walked.to(length // 2), capsys)
+    wanted = length * 3 // 4
+    found = timed("searched for a predicate", lambda: walked.find(lambda event, _: event.seq >= wanted), capsys)
+    assert found is not None
+    assert found.seq == wanted
+    timed("a table of its calls", lambda: calls(snapshot), capsys)
+    at = next(event.seq for event in run.events[length // 2 :] if event.type == "call_end")
+    fork = timed("forked in its middle", lambda: run.fork(at, result="changed", loop=session()), capsys)
+    asyncio.run(_to_the_end(fork))
+    difference = timed("compared with that fork", lambda: diff(snapshot, fork), capsys)
+    assert difference.common == at
+
+
+async def _to_the_end(run: Any) -> None:
+    await run
+
+
+def test_a_policy_is_tried_on_ten_thousand_decisions(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    events: list[Any] = [RunStart(loop="SessionLoop", name="many", time=1.0, run_id="many")]
+    for number in range(10_000):
+        id, arguments = f"c{number}", {"path": f"/tmp/{number}"}
+        decision = "reject" if number % 10 == 0 else "approve"
+        events += [
+            CallProposed(call=ToolCall(id=id, name="write", arguments=arguments)),
+            ApprovalRequest(call_id=id, name="write", arguments=arguments),
+            ApprovalDecision(call_id=id, decision=decision, reason="no" if decision == "reject" else ""),
+        ]
+    events = [event.model_copy(update={"seq": seq, "run_id": "many"}) for seq, event in enumerate(events)]
+    many = agentnb.Snapshot.of(events)
+    rules = [{"tool": "write", "arguments": {"path": "/tmp/*"}, "decision": "approve"}]
+    tried = timed("a policy tried on 10,000 decisions", lambda: backtest(rules, many), capsys)
+    assert tried.prompts == 10_000
+    assert len(tried.missed) == 1000

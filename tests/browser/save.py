@@ -1,0 +1,89 @@
+"""Saves the notebooks as they are delivered: run from top to bottom in JupyterLab, with the outputs of that run.
+
+    python -m tests.browser.save
+    python -m tests.browser.save 04_what_if.ipynb
+
+Each is run in a folder of its own beside what it needs, saved once its panels have frozen, and put back in its place
+with nothing in its metadata of the machine it was run on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from tests.browser.browser import Chromium
+from tests.browser.notebook import Notebook
+from tests.browser.server import JupyterServer
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+PAGE = "approvals_page.ipynb"  # for Voila: its question waits for somebody, and it is saved by hand
+METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+PATIENCE = 180.0
+LIVE = "application/vnd.jupyter.widget-view+json"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Save the notebooks that are named, or all."""
+    known = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb") if path.name != PAGE)
+    parser = argparse.ArgumentParser(prog="python -m tests.browser.save", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NOTEBOOK", help=", ".join(known))
+    names = parser.parse_args(arguments).names or known
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        JupyterServer(Path(folder), {"python3": None}) as server,
+        Chromium() as browser,
+    ):
+        for name in names:
+            saved = run_and_save(browser, server, name)
+            nbformat.write(saved, NOTEBOOKS / name)
+            print(f"{name}: {(NOTEBOOKS / name).stat().st_size:,} bytes")
+
+
+def run_and_save(browser: Chromium, server: JupyterServer, name: str) -> Any:
+    """A notebook as JupyterLab has saved it after a run from top to bottom."""
+    folder = server.root / Path(name).stem
+    left_behind = shutil.ignore_patterns("*.db*", "*.agentnb.json", "*.jsonl", "reports", "__pycache__", ".*", "test_*")
+    shutil.copytree(NOTEBOOKS, folder, ignore=left_behind)
+    notebook = Notebook.open_file(browser, server, folder / name)
+    cells = [cell for cell in nbformat.read(folder / name, 4).cells if cell.cell_type == "code"]
+    notebook.run_all()
+    notebook.wait_cell(len(cells) - 1, timeout=PATIENCE)
+    frozen = "() => !document.querySelector('.jp-NotebookPanel .agentnb-panel')"
+    notebook.do(lambda page: page.wait_for_function(frozen, timeout=1000 * PATIENCE))
+    notebook.save()
+    notebook.close()
+    saved = nbformat.read(folder / name, 4)
+    saved.metadata = nbformat.from_dict(METADATA)
+    for cell in saved.cells:
+        cell.metadata = nbformat.from_dict({"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {})
+    for cell in saved.cells:
+        if cell.cell_type == "code":
+            cell.outputs = _joined(cell.outputs)
+    assert LIVE not in nbformat.writes(saved), f"{name}: a panel is live in the file"
+    return saved
+
+
+def _joined(outputs: Sequence[Any]) -> list[Any]:
+    """Streams that came in pieces are one."""
+    joined: list[Any] = []
+    for output in outputs:
+        before = joined[-1] if joined else None
+        if before and output.output_type == before.output_type == "stream" and output.name == before.name:
+            before.text += output.text
+        else:
+            joined.append(output)
+    return joined
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""A PostgreSQL server of the tests' own: made in a folder, reached over loopback, gone when it is stopped."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+
+def _binary(name: str) -> str:
+    debian = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    found = str(debian[-1]) if debian else shutil.which(name)
+    assert found is not None, "These tests need PostgreSQL: apt-get install postgresql"
+    return found
+
+
+def _as_somebody(command: list[str]) -> list[str]:
+    """PostgreSQL does not run as root."""
+    return ["runuser", "-u", "postgres", "--", *command] if os.getuid() == 0 else command
+
+
+class PostgresServer:
+    """A server that listens on a free port of this machine; `url` is a database of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "data"
+        self.folder.mkdir()
+        if os.getuid() == 0:
+            user = pwd.getpwnam("postgres")
+            os.chown(self.folder, user.pw_uid, user.pw_gid)
+            for parent in self.folder.parents:
+                if parent.stat().st_uid == 0 and str(parent).startswith("/tmp/"):
+                    parent.chmod(parent.stat().st_mode | 0o011)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._run("initdb", "-U", "agentnb", "-A", "trust", "-E", "UTF8", "--no-sync", "-D", str(self.folder))
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
+        self._run("pg_ctl", "-D", str(self.folder), "-w", "-l", str(self.folder / "log"), "-o", options, "start")
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://agentnb:secret@127.0.0.1:{self.port}/postgres"
+
+    def restart(self) -> None:
+        self._run("pg_ctl", "-D", str(self.folder), "-w", "-m", "immediate", "restart")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", str(self.folder), "-w", "-m", "immediate", "stop")
+
+    def _run(self, name: str, *arguments: str) -> None:
+        command = _as_somebody([_binary(name), *arguments])
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60, cwd="/")

@@ -1,0 +1,167 @@
+"""Runs as one file of lines: whole, or refused with the line at fault, or read as far as it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentnb import SessionLoop, Store
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreConflict, VersionMismatch
+from agentnb.testing import ScriptedLLM
+from tests.analysis.recordings import researcher
+from tests.designs import WORLDS
+
+
+async def filled(path: Path) -> Store:
+    store = Store(path)
+    run = researcher().start("go", name="nile", store=store, approve=True)
+    await run.step("turn")
+    run.snapshot("halfway")
+    await run
+    store.tag("nile", "good")
+    await SessionLoop(ScriptedLLM(["hello"])).start("go", name="talk", store=store)
+    return store
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    store = asyncio.run(filled(tmp_path_factory.mktemp("source") / "runs.db"))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def file(source: Store, tmp_path: Path) -> Path:
+    source.export(tmp_path / "runs.jsonl")
+    return tmp_path / "runs.jsonl"
+
+
+def test_what_was_exported_is_what_is_imported(source: Store, file: Path, store: Store) -> None:
+    assert len(store.import_(file)) == 2
+    assert store.runs() == source.runs()
+    for name in ("nile", "talk", "halfway"):
+        assert store.load(name) == source.load(name)
+
+
+def test_every_line_is_json(file: Path) -> None:
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines[0]["agentnb"] == "export"
+    assert lines[-1]["runs"] == 2
+    assert all("chain" in line for line in lines)
+
+
+def test_single_runs_are_exported_by_name_or_id(source: Store, store: Store, tmp_path: Path) -> None:
+    source.export(tmp_path / "one.jsonl", ["talk", source.load("talk").run_id])
+    store.import_(tmp_path / "one.jsonl")
+    assert [info.name for info in store.runs()] == ["talk"]
+
+
+def test_imported_twice_is_the_same_as_once(source: Store, file: Path, store: Store) -> None:
+    store.import_(file)
+    store.import_(file)
+    assert store.runs() == source.runs()
+    assert store.names() == source.names()
+
+
+async def test_what_a_store_has_a_part_of_is_completed(source: Store, file: Path, store: Store) -> None:
+    first = source.load("halfway")
+    store.record_run(first.run_id, "nile", "SessionLoop", first.events)
+    store.import_(file)
+    assert list(store.load("nile").events) == list(source.load("nile").events)
+
+
+def test_another_run_of_the_same_id_is_not_mixed_in(source: Store, file: Path, store: Store) -> None:
+    nile, talk = source.load("nile"), source.load("talk")
+    store.record_run(nile.run_id, "other", "SessionLoop", talk.events)
+    with pytest.raises(StoreConflict, match="another one than that in"):
+        store.import_(file)
+    assert [info.name for info in store.runs()] == ["other"]
+
+
+async def test_every_design_survives_the_way(tmp_path: Path) -> None:
+    with_all, store = Store(tmp_path / "all.db"), Store(tmp_path / "other.db")
+    for name, world in WORLDS.items():
+        await world().start("go", name=name, store=with_all, approve=True)
+    with_all.export(tmp_path / "all.jsonl")
+    store.import_(tmp_path / "all.jsonl")
+    for name in WORLDS:
+        assert store.load(name) == with_all.load(name)
+    with_all.close()
+    store.close()
+
+
+# -- damage ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_byte_that_is_changed_is_found_with_its_line(source: Store, tmp_path: Path) -> None:
+    file = tmp_path / "small.jsonl"
+    source.export(file, ["talk"])
+    whole = file.read_bytes()
+    for position in range(len(whole)):
+        changed = bytearray(whole)
+        changed[position] ^= 1
+        file.write_bytes(changed)
+        line = whole[:position].count(b"\n") + 1
+        with pytest.raises((RecordingCorrupt, VersionMismatch)) as caught:
+            Store(tmp_path / "into.db").import_(file)
+        named = f"line {line}:" in str(caught.value) or "cut off" in str(caught.value)
+        assert named, (position, whole[position], str(caught.value))
+
+
+@pytest.mark.parametrize("what", ["cut", "line gone", "lines swapped", "something behind", "empty"])
+def test_a_file_that_was_put_together_anew_is_refused(file: Path, store: Store, what: str) -> None:
+    lines = file.read_bytes().splitlines(keepends=True)
+    changed = {
+        "cut": lines[:-1],
+        "line gone": lines[:5] + lines[6:],
+        "lines swapped": [*lines[:5], lines[6], lines[5], *lines[7:]],
+        "something behind": [*lines, b"{}\n"],
+        "empty": [],
+    }
+    file.write_bytes(b"".join(changed[what]))
+    with pytest.raises(RecordingCorrupt, match="line"):
+        store.import_(file)
+    assert store.runs() == []
+
+
+def test_what_is_readable_is_not_lost(source: Store, file: Path, store: Store) -> None:
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[12] = lines[12].replace(b"1", b"2", 1)
+    file.write_bytes(b"".join(lines))
+    store.import_(file, salvage=True)
+    (info,) = store.runs()
+    assert info.events == 10  # a head and the run's own line are before them
+    assert list(store.load("nile").events) == list(source.load("nile").events[:10])
+
+
+def test_a_newer_version_is_refused(file: Path, store: Store) -> None:
+    from agentnb.store import exchange
+
+    exchange_version = exchange.EXPORT_VERSION
+    exchange.EXPORT_VERSION = 99
+    try:
+        exchange.write(file, [])
+    finally:
+        exchange.EXPORT_VERSION = exchange_version
+    with pytest.raises(VersionMismatch, match="export of version 99; this agentnb reads up to 1"):
+        store.import_(file)
+
+
+def test_a_file_that_is_not_there_is_said(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(RecordingMissing, match="no file"):
+        store.import_(tmp_path / "nothing.jsonl")
+
+
+def test_a_damaged_run_is_not_exported_and_the_file_that_was_there_stays(tmp_path: Path) -> None:
+    store = asyncio.run(filled(tmp_path / "runs.db"))
+    store.export(tmp_path / "runs.jsonl")
+    before = (tmp_path / "runs.jsonl").read_bytes()
+    store._database.write("UPDATE events SET checksum = 1 WHERE key % 4294967296 = 3")
+    with pytest.raises(RecordingCorrupt, match="event 3 of the run is damaged"):
+        store.export(tmp_path / "runs.jsonl")
+    assert (tmp_path / "runs.jsonl").read_bytes() == before
+    store.close()

@@ -1,0 +1,100 @@
+"""Stores and recordings of every version so far still open; newer ones are refused.
+
+The fixtures were written by the agentnb of that version, and are never written again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from agentnb import Snapshot, Store, replay
+from agentnb.core.errors import RecordingMissing, StorageError, VersionMismatch
+from agentnb.store import planned_migrations
+from agentnb.store.schema import MIGRATIONS, STORE_VERSION
+
+FIXTURES = Path(__file__).parent / "fixtures"
+STORES = sorted(FIXTURES.glob("store_v*.db"))
+SNAPSHOTS = sorted(FIXTURES.glob("snapshot_v*.agentnb.json"))
+EXPORTS = sorted(FIXTURES.glob("export_v*.jsonl"))
+
+
+@pytest.fixture(params=STORES, ids=lambda path: path.stem)
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return Path(shutil.copy(request.param, tmp_path / "runs.db"))
+
+
+def version(path: Path) -> int:
+    with sqlite3.connect(path) as raw:
+        ((found,),) = raw.execute("PRAGMA user_version")
+    raw.close()
+    return int(found)
+
+
+def test_there_is_a_store_of_every_version() -> None:
+    assert [version(path) for path in STORES] == [migration.to for migration in MIGRATIONS]
+
+
+def test_an_old_store_opens_and_its_runs_replay(old: Path) -> None:
+    store = Store(old)
+    assert [info.name for info in store.runs()] == ["talk", "nile"]
+    assert replay(store.load("nile")).result() == "It is done."
+    assert store.load("halfway").position < store.load("nile").position
+    store.tag("nile", "old")
+    assert store.find(tag="old", tool="write")[0].name == "nile"
+    store.close()
+    assert version(old) == STORE_VERSION
+
+
+def test_what_would_be_changed_is_told_and_not_done(old: Path) -> None:
+    before = version(old)
+    planned = planned_migrations(old)
+    assert [int(step.split(":")[0]) for step in planned] == list(range(before + 1, STORE_VERSION + 1))
+    assert version(old) == before
+    Store(old).close()
+    assert planned_migrations(old) == []
+
+
+def test_a_migration_is_done_whole_or_not_at_all(old: Path) -> None:
+    store = Store(old)
+    with pytest.raises(StorageError):
+        store._database.migrate(["CREATE TABLE added (number {integer})", "NONSENSE"], STORE_VERSION + 1)
+    assert version(old) == STORE_VERSION
+    assert store._database.query("SELECT name FROM sqlite_master WHERE name = 'added'") == []
+    store.close()
+
+
+def test_a_store_of_a_newer_agentnb_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    Store(path).close()
+    with sqlite3.connect(path) as raw:
+        raw.execute(f"PRAGMA user_version = {STORE_VERSION + 1}")
+    raw.close()
+    for look in (Store, planned_migrations):
+        with pytest.raises(VersionMismatch, match=f"version {STORE_VERSION + 1}; this agentnb reads up to"):
+            look(path)
+    assert version(path) == STORE_VERSION + 1
+
+
+def test_where_there_is_no_store_nothing_is_planned(tmp_path: Path) -> None:
+    with pytest.raises(RecordingMissing):
+        planned_migrations(tmp_path / "nothing.db")
+    (tmp_path / "words.db").write_text("no database at all, but some words, again and again" * 50)
+    with pytest.raises(StorageError):
+        planned_migrations(tmp_path / "words.db")
+
+
+@pytest.mark.parametrize("path", SNAPSHOTS, ids=lambda path: path.stem)
+def test_an_old_snapshot_opens_and_replays(path: Path) -> None:
+    snapshot = Snapshot.load(path)
+    assert replay(snapshot).result() == "It is done."
+
+
+@pytest.mark.parametrize("path", EXPORTS, ids=lambda path: path.stem)
+def test_an_old_export_is_taken_in(path: Path, store: Store) -> None:
+    store.import_(path)
+    assert replay(store.load("nile")).result() == "It is done."
+    assert store.find(tag="good")[0].name == "nile"

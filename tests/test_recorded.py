@@ -1,0 +1,185 @@
+"""A recording as the model, the tools, and the test of a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentnb import Agent, ExecutionLoop, SessionLoop, UsageError
+from agentnb.analysis import diff
+from agentnb.errors import ReplayDiverged
+from agentnb.testing import Recorded, ScriptedLLM, call, delay, text, write_test
+from tests.analysis.recordings import decided_run, researcher
+from tests.designs import TOOLS, WORK, Answers, session_of_agents
+from tests.worlds import collect
+
+
+def session(llm: Any = None, tools: Any = None) -> SessionLoop:
+    return SessionLoop(llm or Answers(*WORK), tools or TOOLS, name="session")
+
+
+def agent(llm: Any = None, tools: Any = None) -> Agent:
+    return Agent(llm or Answers(*WORK), tools or TOOLS, name="agent")
+
+
+def said(run: Any) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in run.messages]
+
+
+# -- as a model and as tools -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", [session, agent])
+async def test_a_loop_does_with_it_what_it_did(loop: Callable[..., Any]) -> None:
+    run = loop().start("go", approve=True)
+    await run
+    recorded = Recorded(run, strict=True)
+    again = loop(recorded, recorded.tools).start("go", approve=True)
+    assert await again == await run
+    assert said(again)[:5] == said(run)[:5]
+    recorded.assert_complete()
+
+
+async def test_loops_beside_one_another_each_get_their_own_answers() -> None:
+    run = session_of_agents().start("go", approve=True)
+    await run
+    recorded = Recorded(run, strict=True)
+    boss = session_of_agents()
+    boss.llm = recorded
+    for inner in boss.tools:
+        inner.llm = recorded
+    again = boss.start("go", approve=True)
+    await again
+    assert again.output == run.output
+    recorded.assert_complete()
+
+
+async def test_a_loop_that_writes_its_own_prompts_gets_the_answers_in_their_order() -> None:
+    answers = ['{"calls": [{"_tool": "double", "n": 1, "_outputPath": "†state.two"}], "output": null}']
+    answers.append('{"calls": [], "output": "†state.two"}')
+    run = ExecutionLoop(ScriptedLLM(answers), TOOLS).start("go", approve=True)
+    await run
+    recorded = Recorded(run)
+    again = ExecutionLoop(recorded, recorded.tools).start("go", approve=True)
+    assert await again == await run
+    recorded.assert_complete()
+
+
+async def test_what_streamed_streams_again_reasoning_calls_and_usage_included() -> None:
+    turn = [{"type": "reasoning_delta", "content": "hm"}, *text("one two"), call("double", {"n": 1}, id="c1")]
+    turn.append({"type": "usage", "input_tokens": 3, "output_tokens": 4})
+    run = session(ScriptedLLM([turn, "done"])).start("go", approve=True)
+    await run
+    chunks = await collect(Recorded(run).stream([{"role": "user", "content": "go"}]))
+    assert chunks[0] == {"type": "reasoning_delta", "content": "hm"}
+    assert "".join(chunk["content"] for chunk in chunks if chunk["type"] == "text_delta") == "one two"
+    assert [chunk["type"] for chunk in chunks][-3:] == ["tool_call", "usage", "stop"]
+
+
+async def test_it_streams_as_fast_as_it_is_told() -> None:
+    run = session(ScriptedLLM([["a", delay(0.2), "b"]])).start("go")
+    await run
+    took = []
+    for speed in (1.0, None):
+        began = time.perf_counter()
+        await collect(Recorded(run, speed=speed).stream([{"role": "user", "content": "go"}]))
+        took.append(time.perf_counter() - began)
+    assert took[0] > 0.15
+    assert took[1] < took[0] / 2
+
+
+async def test_a_request_that_was_not_recorded_is_refused_where_it_is_strict() -> None:
+    run = session().start("go", approve=True)
+    await run
+    with pytest.raises(AssertionError, match="was not asked when it was recorded"):
+        await collect(Recorded(run, strict=True).stream([{"role": "user", "content": "something else"}]))
+
+
+async def test_more_than_was_recorded_cannot_be_asked() -> None:
+    run = session(ScriptedLLM(["hello"])).start("go")
+    await run
+    recorded = Recorded(run)
+    await collect(recorded.stream([{"role": "user", "content": "go"}]))
+    with pytest.raises(AssertionError, match="this is one more"):
+        await collect(recorded.stream([{"role": "user", "content": "go"}]))
+
+
+async def test_a_test_can_tell_that_something_was_not_asked_again() -> None:
+    run = session().start("go", approve=True)
+    await run
+    with pytest.raises(AssertionError, match="3 of 3 recorded requests were not made"):
+        Recorded(run).assert_complete()
+
+
+async def test_a_model_that_failed_fails_again() -> None:
+    run = session(ScriptedLLM([["so f", ConnectionError("gone")]])).start("go")
+    with pytest.raises(Exception, match="gone"):
+        await run
+    with pytest.raises(Exception, match="ConnectionError: gone"):
+        await collect(Recorded(run).stream([{"role": "user", "content": "go"}]))
+
+
+async def test_a_tool_gives_what_it_gave_and_nothing_it_did_not() -> None:
+    run = await decided_run()
+    tools = {tool.name: tool for tool in Recorded(run).tools}
+    assert set(tools) == {"read", "write"}
+    assert await tools["read"].bind({"table": "b"})(print) == "b read"
+    with pytest.raises(AssertionError, match="no \\(further\\) call of read"):
+        await tools["read"].bind({"table": "b"})(print)
+
+
+async def test_with_its_decisions_a_run_is_no_different_from_its_recording() -> None:
+    run = researcher().start("Look it up.", approve=True)
+    await run
+    recorded = Recorded(run.snapshot("nile"), strict=True)
+    again = SessionLoop(recorded, recorded.tools, name="researcher").start("Look it up.", approve=True)
+    await again
+    kinds = {pair.left.type for pair in diff(run, again).events if pair.how != "same" and pair.left is not None}
+    assert kinds <= {"call_end"}  # whose error is another class
+
+
+# -- as a test -------------------------------------------------------------------------------------------------------
+
+
+def pytest_of(file: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(file.parent), str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+async def test_a_recording_becomes_a_test_that_passes(tmp_path: Path) -> None:
+    run = await decided_run()
+    file = write_test(run, tmp_path / "test_nile.py", "tests.analysis.recordings:researcher")
+    assert file == tmp_path / "test_nile.py"
+    done = pytest_of(file)
+    assert "1 passed" in done.stdout, done.stdout
+    assert "def test_nile_decides_as_recorded" in file.read_text()
+
+
+async def test_such_a_test_fails_when_the_loop_decides_otherwise(tmp_path: Path) -> None:
+    run = await decided_run()
+    file = write_test(run, tmp_path / "test_nile.py", "tests.analysis.recordings:researcher")
+    file.write_text(file.read_text().replace("else researcher()", "else researcher(max_turns=1)"))
+    done = pytest_of(file)
+    assert "1 failed" in done.stdout
+    assert "ReplayDiverged" in done.stdout
+
+
+def test_nothing_is_written_where_it_would_fail(tmp_path: Path) -> None:
+    run = asyncio.run(decided_run())
+    with pytest.raises(ReplayDiverged):
+        write_test(run, tmp_path / "test_nile.py", "tests.designs:session")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["nowhere", "tests.designs:nothing", "no.such.module:loop", "tests.designs:WORK"])
+async def test_where_there_is_no_loop_it_says_so(tmp_path: Path, where: str) -> None:
+    run = await decided_run()
+    with pytest.raises(UsageError, match="loop"):
+        write_test(run, tmp_path / "test_nile.py", where)
