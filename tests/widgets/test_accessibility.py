@@ -154,9 +154,7 @@ def recorded() -> Replay:
 
 def halfway(shown: PanelPage) -> None:
     shown.page.get_by_role("slider", name="Position").fill("5")
-    shown.until(
-        lambda: "thinking" in shown.page.inner_text("#here") or "acting" in shown.page.inner_text("#here"), "it"
-    )
+    shown.until(lambda: "5 of" in shown.page.inner_text("#here"), "the moment")
 
 
 STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
