@@ -307,7 +307,7 @@ SAYS = {
     ],
     "04_what_if.ipynb": [
         ("def requests", "6 requests were made then; 1 is made by the fork."),
-        ("levelled = ", "The same in 10 events."),
+        ("levelled = ", "events. Then, for the same question:"),
         ("levelled = ", "The level changed in 1888"),
         ("asked = ", "From 1899 to 1901 the mean was 829, the new level already"),
         ("def by_length", "by_length  <Backtest: 2 of 2 questions saved"),

@@ -9,7 +9,9 @@ would decide otherwise the replay stops before that event and raises ReplayDiver
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,12 @@ class Steps(list[Event]):
 
 
 class Replay(Recording):
-    """A recording that is walked through. It stands before its first event to begin with."""
+    """A recording that is walked through. It stands before its first event to begin with.
+
+    Its panel has a slider, which moves it as `to` does. Safe to use from several threads.
+    """
+
+    parts = ("position", "graph", "events", "timeline", "messages", "usage", "diagram")
 
     def __init__(
         self, events: Iterable[Event], loop: Design | None = None, *, name: str | None = None, check: bool = False
@@ -51,6 +58,8 @@ class Replay(Recording):
         self._check = Check(self.loop) if check else None
         self._breakpoints = Breakpoints(())
         self._state = State()
+        self._lock = threading.RLock()
+        self._watchers: tuple[Callable[[Event], object], ...] = ()
 
     # -- where it stands -------------------------------------------------------------------------------------------
 
@@ -86,6 +95,24 @@ class Replay(Recording):
         """Where `continue_` stops; each hit is counted whenever it is gone past."""
         return self._breakpoints
 
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """While a thread holds this, the replay stands where it is."""
+        return self._lock
+
+    def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
+        """Call `watcher` whenever the replay has moved, with the event it stands behind; gives what ends that."""
+        self._watchers = (*self._watchers, watcher)
+
+        def stop() -> None:
+            self._watchers = tuple(other for other in self._watchers if other is not watcher)
+
+        return stop
+
+    def panel(self) -> Any:
+        """The recording's panel, with a slider."""
+        return hosting.presenter().panel(self)
+
     def snapshot(self, name: str | None = None) -> Snapshot:
         """The run as it stood. Raises RecordingCorrupt before the first event."""
         return Snapshot.of(self.events, name=name or self.name)
@@ -108,7 +135,7 @@ class Replay(Recording):
             if ends(event, state):
                 ending = number
         undone = Steps(self._recorded[ending : self.position])
-        self._stand_at(ending)
+        self.to(ending - 1)
         return undone
 
     def to(self, seq: int) -> Replay:
@@ -116,10 +143,12 @@ class Replay(Recording):
         given: Any = seq
         if not isinstance(given, int) or isinstance(given, bool) or not -1 <= seq < len(self._recorded):
             raise UsageError(f"The recording has the events 0 to {len(self._recorded) - 1}, and no {seq!r}.")
-        if seq + 1 < self.position:
-            self._stand_at(seq + 1)
-        while self.position <= seq:
-            self._take_next()
+        with self._lock:
+            if seq + 1 < self.position:
+                self._stand_at(seq + 1)
+            while self.position <= seq:
+                self._take_next()
+        self._tell()
         return self
 
     def find(self, predicate: Callable[[Event, State], bool], *, backwards: bool = False) -> Event | None:
@@ -160,6 +189,7 @@ class Replay(Recording):
         """The events from here to the end."""
         while self.position < len(self._recorded):
             yield self._take_next()
+            self._tell()
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Go to the end and give the output."""
@@ -182,11 +212,19 @@ class Replay(Recording):
 
     def _forwards(self, ends: Callable[[Event, State], bool]) -> Steps:
         done = Steps()
-        while self.position < len(self._recorded):
-            done.append(self._take_next())
-            if ends(done[-1], self._state):
-                break
+        try:
+            with self._lock:
+                while self.position < len(self._recorded):
+                    done.append(self._take_next())
+                    if ends(done[-1], self._state):
+                        break
+        finally:
+            self._tell()
         return done
+
+    def _tell(self) -> None:
+        for watcher in self._watchers:
+            watcher(self._recorded[self.position - 1])
 
     def _take_next(self) -> Event:
         event = self._recorded[self.position]

@@ -53,7 +53,7 @@ class Store:
     """
 
     def __init__(self, place: str | Path) -> None:
-        check_path("Store(place)", place)
+        check_path("Store(path)", place)
         self._database: Database
         if isinstance(place, str) and place.startswith(SCHEMES):
             self._database = PostgresDatabase(place)

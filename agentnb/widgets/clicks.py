@@ -56,6 +56,7 @@ class Clicks:
             "control": lambda message: self._respond("done", message, self._press),
             "withdraw": lambda message: self._respond("done", message, self._withdraw),
             "breakpoint": lambda message: self._respond("done", message, self._breakpoint),
+            "position": lambda message: self._respond("moved", message, self._go_to),
             "show": self._show,
         }
 
@@ -106,6 +107,11 @@ class Clicks:
             self._answer({"type": "done", "token": token, **told})
 
         self._run.submit_step(unit).add_done_callback(finished)
+
+    def _go_to(self, message: Message) -> Mapping[str, Any]:
+        """Move a replay to behind so many of its events."""
+        self._run.to(int(message["position"]) - 1)
+        return {}
 
     def _snapshot(self, message: Message) -> str:
         given = str(message.get("name") or "").strip()

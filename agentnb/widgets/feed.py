@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentnb.core.events import Delta, Event
@@ -35,8 +35,18 @@ class Feed:
     ended.
     """
 
-    def __init__(self, run: Any, send: Send, settled: Callable[[bool], object], ticker: Ticker = TICKER) -> None:
+    def __init__(
+        self,
+        run: Any,
+        send: Send,
+        settled: Callable[[bool], object],
+        ticker: Ticker = TICKER,
+        *,
+        recorded: bool = False,
+    ) -> None:
+        """recorded: send all that was recorded, also what comes after the moment at which a replay stands."""
         self._run = run
+        self._recorded = recorded
         self._send = send
         self._settled = settled
         self._ticker = ticker
@@ -69,6 +79,11 @@ class Feed:
         self._stop_watching()
         self._ticker.remove(self)
 
+    @property
+    def _events(self) -> Sequence[Event]:
+        events: Sequence[Event] = self._run.recording if self._recorded else self._run.events
+        return events
+
     def _hear(self, news: Event | Delta) -> None:
         if isinstance(news, Delta):
             with self._lock:
@@ -86,21 +101,21 @@ class Feed:
             cursor = self._cursor
             live = self._live.show() if self._live_changed else None
             self._live_changed = False
-        total = len(self._run.events)
+        total = len(self._events)
         if cursor < total:
             self._send_batch(cursor, total)
         if live is not None:
             self._send({"type": "live", "lines": live})
         with self._lock:
-            more = self._cursor < len(self._run.events)
+            more = self._cursor < len(self._events)
         if not more:
             self._settled(bool(self._run.state.over))
         return more
 
     def _send_batch(self, cursor: int, total: int) -> None:
         end = min(total, cursor + BATCH_EVENTS)
-        self.trace.follow(self._run.events, end)
-        rows, count = encode_rows(self._run.events[cursor:end], BATCH_BYTES, self.trace)
+        self.trace.follow(self._events, end)
+        rows, count = encode_rows(self._events[cursor:end], BATCH_BYTES, self.trace)
         self._send({"type": "events", "from": cursor, "total": total, "now": time.time(), "rows": rows})
         with self._lock:
             if self._cursor == cursor:  # a page may have rewound it meanwhile

@@ -89,16 +89,22 @@ class Loops:
 
     def __init__(self, design: Any, *, graphs: bool = False) -> None:
         self._calls_of = calls_of if graphs else lambda design: None
-        self.root = Standing("", design, graph=self._calls_of(design))
+        self._design = design
         self.tables: dict[Table, int] = {}
         """What the nested loops that were seen look like, and the number of each."""
-        self._by_path = {"": self.root}
         self._known: dict[tuple[int, str, str, str, str], Design | None] = {}
+        self._begin_run()
+
+    def _begin_run(self) -> None:
+        self.root = Standing("", self._design, graph=self._calls_of(self._design))
+        self._by_path = {"": self.root}
         self._seen = 0
 
     def follow(self, events: Sequence[Event]) -> Loops:
-        """Take in the events that are new."""
+        """Take in the events that are new; of a replay that has gone back, all that had happened by then."""
         total = len(events)
+        if total < self._seen:
+            self._begin_run()  # but the tables stay: the page has drawings of them
         for event in events[self._seen : total]:
             self._take(event)
         self._seen = total

@@ -20,6 +20,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from agentnb.run import Replay
+from agentnb.run.headless import in_force
 from agentnb.widgets.saved import SavedCopy
 from agentnb.widgets.static import plain_text, static_html
 from agentnb.widgets.widget import PARTS, Panel
@@ -47,6 +48,9 @@ def present(run: Any) -> None:
     from IPython.core.getipython import get_ipython
     from IPython.display import display
 
+    if isinstance(run, Replay) and in_force().absence is None:
+        present_live(panel(run))
+        return
     if run.state.over or isinstance(run, Replay):
         display(_frozen(run), raw=True)  # type: ignore[no-untyped-call]  # IPython's is untyped
         return

@@ -19,6 +19,7 @@ import uuid
 from contextvars import copy_context
 from typing import Any
 
+from agentnb.run import Replay
 from agentnb.widgets.standing import standing
 from agentnb.widgets.static import SMALL, plain_text, static_html
 from agentnb.widgets.text import one_line
@@ -52,8 +53,9 @@ class SavedCopy:
         if told != self._told and (self._to_the_end or not over):
             self._told = told
             name = one_line(str(self._run.name or self._run.id), 80)
+            is_replay = isinstance(self._run, Replay)
             since = f"As it stood on {time.strftime('%Y-%m-%d at %H:%M:%S')}. agentnb.attach({name!r}) shows it anew."
-            page = static_html(self._run, bounds=SMALL, note="" if over else since)
+            page = static_html(self._run, bounds=SMALL, note="" if over or is_replay else since)
             page = f'<div data-agentnb-copy="{self._key}">{page}</div>'
             self._handle.update({"text/plain": plain_text(self._run), "text/html": page}, raw=True)
 

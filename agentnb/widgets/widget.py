@@ -67,6 +67,7 @@ class Panel(anywidget.AnyWidget):
     graphs: traitlets.List[Any] = traitlets.List().tag(sync=True)  # how the calls of each stand, which often changes
     drawings: traitlets.List[Any] = traitlets.List().tag(sync=True)  # of the same graphs: what of them seldom changes
     total = traitlets.Int().tag(sync=True)
+    position = traitlets.Int().tag(sync=True)  # a replay's: how many of the recorded events have happened
     tail = traitlets.Unicode("[]").tag(sync=True)
 
     def __init__(self, run: Any, *, parts: Sequence[str] | None = None) -> None:
@@ -75,8 +76,9 @@ class Panel(anywidget.AnyWidget):
         self.run = run
         if parts is None:
             parts = tuple(getattr(run, "parts", PARTS))  # a run that can only be looked at has no buttons
-        if unknown := [name for name in parts if name not in PARTS]:
-            raise UsageError(f"A panel has no part {unknown[0]!r}; the parts are {', '.join(PARTS)}.")
+        known = (*PARTS, *(name for name in getattr(run, "parts", ()) if name not in PARTS))
+        if unknown := [name for name in parts if name not in known]:
+            raise UsageError(f"A panel has no part {unknown[0]!r}; the parts are {', '.join(known)}.")
         self._loops = Loops(run.loop, graphs="graph" in parts)
         self._waiting = Waiting()
         self._decisions = Decisions()
@@ -96,7 +98,7 @@ class Panel(anywidget.AnyWidget):
         )
         comms.opened(self.model_id, str(run.id))
         self._clicks = Clicks(run, self.send, self._decisions)
-        self._feed = Feed(run, self.send, self._settled)
+        self._feed = Feed(run, self.send, self._settled, recorded="position" in parts)
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
             "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
             "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": time.time()}),
@@ -162,8 +164,9 @@ class Panel(anywidget.AnyWidget):
                 setattr(self, name, value)
 
     def _now(self) -> dict[str, Any]:
-        now = {"status": status(self.run, self._loops), "pending": self._waiting.questions(self.run)}
-        now |= {"tools": self._waiting.tools, "decisions": self._decisions.tell(self.run)}
+        now: dict[str, Any] = {"status": status(self.run, self._loops), "position": getattr(self.run, "position", 0)}
+        now |= {"pending": self._waiting.questions(self.run), "tools": self._waiting.tools}
+        now["decisions"] = self._decisions.tell(self.run)
         return {**now, "breakpoints": breakpoints(self.run, self._loops), **self._graphs_now()}
 
     def _graphs_now(self) -> dict[str, Any]:

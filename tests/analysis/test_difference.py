@@ -51,14 +51,14 @@ async def test_when_it_happened_and_in_which_run_is_no_difference() -> None:
 
 
 async def test_a_fork_agrees_up_to_what_it_changed(run: Any) -> None:
-    at = next(event.seq for event in run.events if event.type == "approval_decision" and event.call_id == "w1")
-    fork = run.fork(at, decision="approve", loop=researcher(answer="It is done."), approve=True)
+    at = next(event.seq for event in run.events if event.type == "approval_decision" and event.call_id == "w3")
+    fork = run.fork(at, decision="reject", loop=researcher(answer="It is done."), approve=True)
     await fork
     difference = diff(run, fork)
     assert difference.common == at
     first = difference.first
     assert (first.how, first.left.seq) == ("changed", at)
-    assert (first.left.decision, first.right.decision) == ("reject", "approve")
+    assert (first.left.decision, first.right.decision) == ("approve", "reject")
 
 
 async def test_what_was_said_differently_is_one_change_and_the_rest_is_the_same() -> None:

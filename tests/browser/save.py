@@ -30,6 +30,8 @@ METADATA = {
 }
 PATIENCE = 180.0
 LIVE = "application/vnd.jupyter.widget-view+json"
+AT_REST = """() => [...document.querySelectorAll(".jp-NotebookPanel .agentnb-panel")].every((panel) =>
+    panel.querySelector(".agentnb-position") && panel.closest(".jp-OutputArea").querySelector("[data-agentnb-copy]"))"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -58,8 +60,8 @@ def run_and_save(browser: Chromium, server: JupyterServer, name: str) -> Any:
     cells = [cell for cell in nbformat.read(folder / name, 4).cells if cell.cell_type == "code"]
     notebook.run_all()
     notebook.wait_cell(len(cells) - 1, timeout=PATIENCE)
-    frozen = "() => !document.querySelector('.jp-NotebookPanel .agentnb-panel')"
-    notebook.do(lambda page: page.wait_for_function(frozen, timeout=1000 * PATIENCE))
+    # A run's panel is frozen when it is over; a recording's stays live, and its copy stands below it, hidden.
+    notebook.do(lambda page: page.wait_for_function(AT_REST, timeout=1000 * PATIENCE))
     notebook.save()
     notebook.close()
     saved = nbformat.read(folder / name, 4)
@@ -68,15 +70,18 @@ def run_and_save(browser: Chromium, server: JupyterServer, name: str) -> Any:
         cell.metadata = nbformat.from_dict({"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {})
     for cell in saved.cells:
         if cell.cell_type == "code":
-            cell.outputs = _joined(cell.outputs)
+            cell.outputs = _at_rest(cell.outputs)
     assert LIVE not in nbformat.writes(saved), f"{name}: a panel is live in the file"
     return saved
 
 
-def _joined(outputs: Sequence[Any]) -> list[Any]:
-    """Streams that came in pieces are one."""
+def _at_rest(outputs: Sequence[Any]) -> list[Any]:
+    """Streams that came in pieces are one, and of a panel that stays live (a replay's) there is its copy."""
     joined: list[Any] = []
     for output in outputs:
+        data = output.get("data", {})
+        if LIVE in data or data == {"text/plain": ""}:
+            continue
         before = joined[-1] if joined else None
         if before and output.output_type == before.output_type == "stream" and output.name == before.name:
             before.text += output.text

@@ -40,5 +40,6 @@ def show(page: Page) -> Iterator[Callable[[Any], PanelPage]]:
     for panel_page in shown:
         assert panel_page.errors == []
         assert panel_page.panel is not None
-        panel_page.panel.run.cancel()
+        if hasattr(panel_page.panel.run, "cancel"):  # a recording has nothing to cancel
+            panel_page.panel.run.cancel()
         panel_page.panel.close()

@@ -36,6 +36,7 @@ TRAITS = (
     "drawings",
     "total",
     "tail",
+    "position",
 )
 
 PAGE = Path(__file__).parent / "page.js"

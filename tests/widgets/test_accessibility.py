@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from agentnb import replay
+from agentnb.run import Replay
 from agentnb.testing import call, delay, text
 from agentnb.widgets.static import static_html
 from tests.loops.execution_world import World, c, solution
@@ -143,6 +145,18 @@ def nested() -> Any:
     return run
 
 
+def recorded() -> Replay:
+    run = one()
+    run.approve(run.pending[0].id)
+    run.result(10)
+    return replay(run)
+
+
+def halfway(shown: PanelPage) -> None:
+    shown.page.get_by_role("slider", name="Position").fill("5")
+    shown.until(lambda: "5 of" in shown.page.inner_text("#here"), "the moment")
+
+
 STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
     "not started": (lambda: session(["Hello."]), lambda shown: None),
     "speaking": (silent, speaking),
@@ -155,6 +169,7 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
     "loops inside": (nested, lambda shown: None),
     "timeline": (graph, seen_as("Timeline")),
     "messages": (graph, seen_as("Messages")),
+    "a recording": (recorded, halfway),
     "over": (one, over),
     "the kernel gone": (one, gone),
 }
@@ -183,7 +198,8 @@ def test_nothing_shuts_anybody_out_in_any_state(page: Page, state: str) -> None:
         assert page.evaluate("window.poorContrast()") == [] or state == "the kernel gone", scheme
     page.set_viewport_size({"width": 1000, "height": 1000})
     assert shown.errors == []
-    run.cancel()
+    if not isinstance(run, Replay):
+        run.cancel()
     assert shown.panel is not None
     shown.panel.close()
 

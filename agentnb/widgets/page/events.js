@@ -13,6 +13,7 @@ export class Events {
     this.store = store;
     this.shown = null; // numbers of the rows that pass the filter; null: all of them
     this.scanned = 0;
+    this.anew = store.anew;
     this.selected = -1; // a row's number
     this.filter = new Filter(store, () => this.refilter());
     this.count = el("span", { class: "agentnb-dim agentnb-count" });
@@ -53,7 +54,7 @@ export class Events {
 
   update(what) {
     // Until the kernel has answered: the last rows as they were saved with the page.
-    if (!this.store.rows.length && what !== "rows") {
+    if (!this.store.rows.length && what !== "rows" && !this.store.replays) {
       const tail = JSON.parse(this.store.model.get("tail") || "[]");
       if (tail.length) this.old = tail;
     }
@@ -62,6 +63,13 @@ export class Events {
       this.old = null;
       this.filter.forget();
       this.select(-1);
+      this.refilter();
+    }
+    if (this.anew !== this.store.anew) {
+      // a replay has gone back
+      this.anew = this.store.anew;
+      if (this.selected >= this.rows().length) this.select(-1);
+      this.filter.forget();
       this.refilter();
     }
     this.filter.note(this.rows());

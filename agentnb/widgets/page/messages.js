@@ -21,6 +21,7 @@ export class Messages {
     this.latest = new Map(); // of each path, the loop that began last
     this.shown = new Map(); // what is on the page, by the message's place in the conversation
     this.things = 0;
+    this.anew = store.anew;
     this.follow = true;
     this.due = 0;
     this.loop = el(
@@ -78,6 +79,17 @@ export class Messages {
 
   notePaths() {
     const { things } = this.store.trace;
+    if (this.anew !== this.store.anew) {
+      // a replay has gone back: there may be loops that have not begun
+      this.anew = this.store.anew;
+      this.things = 0;
+      this.latest.clear();
+      while (this.loop.options.length > 1) this.loop.lastChild.remove();
+      if (this.begun !== null && this.begun >= this.store.rows.length) {
+        this.choose("");
+        this.chosen = false;
+      }
+    }
     for (; this.things < things.length; this.things++) {
       const { kind, path, position } = things[this.things] ?? {};
       if (kind !== "loop" || !path) continue;

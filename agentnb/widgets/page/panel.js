@@ -6,6 +6,7 @@
 import { el, say } from "./text.js";
 import { Store } from "./store.js";
 import { Controls } from "./controls.js";
+import { Position } from "./position.js";
 import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
@@ -21,6 +22,7 @@ const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages",
 const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // one is seen, in this order
 // What each part is drawn anew for.
 const WANTS = {
+  position: ["position", "rows", "status"],
   controls: ["status", "rows", "total", "selected", "breakpoints"],
   approvals: ["pending", "tools", "decisions"],
   graph: ["graphs", "drawings", "status"],
@@ -57,6 +59,7 @@ function render({ model, el: host }) {
     return made.events.go(at);
   };
   const made = {
+    position: has("position") ? new Position(store) : null,
     controls: has("controls") ? new Controls(store) : null,
     approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
@@ -85,6 +88,7 @@ function render({ model, el: host }) {
   root.append(
     ...[
       kernel,
+      made.position?.el,
       made.controls?.el,
       made.approvals?.el,
       made.graph?.el,

@@ -14,7 +14,12 @@ const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
 export class Store {
   constructor(model) {
     this.model = model;
-    this.rows = [];
+    this.rows = []; // what has happened
+    this.all = this.rows; // what is recorded: in a replay also what comes after the moment that is looked at
+    this.replays = (model.get("parts") ?? []).includes("position");
+    if (this.replays) this.all = [];
+    this.position = model.get("position") ?? 0;
+    this.anew = 0; // how often what has happened has become less
     this.trace = new Trace();
     this.batches = []; // [rows up to here, characters]
     this.held = 0;
@@ -37,6 +42,10 @@ export class Store {
         this.tell(name);
       });
     }
+    model.on("change:position", () => {
+      this.alive();
+      if (!this.going) this.stand(model.get("position"));
+    });
     this.watchKernel();
     this.timer = setInterval(() => this.heartbeat(), PING_EVERY);
     this.sync();
@@ -77,7 +86,7 @@ export class Store {
 
   sync() {
     this.syncing = Date.now();
-    this.send({ type: "sync", have: this.rows.length });
+    this.send({ type: "sync", have: this.all.length });
   }
 
   receive(message) {
@@ -95,7 +104,7 @@ export class Store {
   }
 
   receiveEvents(message) {
-    const have = this.rows.length;
+    const have = this.all.length;
     this.total = message.total;
     if (message.from > have) {
       // a batch was lost; ask once, not at every batch that follows
@@ -104,20 +113,61 @@ export class Store {
     }
     const rows = JSON.parse(message.rows);
     for (let i = have - message.from; i < rows.length; i++) {
-      this.rows.push(rows[i]);
-      this.trace.take(rows[i], this.rows.length - 1, this.rows);
+      this.all.push(rows[i]);
+      if (!this.replays) this.trace.take(rows[i], this.rows.length - 1, this.rows);
     }
     this.hold(message.rows.length);
+    if (this.replays) this.stand(this.position);
+    else this.tell("rows");
+  }
+
+  // -- a replay: where it is looked at
+
+  recorded() {
+    return Math.max(this.all.length, this.replays ? this.total : 0);
+  }
+
+  // What had happened by then is what the parts show.
+  stand(position) {
+    this.position = position;
+    const end = Math.min(position, this.all.length);
+    if (end < this.rows.length) {
+      this.anew++;
+      this.rows = [];
+      this.trace = new Trace();
+    }
+    for (let at = this.rows.length; at < end; at++) {
+      this.rows.push(this.all[at]);
+      this.trace.take(this.all[at], at, this.rows);
+    }
     this.tell("rows");
+    this.tell("position");
+  }
+
+  goTo(position) {
+    const to = Math.max(0, Math.min(this.recorded(), position));
+    this.stand(to);
+    if (this.going) return;
+    this.going = true;
+    this.ask({ type: "position", position: to }, () => {
+      this.going = false;
+      if (this.position !== to) this.goTo(this.position); // somebody went on meanwhile
+    });
+  }
+
+  speak(lines) {
+    if (!lines.length && !this.live.length) return;
+    this.live = lines;
+    this.tell("live");
   }
 
   // A run may have any number of events; how much of their data a page holds is bounded.
   hold(characters) {
     this.held += characters;
-    this.batches.push([this.rows.length, characters]);
+    this.batches.push([this.all.length, characters]);
     while (this.held > KEEP && this.batches.length > 1) {
       const [until, freed] = this.batches.shift();
-      for (this.freed ??= 0; this.freed < until; this.freed++) delete this.rows[this.freed].data;
+      for (this.freed ??= 0; this.freed < until; this.freed++) delete this.all[this.freed].data;
       this.held -= freed;
     }
   }
