@@ -19,13 +19,14 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
-from agentnb.core.errors import AgentnbError, RunFailed
+from agentnb.core.errors import AgentnbError, RunFailed, UsageError
 from agentnb.core.events import Event, RunPaused, StopReason
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
 from agentnb.run.endings import ABORTED, end_at_limit, end_run, expire, next_deadline
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
+from agentnb.run.given import shown
 from agentnb.run.inflight import InFlight
 from agentnb.run.interrupt import Inline, Interrupted
 from agentnb.run.journal import Journal
@@ -252,6 +253,10 @@ class Driver:
                 if not state.detached:
                     raise AgentnbError(f"{frame.design.name} waits, and there is nothing to wait for.")
                 return False
+            if not isinstance(fact, Event):
+                raise UsageError(
+                    f"{frame.design.name}.advance gives an event of agentnb.core.events, not {shown(fact)}."
+                )
             if fact.type == "model_start":
                 limits = self._gate.limits
                 if limits and (why := self._gate.limit_reached(self._state, starting="model")) is not None:

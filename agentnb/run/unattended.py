@@ -8,6 +8,7 @@ somebody waits for, and a question that one step after the other has found.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -31,6 +32,9 @@ DECLARING = (
     " environment"
 )
 """How another policy is declared."""
+
+ANSWERS_WITHIN = 60.0
+"""Seconds that a declared policy which is async has for an answer; nobody is there to see that it hangs."""
 
 
 class Unattended:
@@ -147,7 +151,11 @@ class Unattended:
                 inflight.spawn(effect, partial(self._decide_later, headless, frame, call, said))
 
     async def _decide_later(self, headless: Headless, frame: Frame, call: CallState, said: Awaitable[Verdict]) -> None:
-        self._carry_out(headless, frame, call, await said)
+        try:
+            verdict = await asyncio.wait_for(said, ANSWERS_WITHIN)
+        except TimeoutError:
+            verdict = Verdict("reject", f"The policy has not answered in {ANSWERS_WITHIN:g} s.")
+        self._carry_out(headless, frame, call, verdict)
 
     def _said(self, headless: Headless, frame: Frame, call: CallState) -> Verdict | Awaitable[Verdict]:
         asked, tool = call.approval, frame.tools.get(call.name)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import Loop, Snapshot, restore, tool
+from agentnb import Loop, RunFailed, Snapshot, restore, tool
 from agentnb.core.events import ModelEnd
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
@@ -139,3 +139,13 @@ async def test_its_panel_draws_its_phases(form: str) -> None:
     assert shown is not None
     text = str(shown.get_state() if hasattr(shown, "get_state") else shown)
     assert "reviewing" in text
+
+
+@pytest.mark.parametrize("odd", ["go on", 5, {"type": "run_end"}])
+async def test_a_decision_that_is_no_event_is_told_in_words(odd: Any) -> None:
+    class Odd(Loop):
+        def advance(self, state: Any) -> Any:
+            return odd
+
+    with pytest.raises(RunFailed, match="advance gives an event"):
+        await Odd().start("go")

@@ -23,6 +23,10 @@ class Divides(agentnb.Loop):
     def advance(self, state):
         return 1 / 0
 
+class GivesNoEvent(agentnb.Loop):
+    def advance(self, state):
+        return "go on"
+
 class TakesNothing:
     def stream(self):
         return 5
@@ -95,6 +99,11 @@ MISTAKES = [
         "run = model('x').start('go', limits={'turns': 0})\nawait run",
         "LimitReached",
         "The limit of 0 turns is reached.",
+    ),
+    (
+        "await GivesNoEvent().start('go')",
+        "RunFailed",
+        "gives_no_event.advance gives an event (agentnb.core.events), not 'go on'.",
     ),
     (
         "from agentnb.llms import OpenAI\nawait agentnb.SessionLoop(OpenAI('m'), []).start('go')",

@@ -13,6 +13,7 @@ import pytest
 
 import agentnb
 from agentnb.run import headless as declaring
+from agentnb.run import unattended
 from agentnb.testing import ScriptedLLM, call
 from tests.kernels import REPOSITORY
 
@@ -314,3 +315,16 @@ def test_a_script_comes_to_its_end_and_a_prompt_is_left_to_whoever_types() -> No
     assert "TimeoutError" in said
     assert "['write']" in said
     assert time.monotonic() - began > 1
+
+
+async def test_a_policy_that_never_answers_does_not_hold_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(call: Any) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    monkeypatch.setattr(unattended, "ANSWERS_WITHIN", 0.05)
+    agentnb.headless(silent)
+    run = start()
+    assert await run == "done"
+    assert "The policy has not answered in 0.05 s." in result_of(run)
+    assert ran == []
