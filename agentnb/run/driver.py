@@ -255,7 +255,7 @@ class Driver:
                 return False
             if not isinstance(fact, Event):
                 raise UsageError(
-                    f"{frame.design.name}.advance gives an event of agentnb.core.events, not {shown(fact)}."
+                    f"{frame.design.name}.advance gives an event (agentnb.core.events), not {shown(fact)}."
                 )
             if fact.type == "model_start":
                 limits = self._gate.limits
