@@ -300,7 +300,7 @@ SAYS = {
             "elsewhere =",
             "waiting: ['write_report']\nThere is no report: Rejected: Not from here.\nevents: 32 of which new: 5",
         ),
-        ("forged =", "forged.agentnb.json was changed after it was written: line 12 (event 10)."),
+        ("forged =", "forged.agentnb.json was changed after it was written: line 1"),
         ("recording.breakpoints", "25 model_end (hit 5)\n31 model_end (hit 6)"),
         ("researcher(max_turns=3)", "the same loop: all 33 events as recorded\nEvent 0 of the recording"),
         ("write_test(run", "1 passed"),

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from agentnb import replay
+from agentnb import SessionLoop, replay, tool
+from agentnb.testing import ScriptedLLM, delay, text
 from tests.analysis.recordings import decided_run
+from tests.benchmarks.models import Calling
+from tests.benchmarks.test_loop import echo
 from tests.designs import session_of_agents
 from tests.widgets.pages import PanelPage
 
@@ -77,6 +80,37 @@ def test_each_part_shows_the_moment_as_it_was(shown: PanelPage, run: Any) -> Non
     shown.until(lambda: "It is done." in shown.page.locator(".agentnb-said").first.inner_text(), "the end")
     go_to(shown, asked + 1)
     shown.until(lambda: "It is done." not in shown.page.locator(".agentnb-said").first.inner_text(), "the moment again")
+
+
+def test_what_the_person_was_asked_is_told_where_it_was_asked(shown: PanelPage, run: Any) -> None:
+    asked = shown.page.get_by_role("list", name="Waited for a decision")
+    expect(asked).to_be_hidden()
+    go_to(shown, 1 + max(event.seq for event in run.events if event.type == "approval_request"))
+    shown.until(lambda: asked.get_by_role("listitem").count() == 4, "the four questions")
+    assert "/etc/passwd" in asked.inner_text()
+    go_to(shown, len(run.events))
+    shown.until(lambda: not asked.is_visible(), "nothing is asked at the end")
+
+
+def test_text_is_typed_as_it_came(show: Callable[..., PanelPage]) -> None:
+    async def slowly() -> Any:
+        words = [piece for word in ("one", " two", " three", " four") for piece in (*text(word), delay(0.15))]
+        run = SessionLoop(ScriptedLLM([words])).start("go", name="slow")
+        await run
+        return run
+
+    run = made(slowly())
+    shown = show(replay(run))
+    go_to(shown, next(event.seq for event in run.events if event.type == "model_end"))
+    shown.page.get_by_role("button", name="Play", exact=True).click()
+    speaking = shown.page.locator(".agentnb-live .agentnb-line-text")
+    seen = set()
+    shown.until(
+        lambda: seen.add(speaking.inner_text() if speaking.count() else "") or "one two three" in seen, "the text"
+    )
+    assert {"one", "one two"} & seen
+    shown.until(lambda: int(position(shown).input_value()) == len(run.events), "the end")
+    expect(speaking).to_have_count(0)
 
 
 def test_keys_and_buttons_go_by_one_event_and_to_the_ends(shown: PanelPage, run: Any) -> None:
@@ -148,3 +182,40 @@ def test_loops_that_have_not_begun_are_not_there(show: Callable[..., PanelPage])
 def test_a_recording_has_no_buttons_that_would_drive_it(shown: PanelPage) -> None:
     for name in ("Step", "Cancel", "Steer", "Approve"):
         expect(shown.page.get_by_role("button", name=name, exact=True)).to_have_count(0)
+
+
+# The longest pause between two frames, and how long until a moment is drawn, while somebody drags the slider.
+DRAG = """async ([from, to, steps]) => {
+  const slider = document.querySelector(".agentnb-position"), took = [];
+  for (let step = 0; step <= steps; step++) {
+    const began = performance.now();
+    slider.value = Math.round(from + ((to - from) * step) / steps);
+    slider.dispatchEvent(new Event("input", { bubbles: true }));
+    await new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)));
+    took.push(performance.now() - began);
+  }
+  took.sort((one, other) => one - other);
+  return [took[Math.floor(took.length / 2)], took.at(-1)];
+}"""
+
+
+@pytest.mark.alone
+def test_the_slider_follows_the_hand_through_a_hundred_thousand_events(
+    show: Callable[..., PanelPage], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def long() -> Any:
+        run = SessionLoop(Calling(25_000), [tool(echo)]).start("go", name="long")
+        await run
+        return run
+
+    run = made(long())
+    shown = show(replay(run))
+    last = len(run.events)
+    go_to(shown, last)
+    shown.until(lambda: events(shown) == f"{last:,} events", "all events are on the page", 120)
+    for where, stretch in {"on": (0, last), "back": (last, 0), "to and fro": (last // 2, last // 2 + 300)}.items():
+        median, longest = shown.page.evaluate(DRAG, [*stretch, 40])
+        with capsys.disabled():
+            drawn = f"{median:.0f} ms to a drawn moment, {longest:.0f} at most"
+            print(f"\n{last:,} events, the slider dragged {where}: {drawn}")
+        assert median < 1000

@@ -22,7 +22,7 @@ const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages",
 const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // one is seen, in this order
 // What each part is drawn anew for.
 const WANTS = {
-  position: ["position", "rows", "status"],
+  position: ["position", "rows", "status", "pending"],
   controls: ["status", "rows", "total", "selected", "breakpoints"],
   approvals: ["pending", "tools", "decisions"],
   graph: ["graphs", "drawings", "status"],

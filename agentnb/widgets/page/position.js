@@ -30,6 +30,7 @@ export class Position {
     this.last = go("Last", "Behind the last event", () => store.recorded());
     this.slider.addEventListener("input", () => this.go(Number(this.slider.value)));
     this.slider.addEventListener("keydown", (event) => event.stopPropagation()); // the notebook's own keys
+    this.asked = el("ul", { class: "agentnb-asked", "aria-label": "Waited for a decision", hidden: true });
     this.el = el(
       "div",
       { class: "agentnb-top" },
@@ -41,6 +42,7 @@ export class Position {
         this.slider,
         this.where,
       ),
+      this.asked,
     );
     this.update();
   }
@@ -67,8 +69,29 @@ export class Position {
     say(this.where, told);
     for (const [control, can] of [[this.first, at > 0], [this.back, at > 0], [this.forward, at < last], [this.last, at < last]])
       enable(control, can, at > 0 ? "This is the end of the recording." : "This is its beginning.");
+    this.ask(store.model.get("pending") ?? []);
     enable(this.play, at < last || Boolean(this.timer), store.gone ? GONE : "This is the end of the recording.");
     say(this.play, this.timer ? "Pause" : "Play");
+  }
+
+  // What the person was asked at that moment. It was decided then; a fork decides otherwise.
+  ask(items) {
+    const signature = JSON.stringify(items.map(({ id, digest }) => [id, digest]));
+    if (this.told === signature) return;
+    this.told = signature;
+    this.asked.replaceChildren(
+      ...items.map(({ path, name, arguments: given, why }) =>
+        el(
+          "li",
+          {},
+          el("span", { class: "agentnb-path", text: path }),
+          el("strong", { text: name }),
+          el("code", { class: "agentnb-brief", text: given.replace(/\s+/g, " ") }),
+          el("span", { class: "agentnb-dim", text: why }),
+        ),
+      ),
+    );
+    this.asked.hidden = !items.length;
   }
 
   toggle() {
