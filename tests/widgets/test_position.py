@@ -213,7 +213,11 @@ def test_the_slider_follows_the_hand_through_a_hundred_thousand_events(
     last = len(run.events)
     go_to(shown, last)
     shown.until(lambda: events(shown) == f"{last:,} events", "all events are on the page", 120)
-    for where, stretch in {"on": (0, last), "back": (last, 0), "about the middle": (last // 2, last // 2 + 300)}.items():
+    for where, stretch in {
+        "on": (0, last),
+        "back": (last, 0),
+        "about the middle": (last // 2, last // 2 + 300),
+    }.items():
         median, longest = shown.page.evaluate(DRAG, [*stretch, 40])
         with capsys.disabled():
             drawn = f"{median:.0f} ms to a drawn moment, {longest:.0f} at most"
