@@ -52,7 +52,7 @@ def test_it_is_drawn_where_you_say(run: Any, figure: Callable[..., Axes]) -> Non
     assert figure(run, axes=mine) is mine
 
 
-@every_figure
+@pytest.mark.parametrize("figure", [timeline, dwell_times])  # what differs between designs; the others count
 @every_world
 async def test_it_draws_every_design(world: Callable[[], Any], figure: Callable[..., Axes]) -> None:
     run = world().start("go", approve=True)
