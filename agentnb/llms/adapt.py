@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from agentnb.core.errors import UsageError
@@ -88,12 +89,9 @@ class _WithoutTools:
             stream = self._stream(list(messages))
         if inspect.isawaitable(stream):
             stream = await stream
-        try:
+        async with _closing(stream):
             async for chunk in stream:
                 yield chunk
-        finally:
-            if hasattr(stream, "aclose"):
-                await stream.aclose()
 
 
 class _InCoroutine:
@@ -116,12 +114,19 @@ class _InCoroutine:
         stream = await self._stream(messages, **given)
         if not hasattr(stream, "__aiter__"):
             raise UsageError(f"A model's stream() yields its chunks, and this one returned {stream!r:.80}.")
-        try:
+        async with _closing(stream):
             async for chunk in stream:
                 yield chunk
-        finally:
-            if hasattr(stream, "aclose"):
-                await stream.aclose()
+
+
+@asynccontextmanager
+async def _closing(stream: Any) -> AsyncGenerator[None, None]:
+    """Close a stream in the end, where it can be closed."""
+    try:
+        yield
+    finally:
+        if hasattr(stream, "aclose"):
+            await stream.aclose()
 
 
 def _takes_messages(stream: Any) -> bool:
