@@ -137,12 +137,10 @@ class Conditions:
             return False
         if self.cost_above is not None and not run.usage.get("cost", 0) > self.cost_above:
             return False
-        calls = list(_calls(event, state))
-        if self._where is not None:
-            calls = [call for call in calls or [(None, {})] if self._where(event, state, run, call)]
-            if not calls:
-                return False
-        return not about_call or any(self._fit(name, arguments) for name, arguments in calls)
+        if self._where is None:
+            return not about_call or any(self._fit(*call) for call in _calls(event, state))
+        calls = list(_calls(event, state)) or [(None, {})]
+        return any(self._where(event, state, run, call) and (not about_call or self._fit(*call)) for call in calls)
 
     def _fit(self, name: str | None, arguments: Mapping[str, Any]) -> bool:
         return fnmatchcase(name or "", self.tool or "*") and all(one.fits(arguments) for one in self.arguments)

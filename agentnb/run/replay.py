@@ -174,16 +174,16 @@ class Replay(Recording):
 
         Where there is none the replay goes on to its end, or back to its beginning, and the answer is None.
         """
-        here, state, stop = self.position, State(), None
-        for event in self._recorded[: here - 1 if backwards else None]:
-            evolve(state, event)
-            if backwards or event.seq >= here:
-                hit = self._breakpoints.hit(event, nested(state, event.path), state)
-                stop = (event.seq, hit) if hit is not None else stop
-                if hit is not None and not backwards:
-                    break
-        self.to(stop[0] if stop is not None else -1 if backwards else len(self._recorded) - 1)
-        return stop[1] if stop is not None else None
+        hits: list[Breakpoint] = []
+
+        def stops(event: Event, state: State) -> bool:
+            hit = self._breakpoints.hit(event, nested(state, event.path), state)
+            hits.extend([hit] if hit is not None else ())
+            return hit is not None
+
+        if self.find(stops, backwards=backwards) is None:
+            self.to(-1 if backwards else len(self._recorded) - 1)
+        return hits[-1] if hits else None
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """The events from here to the end."""
