@@ -5,18 +5,15 @@ Times are seconds since the run's first event, NaN where a thing has not happene
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from agentnb.analysis.event_rows import call_id_of
-from agentnb.analysis.sources import Source, walk
+from agentnb.analysis.sources import NEVER, Source, walk
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallProposed, CallStart, Event, ModelEnd
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
-
-NEVER = math.nan
 
 
 @dataclass(slots=True)

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import to_json
-
 from agentnb.analysis.sources import Source, walk
 from agentnb.core.events import (
     ApprovalDecision,
@@ -31,6 +29,7 @@ from agentnb.core.events import (
 )
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
+from agentnb.widgets.text import as_json
 
 
 @dataclass(slots=True)
@@ -67,7 +66,7 @@ def event_rows(source: Source) -> Iterator[EventRow]:
             turn=state.turn,
             call_id=call_id,
             tool=_tool(event, state, call_id),
-            text=text_of_event(event),
+            text=_text(event),
         )
 
 
@@ -85,8 +84,7 @@ def _tool(event: Event, state: State, call_id: str | None) -> str | None:
     return call.name if call is not None else getattr(event, "name", None)
 
 
-def text_of_event(event: Event) -> str:  # noqa: C901 - one line for each kind of event
-    """What was said, or what the event says in short: arguments and results as JSON."""
+def _text(event: Event) -> str:  # noqa: C901 - one line for each kind of event
     match event:
         case RunStart():
             return words_of(event.input)
@@ -116,4 +114,4 @@ def text_of_event(event: Event) -> str:  # noqa: C901 - one line for each kind o
 
 def words_of(value: Any) -> str:
     """A JSON value as text."""
-    return value if isinstance(value, str) else "" if value is None else to_json(value).decode()
+    return value if isinstance(value, str) else "" if value is None else as_json(value).decode()

@@ -78,7 +78,8 @@ def timeline(of: Any, *, axes: Axes | None = None) -> Axes:
             bars = [(s.start, max(s.end - s.start, shortest)) for s in drawn if (s.lane, s.kind) == (lane, kind)]
             if bars:
                 axes.broken_barh(bars, (number - 0.36, 0.72), facecolor=COLOURS[kind], linewidth=0)
-    axes.set(title=f"{source.name}: what ran when", xlabel="seconds", xlim=(0, None), yticks=range(len(lanes)))
+    axes.set_title(f"{source.name}: what ran when", loc="left")
+    axes.set(xlabel="seconds", xlim=(0, None), yticks=range(len(lanes)))
     axes.set_yticklabels([lane[-1] for lane in lanes])
     axes.set_ylim(max(2, len(lanes)) - 0.5, -0.5)
     _key(axes, [kind for kind in COLOURS if any(stretch.kind == kind for stretch in drawn)], COLOURS)
@@ -100,8 +101,6 @@ def _key(axes: Axes, names: Iterable[str], colours: Mapping[str, str]) -> None:
         axes.figure.legend(handles=patches, loc="outside lower left", ncols=6, frameon=False, fontsize=9)
     elif patches:
         axes.legend(handles=patches, frameon=False, fontsize=9)
-    axes.title.set_horizontalalignment("left")
-    axes.title.set_x(0)
 
 
 def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
@@ -134,7 +133,8 @@ def _stacked(
         widths = [amount.get(part, 0.0) for amount in amounts.values()]
         axes.barh(list(amounts), widths, left=list(behind.values()), color=shades[part], height=0.66)
         behind = {name: start + width for (name, start), width in zip(behind.items(), widths, strict=True)}
-    axes.set(title=title, xlabel=unit, ylim=(max(2, len(amounts)) - 0.5, -0.5))
+    axes.set_title(title, loc="left")
+    axes.set(xlabel=unit, ylim=(max(2, len(amounts)) - 0.5, -0.5))
     longest = max(behind.values(), default=0)
     _key(axes, [part for part in parts if max(one.get(part, 0) for one in amounts.values()) > longest / 500], shades)
     return axes
@@ -164,10 +164,9 @@ def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
     if costs is not None:
         costs.set(ylabel="cost", ylim=(0, None))
         costs.spines[["top"]].set_visible(False)
-    axes.set(title="tokens used", xlabel="answers of the model", ylabel="tokens", ylim=(0, None))
+    axes.set_title("tokens used", loc="left")
+    axes.set(xlabel="answers of the model", ylabel="tokens", ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.title.set_horizontalalignment("left")
-    axes.title.set_x(0)
     if axes.lines:
         axes.legend(frameon=False, fontsize=9)
     return axes
@@ -199,7 +198,8 @@ def latency(of: Any, *, axes: Axes | None = None) -> Axes:
         shade = COLOURS["model" if name == "model" else "tool"]
         axes.plot(seconds, [number] * len(seconds), "o", color=shade, alpha=0.5, markersize=5, markeredgewidth=0)
         axes.plot([median(seconds)] * 2, [number - 0.3, number + 0.3], color="#333333", linewidth=1.6)
-    axes.set(title="how long models and tools took", yticks=range(len(took)))
+    axes.set_title("how long models and tools took", loc="left")
+    axes.set_yticks(range(len(took)))
     axes.set_yticklabels([f"{name} ({len(seconds)})" for name, seconds in took.items()])
     axes.set_ylim(max(2, len(took)) - 0.5, -0.5)
     if took:
@@ -208,8 +208,6 @@ def latency(of: Any, *, axes: Axes | None = None) -> Axes:
         all_of_them = [one for seconds in took.values() for one in seconds]
         few_powers = max(all_of_them) < 30 * min(all_of_them)  # of ten: too few to read the axis by
         axes.xaxis.set_minor_formatter(EngFormatter("s") if few_powers else NullFormatter())
-    axes.title.set_horizontalalignment("left")
-    axes.title.set_x(0)
     return axes
 
 

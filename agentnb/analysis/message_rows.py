@@ -5,17 +5,14 @@ Times are seconds since the run's first event, NaN where a thing has not happene
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agentnb.analysis.event_rows import words_of
-from agentnb.analysis.sources import Source, walk
+from agentnb.analysis.sources import NEVER, Source, walk
 from agentnb.core.events import Event, MessageAdded, ModelEnd, ModelStart, RunStart
 from agentnb.core.messages import Message, text_of
 from agentnb.core.state import State
-
-NEVER = math.nan
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from agentnb.analysis.event_rows import text_of_event
 from agentnb.core.events import Event
+from agentnb.widgets.rows import row
 from agentnb.widgets.text import brief, one_line, visible
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ def _signed(pair: Pair) -> list[tuple[str, Event]]:
 
 def _told(event: Event) -> str:
     where = f" in {event.path}" if event.path else ""
-    tool = f" {name}" if (name := getattr(event, "name", None)) else ""
-    return one_line(visible(f"{event.seq} {event.type}{where}{tool} {text_of_event(event)}"), WIDTH)
+    return one_line(visible(f"{event.seq} {event.type}{where} {row(event)['summary']}"), WIDTH)
 
 
 def _short(value: Any) -> str:

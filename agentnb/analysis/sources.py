@@ -5,6 +5,7 @@ Whatever it is, it comes down to events with a name; everything else here reads 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,9 @@ from agentnb.core.state import State
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
 from agentnb.store import Store, is_store
+
+NEVER = math.nan
+"""The time of what has not happened."""
 
 
 class Source(NamedTuple):

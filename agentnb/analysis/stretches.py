@@ -9,9 +9,10 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agentnb.analysis.call_rows import call_rows
 from agentnb.analysis.sources import Source, walk
-from agentnb.core.events import ModelEnd, ModelFailed, ModelStart, RunEnd, RunPaused, RunResumed, RunStart
+from agentnb.core.events import RunEnd
+from agentnb.widgets.things import Thing, Things
+from agentnb.widgets.trace import Trace
 
 
 class Stretch(NamedTuple):
@@ -23,65 +24,36 @@ class Stretch(NamedTuple):
     end: float
 
 
+_KINDS = {"run": {"model": "model", "call": "tool"}, "wait": {"call": "waiting", "pause": "paused"}}
+"""What a stretch of a thing is called here."""
+
+
 def stretches(source: Source) -> list[Stretch]:
-    """When its models ran, and its calls waited for a person and ran; calls that a loop performs are that loop's."""
-    last = _last(source)
-    found = [*_model(source, last), *_calls(source, last), *_pauses(source, last)]
+    """When its models ran, and its calls waited for a person and ran, by the rules of the panel's timeline.
+
+    Calls that a loop performs are that loop's.
+    """
+    trace = Trace()
+    trace.follow(source.events, len(source.events))
+    things = Things(source.events, trace)
+    found = [stretch for number, thing in enumerate(things.rows()) for stretch in _of_thing(number, thing, things)]
     begun: dict[tuple[str, ...], float] = {}
     for stretch in found:
         begun[stretch.lane] = min(stretch.start, begun.get(stretch.lane, math.inf))
     return sorted(found, key=lambda stretch: (begun[stretch.lane], stretch.lane, stretch.start))
 
 
-def _last(source: Source) -> float:
-    return max((event.time for event in source.events), default=source.began) - source.began
-
-
-def _label(path: str, name: str) -> str:
-    return f"{path}: {name}" if path else name
-
-
-def _model(source: Source, last: float) -> Iterator[Stretch]:
-    asked: dict[str, float] = {}
-    for event in source.events:
-        seconds = event.time - source.began
-        if isinstance(event, ModelStart):
-            asked[event.path] = seconds
-        elif isinstance(event, (ModelEnd, ModelFailed, RunEnd)) and event.path in asked:
-            kind = "failed" if isinstance(event, ModelFailed) else "model"
-            yield Stretch((event.path, "model", _label(event.path, "model")), kind, asked.pop(event.path), seconds)
-    for path, start in asked.items():
-        yield Stretch((path, "model", _label(path, "model")), "model", start, last)
-
-
-def _calls(source: Source, last: float) -> Iterator[Stretch]:
-    performed = {(e.path.rpartition("/")[0], e.call) for e in source.events if isinstance(e, RunStart)}
-    for row in call_rows(source):
-        if (row.path, row.call_id) in performed:
-            continue
-        lane = (row.path, row.call_id, str(row.turn), _label(row.path, row.tool))
-        if not math.isnan(row.asked):
-            yield Stretch(lane, "waiting", row.asked, _or(row.decided, row.ended, last))
-        if not math.isnan(row.started):
-            yield Stretch(lane, "failed" if row.is_error else "tool", row.started, _or(row.ended, last))
-
-
-def _or(*times: float) -> float:
-    return next(time for time in times if not math.isnan(time))
-
-
-def _pauses(source: Source, last: float) -> Iterator[Stretch]:
-    since: float | None = None
-    lane = ("", "", "paused")
-    for event in source.events:
-        seconds = event.time - source.began
-        if isinstance(event, RunPaused):
-            since = seconds
-        elif isinstance(event, (RunResumed, RunEnd)) and not event.path and since is not None:
-            yield Stretch(lane, "paused", since, seconds)
-            since = None
-    if since is not None:
-        yield Stretch(lane, "paused", since, last)
+def _of_thing(number: int, thing: Thing, things: Things) -> Iterator[Stretch]:
+    """The stretches of a request, a call or a pause: a loop's requests share a lane, and so do all pauses."""
+    name = {"model": "model", "pause": "paused"}.get(thing.kind, thing.name)
+    which = str(number) if thing.kind == "call" else ""
+    lane = (thing.path, thing.kind, which, f"{thing.path}: {name}" if thing.path else name)
+    for one in thing.stretches if not thing.is_performed else ():
+        kind = _KINDS[one.kind].get(thing.kind)
+        if kind is not None:
+            failed = thing.failed and one.kind == "run"
+            end = one.end if one.end is not None else things.last
+            yield Stretch(lane, "failed" if failed else kind, one.start - things.began, end - things.began)
 
 
 def phases(source: Source) -> Iterator[Stretch]:
@@ -97,4 +69,4 @@ def phases(source: Source) -> Iterator[Stretch]:
         elif state.phase != phase:
             standing[event.path] = (name, state.phase or "", seconds)
     for name, phase, since in standing.values():
-        yield Stretch((name,), phase, since, _last(source))
+        yield Stretch((name,), phase, since, max(event.time for event in source.events) - source.began)
