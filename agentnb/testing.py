@@ -179,7 +179,7 @@ def test_{what}_decides_as_recorded() -> None:
 def _found(where: str) -> Design:
     """The loop at `module:name`, made where that makes one."""
     try:
-        found = pkgutil.resolve_name(where) if ":" in where else None
+        found = pkgutil.resolve_name(where) if where.partition(":")[2].isidentifier() else None
     except (ImportError, AttributeError) as error:
         raise UsageError(f"There is no loop {where!r}: {error}.") from error
     if not isinstance(found, Design) and callable(found):

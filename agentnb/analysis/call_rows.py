@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentnb.analysis.event_rows import call_id_of
-from agentnb.analysis.sources import NEVER, Source, walk
+from agentnb.analysis.sources import NEVER, Source
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallProposed, CallStart, Event, ModelEnd
+from agentnb.core.evolve import walk
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
 

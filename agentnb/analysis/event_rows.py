@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from agentnb.analysis.sources import Source, walk
+from agentnb.analysis.sources import Source
 from agentnb.core.events import (
     ApprovalDecision,
     ApprovalRequest,
@@ -27,6 +27,7 @@ from agentnb.core.events import (
     RunStart,
     StateUpdate,
 )
+from agentnb.core.evolve import walk
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
 from agentnb.widgets.text import as_json

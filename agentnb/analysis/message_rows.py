@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agentnb.analysis.event_rows import words_of
-from agentnb.analysis.sources import NEVER, Source, walk
+from agentnb.analysis.sources import NEVER, Source
 from agentnb.core.events import Event, MessageAdded, ModelEnd, ModelStart, RunStart
+from agentnb.core.evolve import walk
 from agentnb.core.messages import Message, text_of
 from agentnb.core.state import State
 

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
-from agentnb.core.evolve import evolve, nested
-from agentnb.core.state import State
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
 from agentnb.store import Store, is_store
@@ -89,11 +87,3 @@ def _read_file(path: Path) -> Iterator[tuple[str, Sequence[Event]]]:
     else:
         snapshot = Snapshot.load(path)
         yield snapshot.name or path.name.split(".")[0], snapshot.events
-
-
-def walk(events: Iterable[Event]) -> Iterator[tuple[Event, State]]:
-    """Each event, and where the loop that it is of stands right after it; the state is the same object each time."""
-    state = State()
-    for event in events:
-        evolve(state, event)
-        yield event, nested(state, event.path)

@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agentnb.analysis.sources import Source, walk
+from agentnb.analysis.sources import Source
 from agentnb.core.events import RunEnd
+from agentnb.core.evolve import walk
 from agentnb.widgets.things import Thing, Things
 from agentnb.widgets.trace import Trace
 

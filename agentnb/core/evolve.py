@@ -11,7 +11,7 @@ What the events about calls change, and how results enter the history, is in `ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any
 
@@ -87,6 +87,14 @@ def _child(state: State, name: str, event: e.Event) -> State:
     if child is None:
         raise AgentnbError(f"No loop is running at {event.path!r} ({event.type}, seq {event.seq}).")
     return child
+
+
+def walk(events: Iterable[e.Event]) -> Iterator[tuple[e.Event, State]]:
+    """Each event, and where the loop that it is of stands right after it; the state is the same object each time."""
+    state = State()
+    for event in events:
+        evolve(state, event)
+        yield event, nested(state, event.path)
 
 
 def nested(state: State, path: str) -> State:

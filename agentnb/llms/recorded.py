@@ -14,9 +14,8 @@ from typing import Any
 
 from agentnb.core.errors import ModelError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelFailed, ModelStart
-from agentnb.core.evolve import evolve, nested
+from agentnb.core.evolve import walk
 from agentnb.core.messages import text_of
-from agentnb.core.state import State
 from agentnb.llms.protocol import Chunk
 
 
@@ -33,12 +32,11 @@ class Exchange:
 
 def exchanges(events: Iterable[Event]) -> list[Exchange]:
     """The requests to models in a recording that were answered or failed, in the order they were made."""
-    state, made, waiting = State(), [], {}
-    for event in events:
-        evolve(state, event)
+    made: list[Exchange] = []
+    waiting: dict[str, Exchange] = {}
+    for event, state in walk(events):
         if isinstance(event, ModelStart):
-            asked = [message.plain for message in nested(state, event.path).messages]
-            waiting[event.path] = exchange = Exchange(asked)
+            waiting[event.path] = exchange = Exchange([message.plain for message in state.messages])
             made.append(exchange)
         elif isinstance(event, ModelEnd):
             waiting[event.path].answer = event

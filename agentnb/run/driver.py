@@ -92,6 +92,10 @@ class Driver:
         frames = [work.frame for work in self._works]
         return [(f, call) for f in frames for call in f.state.open.values() if f.asks_where_it_was_lost(call)]
 
+    def stepped_in_vain(self) -> None:
+        """A step has found nothing but questions."""
+        self.unattended.stepped_in_vain(self._inflight)
+
     def begin(self) -> None:
         """Make the run's first fact one, where it is not yet. Safe from every thread."""
         with self._journal.lock:

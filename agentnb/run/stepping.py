@@ -35,7 +35,7 @@ async def step(run: Driving, unit: Unit) -> list[Event]:
         run.driver.news.nudge()
         await asyncio.wrap_future(permit.done)
     if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
-        run.driver.unattended.stepped_in_vain(run.driver._inflight)
+        run.driver.stepped_in_vain()
     return taken
 
 
