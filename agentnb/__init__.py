@@ -20,6 +20,7 @@ from agentnb.core.errors import (
     RunCancelled,
     RunFailed,
     ToolError,
+    UnknownName,
     UsageError,
 )
 from agentnb.loops import DESIGNS
@@ -76,10 +77,6 @@ _WHEN_ASKED_FOR = {
     "runs": "agentnb.notebook.table",
 }
 """What is imported when it is asked for, because nobody uses all of it at once."""
-
-
-class UnknownName(UsageError, AttributeError):
-    """agentnb has nothing of that name."""
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import ScriptEnded, UsageError
 from agentnb.core.loop import Design
 from agentnb.llms.recorded import RecordedModel
 from agentnb.tools.recorded import RecordedTool, recorded_tools
@@ -63,10 +63,6 @@ class Request:
     tools: Sequence[Mapping[str, Any]] | None
     schema: Mapping[str, Any] | None
     options: Mapping[str, Any]
-
-
-class ScriptEnded(UsageError, AssertionError):
-    """A scripted model was asked more often than its script goes."""
 
 
 class ScriptedLLM:

@@ -5,11 +5,14 @@
     │   ├── IllegalTransition       a phase the loop's table does not allow from where it stands
     │   ├── InvalidArguments        arguments that do not fit the tool's schema; names the argument
     │   ├── UnknownCall             no call with that id is waiting
+    │   ├── UnknownName             agentnb has nothing of that name
+    │   ├── ScriptEnded             a model of a test was asked for more than it has
     │   └── AlreadyDecided          that call has been decided; the first decision stands
     ├── RunError                    how a run ended, raised where its output was asked for
     │   ├── RunFailed               the model, the loop or agentnb itself failed
     │   ├── RunCancelled            somebody stopped it
     │   └── LimitReached            a limit given to it was reached
+    ├── WaitTimeoutError            the time given to a wait is up; the run goes on
     ├── ModelError                  between us and a model
     │   ├── ModelRequestError       the request is at fault (400, 404, 413, 422): repeating it will not help
     │   │   └── AuthenticationError the key is missing, wrong or not allowed to (401, 403)
@@ -53,12 +56,15 @@ __all__ = [
     "RunCancelled",
     "RunError",
     "RunFailed",
+    "ScriptEnded",
     "StorageError",
     "StoreConflict",
     "ToolError",
     "UnknownCall",
+    "UnknownName",
     "UsageError",
     "VersionMismatch",
+    "WaitTimeoutError",
 ]
 
 
@@ -85,6 +91,14 @@ class UnknownCall(UsageError, KeyError):
         return str(self.args[0]) if self.args else ""  # KeyError would show the repr
 
 
+class UnknownName(UsageError, AttributeError):
+    """agentnb has nothing of that name."""
+
+
+class ScriptEnded(UsageError, AssertionError):
+    """A scripted or recorded model was asked more often than it has answers."""
+
+
 class AlreadyDecided(UsageError):
     """The call has been decided already; the first decision stands."""
 
@@ -103,6 +117,10 @@ class RunCancelled(RunError):
 
 class LimitReached(RunError):
     """A limit on turns, calls, seconds, tokens or cost was reached."""
+
+
+class WaitTimeoutError(AgentnbError, TimeoutError):
+    """The time that was given to a wait is up; the run goes on."""
 
 
 class ModelError(AgentnbError):

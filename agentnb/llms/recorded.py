@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentnb.core.errors import ModelError
+from agentnb.core.errors import ModelError, ScriptEnded
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.evolve import walk
 from agentnb.core.messages import text_of
@@ -92,7 +92,7 @@ class RecordedModel:
             if len(exchange.messages) == len(messages) and exchange.messages == list(messages):
                 return exchange
         if not left:
-            raise AssertionError(f"The recording has {len(self.exchanges)} requests to models; this is one more.")
+            raise ScriptEnded(f"The recording has {len(self.exchanges)} requests to models; this is one more.")
         if self.strict:
             raise AssertionError(_unknown(messages, left[0].messages))
         return left[0]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from agentnb.core.errors import AgentnbError, LimitReached, RunCancelled, RunFailed, UsageError
+from agentnb.core.errors import LimitReached, RunCancelled, RunFailed, UsageError, WaitTimeoutError
 from agentnb.core.events import CancelRequested, Event, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.state import State
@@ -26,10 +26,6 @@ from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
 Owner = Literal["pull", "await", "play", "step"]
-
-
-class WaitTimeoutError(AgentnbError, TimeoutError):
-    """The time that was given to a wait is up; the run goes on."""
 
 
 class Driving:
