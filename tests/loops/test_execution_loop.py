@@ -174,7 +174,21 @@ async def test_a_cycle_ends_as_errors_and_does_not_hang() -> None:
 
 
 async def test_the_last_to_end_wins_and_not_the_last_called() -> None:
-    loop = World(0.002).loop(solution(c("slow", "†state.x"), c("fast", "†state.x"), output=1))
+    fast_is_called = asyncio.Event()
+
+    @tool
+    async def slow() -> str:
+        await fast_is_called.wait()
+        for _ in range(20):  # until that call has its result
+            await asyncio.sleep(0)
+        return "slow"
+
+    @tool
+    async def fast() -> str:
+        fast_is_called.set()
+        return "fast"
+
+    loop = World().loop(solution(c("slow", "†state.x"), c("fast", "†state.x"), output=1), tools=[slow, fast])
     await told(loop)
     assert loop.state == {"x": "slow"}
     assert [message["data"] for message in loop.context[1:]] == [{"x": "fast"}, {"x": "slow"}]
