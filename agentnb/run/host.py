@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import logging
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from agentnb.run.approvals import Decisions
 
 T = TypeVar("T")
+logger = logging.getLogger("agentnb")
 
 
 class Environment(Protocol):
@@ -103,7 +105,11 @@ class Host:
     @staticmethod
     def _serve(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
-        loop.run_forever()
+        while True:
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):  # a task that a tool has left behind; the runs go on
+                logger.exception("Something called sys.exit() on agentnb's thread, which goes on")
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run the coroutine over there."""
