@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agentnb.core.errors import UsageError
+from agentnb.core.threads import forgotten_in_a_fork
 
 if TYPE_CHECKING:
     from agentnb.run.approvals import Decisions
@@ -84,6 +85,10 @@ class Host:
     """One daemon thread with an event loop, started when it is first needed."""
 
     def __init__(self) -> None:
+        self._forget()
+        forgotten_in_a_fork(self._forget)
+
+    def _forget(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -26,7 +26,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.threads import carried
+from agentnb.core.threads import carried, forgotten_in_a_fork
 from agentnb.core.tools import Invocation, Progress
 
 MAX_THREADS = 256
@@ -151,6 +151,9 @@ _OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="agentnb-tool")
+
+
+forgotten_in_a_fork(_pool.cache_clear)
 
 
 async def _collected(items: AsyncGenerator[Any, None] | Iterable[Any]) -> list[Any]:
