@@ -84,6 +84,7 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
         "problem": problem(state),
         "paused_for": repaired(run.paused_for or ""),
         "diverged": departure(run),
+        "position": getattr(run, "position", None),
         "queued": queued(run),
         "can": {
             "Step": not over and (paused or not driven),

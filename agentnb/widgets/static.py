@@ -74,6 +74,7 @@ def static_html(run: Any, drawing: str | None = None, bounds: Bounds = WHOLE, no
     trace.follow(events, len(events))
     parts = [
         _head(now, events),
+        _departure(now["diverged"]),
         f'<p class="agentnb-dim">{escaped(note)}</p>' if note else "",
         *_questions(run),
         *_remembered(run),
@@ -107,6 +108,19 @@ def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
         f'<span class="agentnb-chip" data-standing="{escaped(now["standing"])}">{escaped(now["standing"])}</span> '
         f'<span class="agentnb-facts">{escaped(" · ".join(facts))}</span></div>{problem}'
     )
+
+
+def _departure(sides: Mapping[str, Any] | None) -> str:
+    """Where a replay stands before an event at which its loop does something else: both sides."""
+    if sides is None:
+        return ""
+    told = "".join(
+        f'<p><span class="agentnb-dim">{words}</span> <code>{line(sides[side]["type"])}</code></p>'
+        f"<pre>{long(sides[side]['text'])}</pre>"
+        for side, words in (("recorded", "recorded"), ("expected", "now"))
+    )
+    heading = f"{path_of(sides['path'])}Event {sides['seq']:,} is not what the loop does now."
+    return f'<div class="agentnb-call"><p class="agentnb-error">{heading}</p>{told}</div>'
 
 
 def _count(amount: int, what: str) -> str:

@@ -45,8 +45,8 @@ export class Position {
         "div",
         { class: "agentnb-bar agentnb-positions", role: "group", "aria-label": "Position in the recording" },
         el("span", { class: "agentnb-set" }, this.first, this.back, this.play, this.forward, this.last, this.speed),
-        this.slider,
         this.where,
+        this.slider,
       ),
       this.departs,
       this.head.el,
@@ -81,15 +81,14 @@ export class Position {
     this.depart(departs);
   }
 
-  // In words, where the slider stands; as wide as it ever gets, so that the slider keeps its width.
+  // In words, where the slider stands.
   tell(at, last, status) {
     const { all } = this.store,
       row = all[at - 1],
       took = (time) => duration(Math.max(0, time - (all[0]?.time ?? time))),
-      unfinished = last > 0 && at === last && !status.over ? "; the recording ends, the run was not over" : "";
+      unfinished = last > 0 && at === last && status.position === at && !status.over ? "; the recording ends, the run was not over" : "";
     const told = row ? `${number(at)} of ${number(last)}, +${took(this.player.clock)}` : last ? `before the first of ${number(last)}` : "nothing is recorded";
     say(this.where, told);
-    this.where.style.minWidth = `${Math.max(20, 2 * number(last).length + 5 + Math.max(7, took(all.at(-1)?.time ?? 0).length))}ch`;
     this.slider.setAttribute("aria-valuetext", (row ? `${told}, ${row.type.replaceAll("_", " ")}` : told) + unfinished);
     this.where.title = unfinished.slice(2);
   }

@@ -184,7 +184,7 @@ export class Store {
 
   // What an empty view says, and what to do about it.
   nothing(words) {
-    if (this.replays) return `Nothing ${words} yet.${this.recorded() ? " Play or the slider goes on." : ""}`;
+    if (this.replays) return `Nothing ${words} yet.${this.recorded() && !this.model.get("status")?.diverged ? " Play or the slider goes on." : ""}`;
     const { can, over } = this.model.get("status") ?? {},
       begin = this.model.get("parts")?.includes("controls") ? "Step or Play begins." : "run.play() begins.";
     return `Nothing ${words}${over ? "" : " yet"}.${can?.Play && !this.gone ? ` ${begin}` : ""}`;
