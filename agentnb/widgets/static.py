@@ -98,13 +98,14 @@ def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
     facts += [told if name == "cost" else f"{told} {name}" for name, told in used.items()]
     if len(events) > 1:
         facts.append(f"{events[-1].time - events[0].time:.1f} s")
+    recorded = ", recorded" if now["position"] is not None else ""
     problem = f'<p class="agentnb-problem">{escaped(now["problem"])}</p>' if now["problem"] else ""
     if now["paused_for"].startswith("breakpoint"):
         problem += f'<p class="agentnb-stopped">Stopped by the {line(now["paused_for"])}</p>'
     return (
         '<div class="agentnb-head"><div class="agentnb-title">'
         f'<strong class="agentnb-name">{escaped(now["run"] or now["id"])}</strong> '
-        f'<span class="agentnb-dim">{escaped(now["loop"])}</span></div> '
+        f'<span class="agentnb-dim">{escaped(now["loop"])}{recorded}</span></div> '
         f'<span class="agentnb-chip" data-standing="{escaped(now["standing"])}">{escaped(now["standing"])}</span> '
         f'<span class="agentnb-facts">{escaped(" · ".join(facts))}</span></div>{problem}'
     )
