@@ -19,7 +19,7 @@ from tests.analysis.recordings import decided_run, read, write
 from tests.benchmarks.models import Calling
 from tests.benchmarks.test_loop import echo
 from tests.designs import session_of_agents
-from tests.widgets.pages import PanelPage
+from tests.widgets.pages import PanelPage, RecordedPanel
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +244,19 @@ def test_what_a_cell_does_with_the_replay_moves_the_slider(shown: PanelPage) -> 
     replayed.to(1)
     shown.until(lambda: position(shown).input_value() == "2", "the slider follows back")
     assert events(shown) == "2 events"
+
+
+def test_a_part_alone_follows_the_replay_back(page: Any, run: Any) -> None:
+    replayed = replay(run)
+    shown = PanelPage(page, RecordedPanel(replayed, parts=("events", "approvals")))
+    replayed.to(len(run.events) - 1)
+    shown.until(lambda: events(shown) == f"{len(run.events)} events", "all of them")
+    replayed.to(max(event.seq for event in run.events if event.type == "approval_request"))
+    shown.until(lambda: events(shown) == f"{replayed.position} events", "the moment")
+    shown.until(lambda: page.get_by_role("group", name="write").count() == 4, "the questions")
+    expect(page.get_by_role("button", name="Approve", exact=True).first).to_be_disabled()
+    assert shown.errors == []
+    shown.panel.close()  # type: ignore[union-attr]
 
 
 def test_it_plays_to_the_end_and_may_be_held(shown: PanelPage, run: Any) -> None:

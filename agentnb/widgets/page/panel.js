@@ -22,7 +22,7 @@ const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages",
 const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // one is seen, in this order
 // What each part is drawn anew for.
 const WANTS = {
-  position: ["position", "rows", "status", "live"],
+  position: ["position", "rows", "status", "live", "clock"],
   controls: ["status", "rows", "total", "selected", "breakpoints"],
   approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],

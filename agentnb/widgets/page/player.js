@@ -60,6 +60,7 @@ export class Player {
       if (this.speed) this.clock = Math.max(this.clock, clock);
     }
     this.speak();
+    store.tell("clock");
     const wait = this.speed ? (1000 * Math.max(0, (rows[this.at]?.time ?? 0) - this.clock)) / this.speed : 1000 / AT_ONCE;
     this.timer = setTimeout(() => this.tick(), Math.min(TICK, wait));
     return undefined;

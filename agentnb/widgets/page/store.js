@@ -17,10 +17,10 @@ export class Store {
     this.model = model;
     this.rows = []; // what has happened
     this.all = this.rows; // what is recorded: in a replay also what comes after the moment that is looked at
-    this.replays = (model.get("parts") ?? []).includes("position");
+    this.replays = (model.get("position") ?? -1) >= 0;
     if (this.replays) this.all = [];
     this.player = this.replays ? new Player(this) : null;
-    this.position = model.get("position") ?? 0;
+    this.position = Math.max(0, model.get("position") ?? 0);
     this.anew = 0; // how often what has happened has become less
     this.trace = new Trace();
     this.batches = []; // [rows up to here, characters]

@@ -29,7 +29,9 @@ export class Typed {
     for (const { row, passed } of this.underWay(time)) {
       if (row.data && !row.data.timing?.length) continue;
       const first = row.data?.timing[0],
-        later = first?.[0] > passed ? first : this.answer(row).timing.find(([milliseconds]) => milliseconds > passed);
+        answer = first?.[0] > passed ? null : this.answer(row),
+        later = answer ? answer.timing.find(([milliseconds]) => milliseconds > passed) : first;
+      if (answer?.asked) return time; // nobody knows yet
       if (later) next = Math.min(next, time + (later[0] - passed) / 1000);
     }
     return next;
@@ -64,9 +66,10 @@ export class Typed {
       made = { signs: Array.from(typeof content === "string" ? content : ""), timing: row.size ? [] : (row.data?.timing ?? []) };
     this.answers.set(row.seq, made);
     if (this.answers.size > KEPT) this.answers.delete(this.answers.keys().next().value);
-    if (typeof content !== "string")
+    made.asked = typeof content !== "string";
+    if (made.asked)
       this.store.ask({ type: "typed", seq: row.seq }, ({ text, timing }) => {
-        Object.assign(made, { signs: Array.from(text), timing });
+        Object.assign(made, { signs: Array.from(text), timing, asked: false });
         this.changed();
       });
     return made;
