@@ -115,7 +115,7 @@ def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
             name = stretch.lane[0] if len(found) == 1 else f"{source.name} {stretch.lane[0]}"
             loop = times.setdefault(name, {})
             loop[stretch.kind] = loop.get(stretch.kind, 0.0) + stretch.end - stretch.start
-    return _stacked(times, _axes(axes, 9, 1.3 + 0.4 * max(2, len(times))), "how long in each phase", "seconds")
+    return _stacked(times, _axes(axes, 9, 1.3 + 0.4 * max(1, len(times))), "how long in each phase", "seconds")
 
 
 def _stacked(
@@ -127,16 +127,18 @@ def _stacked(
 ) -> Axes:
     """A bar for each name, made of its parts."""
     parts = list(dict.fromkeys(part for amount in amounts.values() for part in amount))
-    shades = colours or {part: SHADES[number % len(SHADES)] for number, part in enumerate(parts)}
+    longest = max((sum(amount.values()) for amount in amounts.values()), default=0)
+    told = [part for part in parts if max(one.get(part, 0) for one in amounts.values()) > longest / 500]
+    in_order = dict.fromkeys((*told, *parts))
+    shades = colours or {part: SHADES[number % len(SHADES)] for number, part in enumerate(in_order)}
     behind = dict.fromkeys(amounts, 0.0)
     for part in parts:
         widths = [amount.get(part, 0.0) for amount in amounts.values()]
         axes.barh(list(amounts), widths, left=list(behind.values()), color=shades[part], height=0.66)
         behind = {name: start + width for (name, start), width in zip(behind.items(), widths, strict=True)}
     axes.set_title(title, loc="left")
-    axes.set(xlabel=unit, ylim=(max(2, len(amounts)) - 0.5, -0.5))
-    longest = max(behind.values(), default=0)
-    _key(axes, [part for part in parts if max(one.get(part, 0) for one in amounts.values()) > longest / 500], shades)
+    axes.set(xlabel=unit, ylim=(max(1, len(amounts)) - 0.5, -0.5))
+    _key(axes, told, shades)
     return axes
 
 
@@ -225,8 +227,8 @@ def approvals(of: Any, *, axes: Axes | None = None) -> Axes:
         decided = counts[_with_wait(tool, asked)] = {}
         for row in asked:
             decided[str(row.decision)] = decided.get(str(row.decision), 0) + 1
-    axes = _axes(axes, 9, 1.3 + 0.4 * max(2, len(counts)))
-    _stacked(counts, axes, "what was decided about calls", "calls", DECIDED)
+    axes = _axes(axes, 9, 1.3 + 0.4 * max(1, len(counts)))
+    _stacked(counts, axes, "what was decided about calls, and how long it took a person", "calls", DECIDED)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes
 
