@@ -56,8 +56,5 @@ class Database(Protocol):
     def append(self, rows: Rows) -> None:
         """Commit events. Raises StoreConflict where another process has written one of them first."""
 
-    def json(self, *path: str) -> str:
-        """A field of an event's body, as SQL that gives text, or NULL."""
-
     def close(self) -> None:
         """Let go of it."""

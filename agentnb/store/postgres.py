@@ -110,10 +110,6 @@ class PostgresDatabase:
             self._connection = self._connect()
         return self._connection
 
-    def json(self, *path: str) -> str:
-        """A field of an event's body, as SQL."""
-        return f"convert_from(body, 'UTF8')::jsonb #>> '{{{','.join(path)}}}'"
-
     def close(self) -> None:
         """Close the connection."""
         with self._lock:

@@ -138,11 +138,6 @@ class SqliteDatabase:
             except sqlite3.Error as error:
                 raise StorageError(f"{self.where} could not be written: {error}") from error
 
-    def json(self, *path: str) -> str:
-        """A field of an event's body, as SQL; a body that is damaged has none."""
-        text = "CAST(body AS TEXT)"
-        return f"CASE WHEN json_valid({text}) THEN json_extract({text}, '$.{'.'.join(path)}') END"
-
     def close(self) -> None:
         """Close the file."""
         with self._lock:

@@ -111,8 +111,8 @@ class Store:
 
     def names(self) -> list[str]:
         """What `load` takes: the names of snapshots, and of each run its name or else its id; newest first."""
-        named = self._database.query("SELECT name FROM snapshots ORDER BY number DESC")
-        runs = self._database.query("SELECT coalesce(name, id) FROM runs ORDER BY number DESC")
+        named = self._database.query("SELECT name FROM snapshots ORDER BY created DESC, number DESC")
+        runs = self._database.query("SELECT coalesce(name, id) FROM runs ORDER BY created DESC, number DESC")
         return list(dict.fromkeys(name for (name,) in (*named, *runs)))
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Store:
         salvage: where an event is damaged or missing, the run up to there. Raises RecordingMissing, RecordingCorrupt.
         """
         named = self._database.query(
-            "SELECT run, position FROM snapshots WHERE name = ? ORDER BY number DESC LIMIT 1", name_or_id
+            "SELECT run, position FROM snapshots WHERE name = ? ORDER BY created DESC, number DESC LIMIT 1", name_or_id
         )
         number, position = named[0] if named else (self._number(name_or_id), SPAN)
         return Snapshot.of(self._events(number, position, salvage=salvage), name=name_or_id)
@@ -144,7 +144,7 @@ class Store:
     def _number(self, name_or_id: str) -> int:
         rows = self._database.query(
             "SELECT number FROM runs WHERE (name = ? OR id = ?)"
-            f" AND EXISTS (SELECT 1 FROM events WHERE {OF_RUN}) ORDER BY number DESC LIMIT 1",
+            f" AND EXISTS (SELECT 1 FROM events WHERE {OF_RUN}) ORDER BY created DESC, number DESC LIMIT 1",
             *(name_or_id, name_or_id),
         )
         if not rows:
