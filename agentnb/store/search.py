@@ -1,14 +1,14 @@
 """Finding runs in a store, by what they are and by what happened in them.
 
-A database is only asked for rows that may matter; what they say is compared here. So SQLite and PostgreSQL give the same
-answers, whatever letters, and whatever else that is no JSON to one of them, a recording has. An event that is damaged
-says nothing: the list is of all runs, and `load` says what is wrong with one.
+A database is only asked for rows that may matter; what they say is compared here. So SQLite and PostgreSQL give the
+same answers, whatever letters, and whatever else that is no JSON to one of them, a recording has. An event that is
+damaged says nothing: the list is of all runs, and `load` says what is wrong with one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -18,7 +18,8 @@ from pydantic import ValidationError
 from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunEnd, decode_event
 from agentnb.run.given import check_text, shown
-from agentnb.store.database import SPAN, Database, checksum, keys
+from agentnb.store.database import SPAN, Database, as_bytes, checksum, keys
+from agentnb.store.rows import Run, all_runs
 
 Date = float | str | date | datetime
 
@@ -27,7 +28,10 @@ OF_RUN = f"key >= number * {SPAN} AND key < (number + 1) * {SPAN}"
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run in a store: `created` in epoch seconds, `events` their number, `stop_reason` None while it is not over."""
+    """A run in a store: `created` in epoch seconds, `events` their number, `stop_reason` None while it is not over.
+
+    `damaged`: some of this, or its newest event, is; `Store.load` says what, of any other event too.
+    """
 
     id: str
     name: str | None
@@ -36,6 +40,7 @@ class RunInfo:
     events: int
     stop_reason: str | None
     tags: tuple[str, ...] = ()
+    damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,48 +62,32 @@ class Wanted:
         for what in ("name", "loop", "tag", "tool", "stop_reason"):
             if getattr(self, what) is not None:
                 check_text(f"find({what}=)", getattr(self, what))
-        if not isinstance(self.error, (str, bool, type(None))):
-            raise UsageError(f"find(error=) takes a text, or True for any error, not {shown(self.error)}.")
-        if self.cost is not None and (not isinstance(self.cost, (int, float)) or isinstance(self.cost, bool)):
-            raise UsageError(f"find(cost=) takes a number, not {shown(self.cost)}.")
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    number: int
-    id: str
-    name: str | None
-    loop: str
-    created: float
-    tags: tuple[str, ...]
+        error: object = self.error
+        if not isinstance(error, (str, bool, type(None))):
+            raise UsageError(f"find(error=) takes a text, or True for any error, not {shown(error)}.")
+        cost: object = self.cost
+        if cost is not None and (not isinstance(cost, (int, float)) or isinstance(cost, bool)):
+            raise UsageError(f"find(cost=) takes a number, not {shown(cost)}.")
 
 
 def find(database: Database, wanted: Wanted) -> list[RunInfo]:
     """The runs, newest first. Raises UsageError where a date is none."""
     fits = list(_of_runs(wanted))
-    runs = [run for run in _runs(database) if all(fit(run) for fit in fits)]
+    runs = [run for run in all_runs(database) if all(fit(run) for fit in fits)]
     for found in _of_events(database, wanted, runs):
         runs = [run for run in runs if run.number in found]
     ends = _ends(database, [run.number for run in runs])
     infos = []
     for run in runs:
-        count, reason = ends.get(run.number, (0, None))
-        infos.append(RunInfo(run.id, run.name, run.loop, run.created, count, reason, run.tags))
+        count, reason, damaged = ends.get(run.number, (0, None, False))
+        infos.append(RunInfo(run.id, run.name, run.loop, run.created, count, reason, run.tags, damaged or run.damaged))
     return [info for info in infos if wanted.stop_reason in (None, info.stop_reason)]
-
-
-def _runs(database: Database) -> list[_Run]:
-    tags: dict[int, list[str]] = {}
-    for number, tag in database.query("SELECT run, tag FROM tags"):
-        tags.setdefault(number, []).append(tag)
-    rows = database.query("SELECT number, id, name, loop, created FROM runs ORDER BY created DESC, number DESC")
-    return [_Run(*row, tuple(sorted(tags.get(row[0], ())))) for row in rows]
 
 
 # -- what a run is ---------------------------------------------------------------------------------------------------
 
 
-def _of_runs(wanted: Wanted) -> Iterator[Callable[[_Run], bool]]:
+def _of_runs(wanted: Wanted) -> Iterator[Callable[[Run], bool]]:
     if wanted.name is not None:
         name = _pattern(wanted.name)
         yield lambda run: run.name is not None and name(run.name)
@@ -142,16 +131,21 @@ def _seconds(when: Date) -> float:
 # -- what happened in it ---------------------------------------------------------------------------------------------
 
 
-def _of_events(database: Database, wanted: Wanted, runs: list[_Run]) -> Iterator[set[int]]:
+def _of_events(database: Database, wanted: Wanted, runs: list[Run]) -> Iterator[set[int]]:
     """The numbers of the runs for which each condition on events holds."""
     if wanted.tool is not None:
-        called = _pattern(wanted.tool)
-        starts = _events(database, runs, ["call_start"])
-        yield {number for number, event in starts if called(getattr(event, "name", ""))}
+        called, callers = _pattern(wanted.tool), set[int]()
+        for number, event in _events(database, runs, ["call_start"], callers):
+            if called(getattr(event, "name", "")):
+                callers.add(number)
+        yield callers
     if wanted.error is True or isinstance(wanted.error, str):
-        said = _pattern("*" if wanted.error is True else f"*{wanted.error}*")
-        errors = ((number, getattr(event, "error", None)) for number, event in _events(database, runs, _with("error")))
-        yield {number for number, error in errors if error is not None and (said(error.type) or said(error.message))}
+        said, failed = _pattern("*" if wanted.error is True else f"*{wanted.error}*"), set[int]()
+        for number, event in _events(database, runs, _with("error"), failed):
+            error = getattr(event, "error", None)
+            if error is not None and (said(error.type) or said(error.message)):
+                failed.add(number)
+        yield failed
     if wanted.cost is not None:
         spent = dict.fromkeys((run.number for run in runs), 0.0)
         for number, event in _events(database, runs, _with("usage")):
@@ -165,8 +159,10 @@ def _with(field: str) -> list[str]:
     return [fields["type"].default for fields in kinds if field in fields and "type" in fields]
 
 
-def _events(database: Database, runs: list[_Run], types: Iterable[str]) -> Iterator[tuple[int, Event]]:
-    """The undamaged events of these types, each with the number of its run."""
+def _events(
+    database: Database, runs: list[Run], types: Iterable[str], found: Container[int] = ()
+) -> Iterator[tuple[int, Event]]:
+    """The undamaged events of these types, each with the number of its run; of runs `found` already no more."""
     numbers = {run.number for run in runs}
     if not numbers:
         return
@@ -178,12 +174,14 @@ def _events(database: Database, runs: list[_Run], types: Iterable[str]) -> Itera
             *(*between, begins + b'"', begins + b"#"),
         )
         for key, body, written in rows:
-            if key // SPAN in numbers and (event := _event(key, bytes(body), written)) is not None:
+            if key // SPAN not in numbers or key // SPAN in found:
+                continue
+            if (event := _event(key, as_bytes(body), written)) is not None:
                 yield key // SPAN, event
 
 
-def _event(key: int, body: bytes, written: int | None) -> Event | None:
-    if written is not None and written != checksum(key, body):
+def _event(key: int, body: bytes, written: int) -> Event | None:
+    if written != checksum(key, body):
         return None
     try:
         return decode_event(body)
@@ -191,24 +189,26 @@ def _event(key: int, body: bytes, written: int | None) -> Event | None:
         return None
 
 
-def _ends(database: Database, numbers: list[int]) -> dict[int, tuple[int, str | None]]:
-    """How many events each of these runs has, and why it is over."""
+def _ends(database: Database, numbers: list[int]) -> dict[int, tuple[int, str | None, bool]]:
+    """How many events each of these runs has, why it is over, and whether the newest event is damaged."""
     last = f"SELECT max(key) FROM events WHERE {OF_RUN}"
-    sql = f"SELECT number, key, body, checksum FROM runs JOIN events ON key = ({last})"
+    # `created`, so that SQLite reads the rows themselves, and not an index, which has no checksum.
+    sql = f"SELECT number, created, key, body, events.checksum FROM runs JOIN events ON key = ({last})"
     try:
         rows = database.query(sql)
     except RecordingCorrupt:  # somewhere in the file; the runs it is not in are told of
         rows = [row for number in numbers for row in _readable(database, f"{sql} WHERE number = ?", number)]
-    return {number: (key % SPAN + 1, _reason(key, bytes(body), written)) for number, key, body, written in rows}
+    return {number: _end(key, as_bytes(body), written) for number, _, key, body, written in rows}
 
 
 def _readable(database: Database, sql: str, number: int) -> list[tuple[Any, ...]]:
     try:
         return database.query(sql, number)
     except RecordingCorrupt:
-        return []
+        return [(number, 0.0, number * SPAN - 1, b"", 0)]  # no events, the newest of which is damaged
 
 
-def _reason(key: int, body: bytes, written: int | None) -> str | None:
+def _end(key: int, body: bytes, written: int) -> tuple[int, str | None, bool]:
     event = _event(key, body, written)
-    return event.reason if isinstance(event, RunEnd) and event.terminal else None
+    reason = event.reason if isinstance(event, RunEnd) and event.terminal else None
+    return (key + 1) % SPAN, reason, event is None
