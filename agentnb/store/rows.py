@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from agentnb.core.errors import RecordingCorrupt
-from agentnb.store.database import Database, row_checksum
+from agentnb.store.database import Database, fits, row_checksum
 
 
 class Run(NamedTuple):
@@ -26,14 +26,14 @@ def all_runs(database: Database) -> list[Run]:
     damaged = set()
     for number, tag, written in database.query("SELECT run, tag, checksum FROM tags"):
         tags.setdefault(number, []).append(str(tag))
-        if written != row_checksum(number, tag):
+        if not fits(written, row_checksum(number, tag)):
             damaged.add(number)
     found = database.query(
         "SELECT number, id, name, loop, created, checksum FROM runs ORDER BY created DESC, number DESC"
     )
     runs = []
     for number, id, name, loop, created, written in found:
-        sound = written == row_checksum(number, id, name, loop, created) and number not in damaged
+        sound = fits(written, row_checksum(number, id, name, loop, created)) and number not in damaged
         runs.append(Run(number, id, name, loop, created, tuple(sorted(tags.get(number, ()))), not sound))
     return runs
 
@@ -70,7 +70,7 @@ def id_of(database: Database, number: int, *, salvage: bool = False) -> str:
     if not rows:
         raise RecordingCorrupt(f"{database.where}: what it says of the run {number} is missing.")
     *row, written = rows[0]
-    if written != row_checksum(*row) and not salvage:
+    if not fits(written, row_checksum(*row)) and not salvage:
         raise RecordingCorrupt(
             f"{database.where}: what it says of the run {row[2] or row[1]!r} (its name, id, loop or date) is damaged:"
             " its checksum is another one."
@@ -97,7 +97,7 @@ def snapshot_named(database: Database, name: str, *, salvage: bool = False) -> t
     if not rows:
         return None
     *row, written = rows[0]
-    if written != row_checksum(*row) and not salvage:
+    if not fits(written, row_checksum(*row)) and not salvage:
         raise RecordingCorrupt(f"{database.where}: the snapshot {name!r} is damaged: its checksum is another one.")
     return row[1], row[2]
 
@@ -107,7 +107,7 @@ def snapshots_of(database: Database, run: int) -> list[tuple[str, int, float]]:
     sql = "SELECT name, run, position, created, checksum FROM snapshots WHERE run = ? ORDER BY number"
     rows = database.query(sql, run)
     for *row, written in rows:
-        if written != row_checksum(*row):
+        if not fits(written, row_checksum(*row)):
             raise RecordingCorrupt(
                 f"{database.where}: the snapshot {row[0]!r} is damaged: its checksum is another one."
             )

@@ -12,7 +12,7 @@ from agentnb.core.errors import RecordingMissing, StorageError, UsageError
 from agentnb.core.events import RunStart, decode_event
 from agentnb.run.given import check_path
 from agentnb.store import rows
-from agentnb.store.database import SPAN, Database, as_bytes, checksum, row_checksum
+from agentnb.store.database import SPAN, Database, as_bytes, checksum, fits, row_checksum
 from agentnb.store.pages import Rows, rows_in
 from agentnb.store.places import database_at, is_address
 from agentnb.store.store import Store
@@ -52,11 +52,11 @@ def salvage(damaged: str | Path, into: str | Path) -> list[str]:
 def _rows_of(database: Database) -> Rows:
     found = Rows()
     for key, body, written in database.query("SELECT key, body, checksum FROM events"):
-        if written == checksum(key, as_bytes(body)):
+        if fits(written, checksum(key, as_bytes(body))):
             found.events[key] = as_bytes(body)
     for number, *row, written in database.query("SELECT number, id, name, loop, created, checksum FROM runs"):
         found.runs[number] = row
-        if written != row_checksum(number, *row):
+        if not fits(written, row_checksum(number, *row)):
             found.changed_runs.add(number)
     snapshots = database.query("SELECT number, name, run, position, created FROM snapshots")
     found.snapshots = {number: row for number, *row in snapshots}

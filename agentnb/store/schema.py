@@ -29,7 +29,7 @@ class Migration(NamedTuple):
 
 
 def _fill_checksums(database: Database) -> None:
-    """Every row has one from here on; a row without is damaged."""
+    """Every row has one from here on, but what an older agentnb writes that has the store open at this moment."""
     runs = database.query("SELECT number, id, name, loop, created FROM runs")
     for row in runs:
         database.write("UPDATE runs SET checksum = ? WHERE number = ?", row_checksum(*row), row[0])

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunEnd, decode_event
 from agentnb.run.given import check_text, shown
-from agentnb.store.database import SPAN, Database, as_bytes, checksum, keys
+from agentnb.store.database import SPAN, Database, as_bytes, checksum, fits, keys
 from agentnb.store.rows import Run, all_runs
 
 Date = float | str | date | datetime
@@ -180,8 +180,8 @@ def _events(
                 yield key // SPAN, event
 
 
-def _event(key: int, body: bytes, written: int) -> Event | None:
-    if written != checksum(key, body):
+def _event(key: int, body: bytes, written: int | None) -> Event | None:
+    if not fits(written, checksum(key, body)):
         return None
     try:
         return decode_event(body)
@@ -208,7 +208,7 @@ def _readable(database: Database, sql: str, number: int) -> list[tuple[Any, ...]
         return [(number, 0.0, number * SPAN - 1, b"", 0)]  # no events, the newest of which is damaged
 
 
-def _end(key: int, body: bytes, written: int) -> tuple[int, str | None, bool]:
+def _end(key: int, body: bytes, written: int | None) -> tuple[int, str | None, bool]:
     event = _event(key, body, written)
     reason = event.reason if isinstance(event, RunEnd) and event.terminal else None
     return (key + 1) % SPAN, reason, event is None

@@ -97,6 +97,5 @@ def failure(where: str, what: str, error: Exception) -> StorageError:
 def rescue(where: str) -> str:
     """What can be done with a file that is damaged."""
     return (
-        "It was not changed. agentnb.store.salvage("
-        f"{where!r}, 'saved.db') makes a new store of all that can be read; runs that are whole load from here too."
+        f"It was not changed. agentnb.store.salvage({where!r}, 'saved.db') makes a new store of all that can be read."
     )

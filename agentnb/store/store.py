@@ -19,7 +19,7 @@ from agentnb.core.events import Event, decode_body, encode_body
 from agentnb.run.given import check_name, check_path, check_position, shown
 from agentnb.run.snapshot import Snapshot
 from agentnb.store import exchange, rows
-from agentnb.store.database import SPAN, as_bytes, checksum, keys
+from agentnb.store.database import SPAN, as_bytes, checksum, fits, keys
 from agentnb.store.places import database_at
 from agentnb.store.recorder import RunRecorder
 from agentnb.store.schema import pending
@@ -164,11 +164,11 @@ class Store:
                 raise
         return events
 
-    def _event(self, key: int, body: bytes, written: int, run_id: str, expected: int) -> Event:
+    def _event(self, key: int, body: bytes, written: int | None, run_id: str, expected: int) -> Event:
         seq = expected % SPAN
         if key != expected:
             raise RecordingCorrupt(f"{self.where}: event {seq} of the run {run_id} is missing.")
-        if written != checksum(key, body):
+        if not fits(written, checksum(key, body)):
             raise RecordingCorrupt(
                 f"{self.where}: event {seq} of the run {run_id} is damaged: its checksum is another one."
             )

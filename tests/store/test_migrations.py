@@ -103,6 +103,22 @@ def moved(events: Sequence[Event], run_id: str) -> list[Event]:
     return [event.model_copy(update={"run_id": run_id}) for event in events]
 
 
+def test_what_an_older_agentnb_writes_that_still_has_the_store_open_is_read(old: Path) -> None:
+    Store(old).close()
+    with sqlite3.connect(old) as raw:
+        raw.execute(
+            "INSERT INTO runs (number, id, name, loop, created) SELECT 9, 'x', 'later', loop, 2e9 FROM runs LIMIT 1"
+        )
+        rows = "SELECT key + 8 * 4294967296, body, NULL FROM events WHERE key / 4294967296 = 1"
+        raw.execute(f"INSERT INTO events (key, body, checksum) {rows}")
+    raw.close()
+    store = Store(old)
+    later = store.runs()[0]
+    assert (later.name, later.damaged) == ("later", False)
+    assert replay(store.load("later")).result() == "It is done."
+    store.close()
+
+
 def test_what_would_be_changed_is_told_and_not_done(old: Path) -> None:
     before = version(old)
     planned = planned_migrations(old)
