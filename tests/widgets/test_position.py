@@ -105,7 +105,9 @@ def spoken(answer: str, *, seconds: float = 1.0, pieces: int = 40, waits: float 
     run = made(at_once())
     start, end = (next(e.seq for e in run.events if e.type == type) for type in ("model_start", "model_end"))
     size = -(-len(answer) // pieces)
-    timing = [[round(1000 * seconds * n / pieces), size] for n in range(1, pieces + 1)]
+    timing = [
+        [round(1000 * seconds * n / pieces), len(answer[size * (n - 1) : size * n])] for n in range(1, pieces + 1)
+    ]
     events = [
         event.model_copy(
             update={"time": 1000.0 + (waits if event.seq >= start else 0) + (seconds if event.seq >= end else 0)}
