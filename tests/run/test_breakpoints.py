@@ -246,10 +246,22 @@ async def test_a_condition_may_be_typed(where: str, at: list[str]) -> None:
         "open('/etc/passwd')",
         "event.type.format(event)",
         "state.messages",
-        "tool ==",
         "lambda: 1",
         "x := 1",
         "print(1)",
+        'tool = "echo"',
+        'tool == "look"; True',
+        "tool ==",
+        "len",
+        "max(['a'], key=len)",
+        "f'{1:1000000000}'",
+        "any([any([0 for turn in values]) for phase in values])",
+        "...",
+        "\ud800",
+        "-" * 1000 + "1",
+        "1" + " + 1" * 1000,
+        "tool" + ".a" * 900,
+        7,
     ],
 )
 def test_a_condition_that_asks_for_more_than_data_is_refused(where: str) -> None:
@@ -259,11 +271,37 @@ def test_a_condition_that_asks_for_more_than_data_is_refused(where: str) -> None
     assert list(run.breakpoints) == []
 
 
-@pytest.mark.parametrize("where", ["9 ** 9 ** 9 > 0", "'x' * 10 ** 9 == tool", "event.__class__", "1 / turn > 0"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "9 ** 9 ** 9 > 0",
+        "4000000 ** 4000000 > 0",
+        "'x' * 10 ** 9 == tool",
+        "'%1000000000d' % 5 != ''",
+        "str([[[[1] * 9999] * 9999] * 9999] * 9999) != ''",
+        "event.__class__",
+        "event.type.upper",
+        "usage.pop",
+        "1 / turn > 0",
+    ],
+)
 async def test_a_condition_that_cannot_be_worked_out_does_not_hold(where: str) -> None:
     run = Agent().two_turns().start("hi")
     run.breakpoints.add(where=where, event="run_start")
     assert await pauses(run) == []
+
+
+async def test_an_argument_may_have_the_name_of_what_an_object_of_python_s_can_do() -> None:
+    turn = [call("echo", {"value": "a", "items": [1], "get": 2}, id="1")]
+    run = Agent().loop(turn, "done").start("hi")
+    run.breakpoints.add(where="arguments.items == [1] and event.message.tool_calls[0].arguments.get == 2")
+    assert [reason.split()[2] for reason in await pauses(run)] == ["model_end"]
+
+
+async def test_an_event_has_every_field_that_events_of_its_type_have() -> None:
+    run = Agent().two_turns().start("hi")
+    run.breakpoints.add(where='event.type == "call_end" and not event.is_error and event.path == ""')
+    assert {reason.split()[2] for reason in await pauses(run)} == {"call_end"}
 
 
 async def test_it_stops_at_the_nth_hit_and_at_those_behind_it() -> None:
