@@ -161,6 +161,6 @@ def _evaluator() -> tuple[Any, type[Exception]]:
             return data[node.attr]
 
     of_numbers = {ast.Mult: operator.mul, ast.Mod: operator.mod, ast.Pow: _power}
-    operators = {kind: simpleeval.DEFAULT_OPERATORS[kind] for kind in _OPERATORS}
+    operators = {kind: function for kind, function in simpleeval.DEFAULT_OPERATORS.items() if kind in _OPERATORS}
     operators.update({kind: _of_numbers(function) for kind, function in of_numbers.items()})
     return OverData(operators=operators, functions=dict(_FUNCTIONS), names={}), simpleeval.InvalidExpression

@@ -73,7 +73,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
     if events and isinstance(events[0], RunStart) and events[0].loop != loop.kind():
         raise RecordingMismatch(f"The recording is of a {events[0].loop}; it cannot go on as a {loop.kind()}.")
 
-    if isinstance(seq, bool) or not 0 <= seq < len(events):
+    if type(seq) is not int or not 0 <= seq < len(events):
         raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")
     event = events[seq]
     if change.event is not None:

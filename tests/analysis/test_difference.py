@@ -131,7 +131,7 @@ class Fails(Loop):
 
     def advance(self, state: Any) -> Any:
         Fails.times += 1
-        exec("\n" * Fails.times + "raise RuntimeError('no')")  # noqa: S102 - from another line
+        exec("\n" * Fails.times + "raise RuntimeError('no')")  # from another line
 
 
 def asked_for_a_while() -> Any:

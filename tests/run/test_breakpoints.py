@@ -348,3 +348,38 @@ async def test_a_condition_is_looked_at_on_a_replay_as_in_the_run() -> None:
     replayed.breakpoints.add(where='tool == "echo" and arguments.value == "b"', event="call_start")
     assert replayed.continue_() is not None
     assert replayed.events[-1].arguments == {"value": "b"}
+
+
+async def test_on_a_replay_the_nth_hit_is_the_nth_of_the_recording_however_often_it_is_gone_past() -> None:
+    run = Agent().loop(asks("a"), asks("b"), asks("c"), "done").start("hi")
+    await run
+    _, second, third = [event.seq for event in run.events if event.type == "call_start"]
+    replayed = replay(run)
+    here = replayed.breakpoints.add("call_start", nth=2)
+    stopped = []
+    for backwards in (False, False, True, True, False):
+        replayed.continue_(backwards=backwards)
+        stopped.append((replayed.position - 1, here.hits))
+    assert stopped == [(second, 2), (third, 3), (second, 2), (-1, 0), (second, 2)]
+
+
+async def test_on_a_replay_a_cost_is_found_again_from_both_sides() -> None:
+    turns = [[*asks(id), {"type": "usage", "cost": 0.25}] for id in "abc"]
+    run = Agent().loop(*turns, "done").start("hi")
+    await run
+    second = [event.seq for event in run.events if event.type == "model_end"][1]
+    replayed = replay(run)
+    replayed.breakpoints.add(cost_above=0.4)
+    for backwards in (False, True, False):
+        replayed.to(len(run.events) - 1 if backwards else -1).continue_(backwards=backwards)
+        assert replayed.position - 1 == second
+
+
+async def test_a_condition_that_fails_on_a_replay_says_so_and_moves_nothing() -> None:
+    run = Agent().two_turns().start("hi")
+    await run
+    replayed = replay(run).to(3)
+    replayed.breakpoints.add(lambda event, state: event.no_such_field)
+    with pytest.raises(AttributeError, match="no_such_field"):
+        replayed.continue_()
+    assert replayed.position == 4

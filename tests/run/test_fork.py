@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import agentnb
 from agentnb import SessionLoop, Store, UsageError, tool
 from agentnb.core.errors import InvalidArguments, RecordingMismatch
 from agentnb.core.evolve import fold
@@ -204,8 +205,6 @@ async def test_another_model_answers_what_comes_after() -> None:
 
 
 async def test_a_loop_of_another_kind_is_refused() -> None:
-    import agentnb
-
     run = await World().run()
     with pytest.raises(RecordingMismatch, match="SessionLoop"):
         run.fork(at=2, loop=agentnb.Agent(ScriptedLLM([])))
@@ -257,8 +256,6 @@ async def test_a_past_moment_is_forked_as_the_run_is() -> None:
 
 
 async def test_a_recording_without_its_loop_is_forked_with_one(tmp_path: Any) -> None:
-    import agentnb
-
     world = World()
     run = await world.run()
     recorded = agentnb.replay(run.snapshot().save(tmp_path / "run.json"))
@@ -272,6 +269,8 @@ async def test_a_recording_without_its_loop_is_forked_with_one(tmp_path: Any) ->
     [
         ({"at": 99}, "events 0 to"),
         ({"at": -1}, "events 0 to"),
+        ({"at": 2.0}, "events 0 to"),
+        ({"at": "2"}, "events 0 to"),
         ({"at": 3, "message": "a", "result": "b"}, "message and result"),
         ({"at": 0, "decision": "approve"}, "run_start"),
         ({"at": 4, "decision": "perhaps"}, "approve, reject"),
@@ -282,6 +281,15 @@ async def test_what_cannot_be_forked_is_refused_in_words(change: Any, words: str
     run = await World().run()
     with pytest.raises(UsageError, match=words):
         run.fork(**change)
+
+
+async def test_where_nothing_has_happened_there_is_nothing_to_fork() -> None:
+    world = World()
+    with pytest.raises(UsageError, match="has not begun"):
+        world.loop.start("one").fork()
+    recorded = agentnb.replay(await world.run())
+    with pytest.raises(UsageError, match="stands before its first event"):
+        recorded.fork()
 
 
 async def test_an_end_says_where_its_call_can_be_changed() -> None:

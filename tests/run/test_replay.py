@@ -201,6 +201,24 @@ async def test_the_run_as_it_was_is_read_at_every_event(world: Callable[[], Any]
     assert run.at(len(run.events) - 1).output == run.output
 
 
+async def test_who_watches_hears_which_event_it_stands_behind_and_none_before_the_first() -> None:
+    recorded = replay(await finished())
+    heard: list[Any] = []
+    recorded.watch(heard.append)
+    recorded.to(2).to(-1).step()
+    assert [event and event.seq for event in heard] == [2, None, 0]
+
+
+async def test_a_replay_of_a_run_that_has_not_begun_stays_where_it_is() -> None:
+    recorded = replay(Agent().two_turns().start("hi"))
+    heard: list[Any] = []
+    recorded.watch(heard.append)
+    assert (recorded.step(), recorded.back(), recorded.continue_(), recorded.position) == ([], [], None, 0)
+    assert set(heard) == {None}
+    with pytest.raises(UsageError, match="no events yet"):
+        recorded.to(0)
+
+
 # -- divergence --------------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +259,11 @@ async def test_a_loop_that_decides_otherwise_stops_before_the_first_event_that_d
     assert recorded.position == raised.value.recorded.seq
     with pytest.raises(ReplayDiverged):
         recorded.step()
+    heard: list[Any] = []
+    recorded.to(0).watch(heard.append)
+    with pytest.raises(ReplayDiverged):
+        recorded.to(len(run.events) - 1)
+    assert heard == [run.events[raised.value.recorded.seq - 1]]  # who shows it, shows where it has stopped
 
 
 async def test_a_tool_that_takes_other_arguments_differs_where_it_was_called() -> None:
