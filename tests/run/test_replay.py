@@ -288,6 +288,55 @@ async def test_a_tool_that_is_gone_differs_where_it_was_called() -> None:
         await replay(run, SessionLoop(ScriptedLLM([])))
 
 
+def boss(*performers: Any) -> SessionLoop:
+    return SessionLoop(ScriptedLLM([[call("worker", {"input": "go"}, id="c1")], "done"]), performers, name="boss")
+
+
+def worker(**options: Any) -> agentnb.Agent:
+    return agentnb.Agent(ScriptedLLM(["worked"]), name="worker", **options)
+
+
+@tool(name="worker")
+async def at_once(input: str) -> str:
+    return "worked"
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "recorded", "expected"),
+    [
+        (worker, lambda: worker(max_iterations=3), "run_start", "run_start"),
+        (worker, lambda: SessionLoop(ScriptedLLM([]), name="worker"), "run_start", "run_start"),
+        (worker, lambda: at_once, "run_start", "call_end"),
+        (lambda: at_once, worker, "call_end", "run_start"),
+    ],
+    ids=["configured otherwise", "of another kind", "now a tool", "now a loop"],
+)
+async def test_another_loop_inside_differs_where_it_begins(then: Any, now: Any, recorded: str, expected: str) -> None:
+    run = boss(then()).start("go")
+    await run
+    with pytest.raises(ReplayDiverged) as raised:
+        await replay(run, boss(now()))
+    assert (raised.value.recorded.type, raised.value.expected.type) == (recorded, expected)
+    assert (raised.value.recorded.path or "worker") == "worker"
+
+
+@pytest.mark.parametrize(
+    ("then", "recorded", "expected"),
+    [(True, "approval_request", "call_start"), (False, "call_start", "approval_request")],
+    ids=["it asks no more", "it asks now"],
+)
+async def test_a_tool_that_asks_otherwise_differs_where_it_was_called(then: bool, recorded: str, expected: str) -> None:
+    def world(approve: bool) -> SessionLoop:
+        wipe = tool(name="wipe", approve=approve)(lambda: "wiped")
+        return SessionLoop(ScriptedLLM([[call("wipe")], "done"]), [wipe], name="world")
+
+    run = world(then).start("go")
+    await drive(run)
+    with pytest.raises(ReplayDiverged) as raised:
+        await replay(run, world(not then))
+    assert (raised.value.recorded.type, raised.value.expected.type) == (recorded, expected)
+
+
 async def test_another_kind_of_loop_differs_at_once() -> None:
     run = await finished()
     with pytest.raises(ReplayDiverged):
