@@ -8,6 +8,7 @@ nothing while anything of it is in flight, as when it runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, ReplayDiverged
@@ -15,6 +16,7 @@ from agentnb.core.events import ApprovalRequest, CallEnd, CallProposed, CallStar
 from agentnb.core.evolve import nested
 from agentnb.core.loop import ENDED_FROM_OUTSIDE, Design, fingerprint
 from agentnb.core.state import CallState, State
+from agentnb.core.tools import Tool
 from agentnb.run.calling import Refusal, misfit, refusal, why_it_asks
 from agentnb.run.frame import Frame
 
@@ -45,6 +47,11 @@ class Check:
         """The event has happened."""
         if isinstance(event, RunStart):
             self._begin(event, state)
+
+    def tools(self, path: str) -> Mapping[str, Tool]:
+        """The tools of the loop that runs at this path; none where no loop is known to."""
+        frame = self._frames.get(path)
+        return frame.tools if frame is not None else {}
 
     def _begin(self, event: RunStart, state: State) -> None:
         inside = nested(state, event.path)

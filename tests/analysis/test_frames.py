@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 from agentnb import Store, UsageError, replay
-from agentnb.analysis import COLUMNS, calls, decisions, events, messages
+from agentnb.analysis import COLUMNS, backtest, calls, decisions, events, messages
 from tests.analysis.recordings import decided_run, researcher
 from tests.designs import WORLDS
 
@@ -143,6 +143,21 @@ def test_what_is_no_recording_is_refused(nothing: Any) -> None:
         events(nothing)
 
 
-def test_no_recordings_are_an_empty_table() -> None:
-    assert list(calls([]).columns) == list(COLUMNS["calls"])
-    assert events([]).empty
+@pytest.mark.parametrize("kind", list(FRAMES))
+async def test_a_column_has_the_same_type_whatever_there_is_in_it(run: Any, kind: str) -> None:
+    begun = researcher().start("Look.")
+    await begun.step("event")
+    types = [dict(FRAMES[kind](of).dtypes) for of in ([], begun, [researcher().start("Look.")], run)]
+    assert list(types[0]) == list(COLUMNS[kind])
+    assert types[:-1] == [types[-1]] * 3
+
+
+def test_a_table_of_a_back_test_has_the_same_types_where_it_is_empty(run: Any) -> None:
+    assert dict(backtest(True, []).frame.dtypes) == dict(backtest(True, run).frame.dtypes)
+
+
+async def test_a_call_that_has_not_ended_is_no_error_and_no_success(run: Any) -> None:
+    first = next(event.seq for event in run.events if event.type == "call_end")
+    table = calls(run.at(first).snapshot())
+    assert table.is_error.isna().tolist() == [False, True]
+    assert table[table.is_error].empty
