@@ -15,6 +15,7 @@ from agentnb import Store, UsageError, replay
 from agentnb.analysis import COLUMNS, backtest, calls, decisions, events, messages
 from tests.analysis.recordings import decided_run, researcher
 from tests.designs import WORLDS
+from tests.test_designs import drive
 
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
 FRAMES = {"events": events, "calls": calls, "messages": messages, "decisions": decisions}
@@ -89,6 +90,24 @@ async def test_a_decision_says_what_was_asked_and_what_came_of_it(run: Any) -> N
     assert table.instead.tolist()[2] == {"path": "d", "content": "x"}
     assert table.reason.tolist()[1] == "not b"
     assert (table.waited > 0).all()
+
+
+@every_world
+async def test_times_are_from_one_event_to_another(world: Callable[[], Any]) -> None:
+    """By the events alone: what the columns `waited` and `took` say they are."""
+    run = await drive(world().start("go"))
+    since: dict[tuple[str, str, str], float] = {}
+    waited: list[float] = []
+    answered: list[float] = []
+    for event in run.events:
+        since[event.type, event.path, getattr(event, "call_id", "")] = event.time
+        if event.type == "approval_decision" and event.by == "human":
+            waited.append(event.time - since["approval_request", event.path, event.call_id])
+        elif event.type == "model_end":
+            answered.append(event.time - since["model_start", event.path, ""])
+    assert decisions(run).query("by == 'human'").waited.tolist() == pytest.approx(waited)
+    assert sorted(calls(run).waited.dropna()) == pytest.approx(sorted(waited))
+    assert messages(run).took.dropna().tolist() == pytest.approx(answered)
 
 
 async def test_answers_have_their_tokens_and_what_they_cost(run: Any) -> None:

@@ -285,7 +285,8 @@ def test_a_condition_that_asks_for_more_than_data_is_refused(where: str) -> None
         "1 / turn > 0",
     ],
 )
-async def test_a_condition_that_cannot_be_worked_out_does_not_hold(where: str) -> None:
+@pytest.mark.timeout(20)
+async def test_a_condition_that_cannot_be_worked_out_does_not_hold_and_takes_no_time(where: str) -> None:
     run = Agent().two_turns().start("hi")
     run.breakpoints.add(where=where, event="run_start")
     assert await pauses(run) == []
