@@ -275,7 +275,7 @@ def test_a_condition_that_asks_for_more_than_data_is_refused(where: str) -> None
     "where",
     [
         "9 ** 9 ** 9 > 0",
-        " + ".join(f"{base} ** 4000000" for base in range(3999900, 4000000)),
+        " + ".join(f"{base} ** 4000000" for base in range(3999990, 4000000)),
         "'x' * 10 ** 9 == tool",
         "'%1000000000d' % 5 != ''",
         "str([[[[1] * 9999] * 9999] * 9999] * 9999) != ''",
