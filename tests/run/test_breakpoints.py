@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from math import nan
 from typing import Any
 
@@ -285,12 +286,13 @@ def test_a_condition_that_asks_for_more_than_data_is_refused(where: str) -> None
         "1 / turn > 0",
     ],
 )
-@pytest.mark.timeout(20)
 async def test_a_condition_that_cannot_be_worked_out_does_not_hold_and_takes_no_time(where: str) -> None:
     run = Agent().two_turns().start("hi")
     run.breakpoints.add(where=where, event="run_start")
+    began = time.perf_counter()
     assert await pauses(run) == []
     assert run.stop_reason == "completed"
+    assert time.perf_counter() - began < 10  # and not minutes
 
 
 async def test_an_argument_may_have_the_name_of_what_an_object_of_python_s_can_do() -> None:
