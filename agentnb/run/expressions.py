@@ -41,10 +41,9 @@ BITS = 1024
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     function.__name__: function for function in (len, str, int, float, abs, min, max, any)
 }
-_OPERATORS = (
+_OPERATORS: tuple[type[ast.AST], ...] = (
     ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.UAdd, ast.USub, ast.Not, ast.Invert,
-    ast.BitAnd, ast.BitOr, ast.BitXor, ast.Eq, ast.NotEq, ast.Gt, ast.Lt, ast.GtE, ast.LtE, ast.In, ast.NotIn, ast.Is,
-    ast.IsNot,
+    ast.BitAnd, ast.BitOr, ast.BitXor, *ast.cmpop.__subclasses__(),
 )  # fmt: skip
 _KNOWN = (
     *_OPERATORS, ast.Expression, ast.Load, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Call,
