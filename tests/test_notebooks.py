@@ -302,7 +302,10 @@ SAYS = {
         ),
         ("forged =", "forged.agentnb.json was changed after it was written: line 1"),
         ("recording.breakpoints", "25 model_end (hit 5)\n31 model_end (hit 6)"),
-        ("researcher(max_turns=3)", "the same loop: all 33 events as recorded\nEvent 0 of the recording"),
+        (
+            "researcher(max_turns=3)",
+            "the same loop: all 33 events as recorded\nevent 0 was {'max_turns': 12}\nevent 0 is now {'max_turns': 3}",
+        ),
         ("write_test(run", "1 passed"),
     ],
     "04_what_if.ipynb": [

@@ -60,10 +60,10 @@ def entitle(axes: Axes, title: str, *, x: str = "", y: str = "") -> None:
         axes.set_ylabel(y)
 
 
-def name_rows(axes: Axes, labels: Sequence[str]) -> None:
-    """Rows from the top to the bottom of the axes, each with its label."""
+def name_rows(axes: Axes, labels: Sequence[str], *, rows: int = 2) -> None:
+    """Rows from the top to the bottom of the axes, each with its label; room for so many at the least."""
     axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(max(2, len(labels)) - 0.5, -0.5)
+    axes.set_ylim(max(rows, len(labels)) - 0.5, -0.5)
 
 
 def label(name: str, width: int = WIDTH) -> str:

@@ -94,9 +94,10 @@ def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
             name = stretch.lane[0] if len(found) == 1 else f"{source.name} {stretch.lane[0]}"
             loop = times.setdefault(name, {})
             loop[stretch.kind] = loop.get(stretch.kind, 0.0) + stretch.end - stretch.start
-    axes = axes_for(axes, 9, 1.3 + 0.4 * max(2, len(times)))
+    axes = axes_for(axes, 9, 1.3 + 0.4 * max(1, len(times)))
     parts = dict.fromkeys(part for loop in times.values() for part in loop)
-    looks = {part: look(number) for number, part in enumerate(parts)}
+    told = _told(parts, list(times.values()))  # they get the looks that are told apart best
+    looks = {part: look(number) for number, part in enumerate(dict.fromkeys((*told, *parts)))}
     _stacked(axes, [label(name) for name in times], list(times.values()), looks)
     entitle(axes, "how long in each phase", x="seconds")
     axes.xaxis.set_major_locator(MaxNLocator(TICKS))
@@ -113,10 +114,15 @@ def _stacked(
         widths = [amount.get(part, 0.0) for amount in amounts]
         axes.barh(range(len(amounts)), widths, left=behind, height=0.66, **looks[part])
         behind = [start + width for start, width in zip(behind, widths, strict=True)]
-    name_rows(axes, labels)
+    name_rows(axes, labels, rows=1)
     axes.set_xlim(0, None)
-    longest = max(behind, default=0)
-    draw_key(axes, [part for part in parts if max(one.get(part, 0) for one in amounts) > longest / 500], looks)
+    draw_key(axes, _told(parts, amounts), looks)
+
+
+def _told(parts: Iterable[str], amounts: Sequence[Mapping[str, float]]) -> list[str]:
+    """The parts that can be seen in a bar, which the key names."""
+    longest = max((sum(amount.values()) for amount in amounts), default=0)
+    return [part for part in parts if max(one.get(part, 0) for one in amounts) > longest / 500]
 
 
 def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
@@ -240,9 +246,9 @@ def approvals(of: Any, *, axes: Axes | None = None) -> Axes:
         calls = list(of_tool)
         labels.append(_with_wait(tool, calls))
         counts.append(Counter(str(row.decision) for row in calls))
-    axes = axes_for(axes, 9, 1.3 + 0.4 * max(2, len(counts)))
+    axes = axes_for(axes, 9, 1.3 + 0.4 * max(1, len(counts)))
     _stacked(axes, labels, counts, {decision: {"color": colour} for decision, colour in DECIDED.items()})
-    entitle(axes, "what was decided about calls", x="calls")
+    entitle(axes, "what was decided about calls, and how long it took a person", x="calls")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes
 

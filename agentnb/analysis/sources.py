@@ -15,7 +15,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
-from agentnb.store import Store, is_store
+from agentnb.store import Store, is_address, is_store
 
 NEVER = math.nan
 """The time of what has not happened."""
@@ -36,9 +36,9 @@ class Source(NamedTuple):
 def sources(of: Any) -> list[Source]:
     """The recordings in whatever is given, each with a name of its own.
 
-    of: a run, a replay or a snapshot; a `Store`, for all its runs, oldest first; the path of a store or of a saved
-    snapshot; a mapping of names to these; or a sequence of these. Raises UsageError for anything else, and for a file
-    what `Snapshot.load` and `Store` raise.
+    of: a run, a replay or a snapshot; a `Store`, for all its runs, oldest first; the path or address of a store, the
+    path of a saved snapshot; a mapping of names to these; or a sequence of these. Raises UsageError for anything else,
+    and for a file what `Snapshot.load` and `Store` raise.
     """
     found: list[Source] = []
     taken: dict[str, int] = {}
@@ -66,7 +66,7 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
         for info in reversed(of.runs()):
             yield info.name or info.id, of.events(info.id)
     elif isinstance(of, (str, Path)):
-        yield from _read_file(Path(of))
+        yield from _read_place(of)
     elif isinstance(of, Mapping):
         for name, one in of.items():
             yield str(name), one_source(one).events
@@ -80,10 +80,10 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
         )
 
 
-def _read_file(path: Path) -> Iterator[tuple[str, Sequence[Event]]]:
-    if path.is_file() and is_store(path):
-        with closing(Store(path)) as store:
+def _read_place(place: str | Path) -> Iterator[tuple[str, Sequence[Event]]]:
+    if is_address(place) or (Path(place).is_file() and is_store(Path(place))):
+        with closing(Store(place)) as store:
             yield from _read(store)
     else:
-        snapshot = Snapshot.load(path)
-        yield snapshot.name or path.name.split(".")[0], snapshot.events
+        snapshot = Snapshot.load(place)
+        yield snapshot.name or Path(place).name.split(".")[0], snapshot.events

@@ -68,6 +68,11 @@ __all__ = [
 ]
 
 
+FAILURES = (Exception, SystemExit)
+"""What code that is not agentnb's fails with. `sys.exit()` in it ends that code and not the process, which may be a
+kernel with other runs in it: an event loop that meets it stops, and whoever waits for anything in it waits for ever."""
+
+
 class AgentnbError(Exception):
     """Base of everything agentnb raises on purpose."""
 

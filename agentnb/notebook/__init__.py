@@ -57,15 +57,17 @@ def install() -> None:
     global _installed
     if _installed:
         return
+    from agentnb.core.threads import forgotten_in_a_fork
     from agentnb.notebook.environment import KernelEnvironment
     from agentnb.notebook.gate import comm_gate
     from agentnb.notebook.mistakes import show_mistakes_in_one_screen
     from agentnb.notebook.presence import Presence
-    from agentnb.run.host import use_environment
+    from agentnb.run.host import PlainPython, use_environment
     from agentnb.widgets import comms
 
     gate = comm_gate()
     use_environment(KernelEnvironment(gate, Presence(current_shell()) if in_kernel() else None))
+    forgotten_in_a_fork(lambda: use_environment(PlainPython()))  # the kernel's sockets are not the fork's to read
     comms.listen(gate.register, gate.unregister)
     show_mistakes_in_one_screen()
     _installed = True

@@ -7,21 +7,22 @@ here from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from agentnb.core.errors import RecordingMissing, UsageError
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, UsageError
 from agentnb.loops.base import Loop
 from agentnb.notebook.recorded import RecordedRun
-from agentnb.notebook.stores import find, stores
+from agentnb.notebook.stores import find, look, stores
 from agentnb.notebook.table import RunTable, runs, runs_in, where
 from agentnb.run import Run, restore, runs_here
 from agentnb.widgets.text import one_line, visible
 
 if TYPE_CHECKING:
-    from agentnb.store import Store
+    from agentnb.store import RunInfo, Store
 
 SHOWN = 8
 """Panels that are shown at most; the table tells of the others."""
@@ -88,7 +89,7 @@ def _headline(run: Run | RecordedRun) -> tuple[str, str]:
     said = f"{one_line(name, 80)} ({run.loop.kind()}): {where(run)}"
     if not isinstance(run, RecordedRun):
         return said, ""
-    said += f"; {len(run.events)} events in {run.store.path}, read only"
+    said += f"; {len(run.events)} events in {run.store.where}, read only"
     return (f"{said}.", "") if run.state.over else (f"{said}. To go on from there:", f"agentnb.attach({name!r}, loop)")
 
 
@@ -153,14 +154,22 @@ def attach(
 def _all_under_way(store: Store | str | Path | None) -> Attached:
     here, kept = runs_in(stores(store), only=store is not None)
     found: list[Run | RecordedRun] = [run for run in here if not run.state.over]
-    found += [RecordedRun(at, info) for at, info in kept if info.stop_reason is None and info.events]
+    found += list(_under_way(kept))
     return Attached(found, runs(store) if not found else None)
 
 
+def _under_way(kept: Iterable[tuple[Store, RunInfo]]) -> Iterator[RecordedRun]:
+    for at, info in kept:
+        if info.stop_reason is None and info.events:
+            try:
+                yield RecordedRun(at, info)
+            except RecordingCorrupt as error:
+                warnings.warn(f"The run {info.name or info.id} is not shown: {error}", stacklevel=4)
+
+
 def _find(name: str, store: Store | str | Path | None) -> Any:
-    found = stores(store)
     try:
-        return find(name, found)
+        return find(name, look(store))
     except RecordingMissing as error:
         here = ", ".join(run.name or run.id for run in runs_here())
         raise RecordingMissing(f"{error} In this kernel: {here or 'none'}.") from None

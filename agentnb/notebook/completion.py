@@ -37,7 +37,7 @@ def _stores(shell: Any, line: str) -> list[str]:
     if _place(line) != 1:
         return []
     variables = [name for name, value in shell.user_ns.items() if isinstance(value, Store) and not name.startswith("_")]
-    return [*(str(found.path) for found in stores()), *variables]
+    return [*(found.where for found in stores()), *variables]
 
 
 def _place(line: str) -> int:

@@ -6,49 +6,80 @@ After a restart of the kernel no variable names a store any more, so the files t
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
-from agentnb.core.errors import RecordingMissing, UsageError
+from agentnb.core.errors import RecordingMissing, StorageError, UsageError
 from agentnb.run.given import check_path
-from agentnb.store import RunInfo, Store, is_store, open_stores
+from agentnb.store import RunInfo, Store, is_address, is_store, open_stores
+from agentnb.store.postgres import without_password
 
 PATTERN = "*.db"
 
 
+class Found(NamedTuple):
+    """Stores that can be read, and of the others what is wrong with each."""
+
+    stores: list[Store]
+    unreadable: list[str]
+
+
 def stores(store: Store | str | Path | None = None) -> list[Store]:
-    """The one that is given, as a store or a path; otherwise all that are open or lie here as `*.db`.
+    """The one that is given, as a store, a path or an address; otherwise all that are open or lie here as `*.db`.
 
     Raises RecordingMissing where the given file is not there, UsageError where it is no store.
     """
+    return look(store).stores
+
+
+def look(store: Store | str | Path | None = None) -> Found:
+    """The same, with what is wrong with those that cannot be read: one that is damaged does not hide the others."""
     if isinstance(store, Store):
-        return [store]
+        return Found([store], [])
     if store is not None:
-        check_path("What is no store itself", store)
-        return [_opened(Path(store))]
-    known = {found.path.resolve(): found for found in open_stores() if found.path.exists()}
-    for path in sorted(Path().glob(PATTERN)):
-        if path.resolve() not in known and is_store(path):
-            known[path.resolve()] = Store(path)
-    return list(known.values())
+        return Found([_opened(store)], [])
+    found = Found([], [])
+    known = {_place(each): each for each in open_stores() if is_address(each.where) or each.path.exists()}
+    here = {path.resolve(): path for path in sorted(Path().glob(PATTERN)) if is_store(path)}
+    for place in dict.fromkeys([*known, *here]):
+        try:
+            each = known.get(place) or Store(here[Path(place)])
+            each.names()
+        except StorageError as error:
+            found.unreadable.append(str(error))
+        else:
+            found.stores.append(each)
+    return found
 
 
-def _opened(path: Path) -> Store:
+def _place(store: Store) -> Path | str:
+    return store.where if is_address(store.where) else store.path.resolve()
+
+
+def _opened(given: str | Path) -> Store:
+    if is_address(given):
+        shown = without_password(given)
+        return next((found for found in open_stores() if found.where == shown), None) or Store(given)
+    check_path("What is no store itself", given)
+    path = Path(given)
     if not path.exists():
         raise RecordingMissing(f"There is no store {path}; stores here: {_listed()}.")
     if not is_store(path):
         raise UsageError(f"{path} is no store of agentnb's; stores here: {_listed()}.")
-    open_already = (found for found in open_stores() if found.path.resolve() == path.resolve())
+    open_already = (found for found in open_stores() if _place(found) == path.resolve())
     return next(open_already, None) or Store(path)
 
 
 def _listed() -> str:
-    return ", ".join(str(found.path) for found in stores()) or "none"
+    return ", ".join(found.where for found in stores()) or "none"
 
 
-def find(name: str, among: list[Store]) -> tuple[Store, RunInfo]:
+def find(name: str, among: Found) -> tuple[Store, RunInfo]:
     """The newest run of that name or id. Raises RecordingMissing and says which there are."""
-    found = [(store, info) for store in among for info in store.runs() if name in (info.name, info.id)]
+    found = [(store, info) for store in among.stores for info in store.runs() if name in (info.name, info.id)]
     if not found:
-        known = list(dict.fromkeys(info.name or info.id for store in among for info in store.runs()))
-        places = ", ".join(str(store.path) for store in among) or "no store: none is open, and none lies here as *.db"
-        raise RecordingMissing(f"There is no run {name!r} in {places}. Runs: {', '.join(known[:20]) or 'none'}.")
+        known = list(dict.fromkeys(info.name or info.id for store in among.stores for info in store.runs()))
+        places = ", ".join(store.where for store in among.stores)
+        places = places or "no store: none is open, and none lies here as *.db"
+        said = f"There is no run {name!r} in {places}. Runs: {', '.join(known[:20]) or 'none'}."
+        raise RecordingMissing(" ".join([said, *among.unreadable]))
     return max(found, key=lambda one: one[1].created)

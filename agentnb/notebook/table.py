@@ -9,8 +9,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, overload
 
+from agentnb.core.errors import RecordingCorrupt
 from agentnb.notebook.recorded import RecordedRun
-from agentnb.notebook.stores import stores
+from agentnb.notebook.stores import look
 from agentnb.run import Run, runs_here
 from agentnb.store import RunInfo, Store
 from agentnb.widgets.standing import standing
@@ -52,12 +53,15 @@ _NUMBERS = frozenset({"turns", "calls", "cost"})
 
 
 class RunTable(Sequence[Row]):
-    """Rows to be read, in a notebook as HTML; `more` runs are not in it."""
+    """Rows to be read, in a notebook as HTML; `more` runs are not in it, nor those of stores that are `unreadable`."""
 
-    def __init__(self, rows: Sequence[Row], more: int = 0, places: Sequence[str] = ()) -> None:
+    def __init__(
+        self, rows: Sequence[Row], more: int = 0, places: Sequence[str] = (), unreadable: Sequence[str] = ()
+    ) -> None:
         self._rows = list(rows)
         self.more = more
         self.places = list(places)
+        self.unreadable = list(unreadable)
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
@@ -75,7 +79,8 @@ class RunTable(Sequence[Row]):
     def note(self) -> str:
         """What stands below the table."""
         more = f"and {self.more:,} older; " if self.more else ""
-        return f"{more}from this kernel and {', '.join(self.places) or 'no store'}"
+        said = f"{more}from this kernel and {', '.join(self.places) or 'no store'}"
+        return "; ".join([said, *self.unreadable])
 
     def __repr__(self) -> str:
         if not self._rows:
@@ -118,14 +123,14 @@ def runs(store: Store | str | Path | None = None) -> RunTable:
     store: a store or the path of one; without it all that are open, and those that lie in the working directory as
     `*.db`. Raises RecordingMissing or UsageError where the given one is none.
     """
-    found = stores(store)
+    found, unreadable = look(store)
     here, kept = runs_in(found, only=store is not None)
-    places = {info.id: str(at.path) for at in found for info in at.runs()} if here else {}
+    places = {info.id: at.where for at in found for info in at.runs()} if here else {}
     entries: list[tuple[float, Any]] = [(run.state.started or time.time(), run) for run in here]
     entries += [(info.created, (at, info)) for at, info in kept]
     entries.sort(key=lambda entry: entry[0], reverse=True)
     rows = [_row(entry, places) for _, entry in entries[:SHOWN]]
-    return RunTable(rows, max(0, len(entries) - SHOWN), [str(at.path) for at in found])
+    return RunTable(rows, max(0, len(entries) - SHOWN), [at.where for at in found], unreadable)
 
 
 def runs_in(found: Sequence[Store], *, only: bool) -> tuple[list[Run], list[tuple[Store, RunInfo]]]:
@@ -144,7 +149,12 @@ def _row(entry: Any, places: Mapping[str, str]) -> Row:
     key = (info.id, info.events)
     row = _rows.get(key)
     if row is None:
-        row = _row_of(RecordedRun(store, info), info.created, str(store.path))
+        try:
+            row = _row_of(RecordedRun(store, info), info.created, store.where)
+        except RecordingCorrupt as error:
+            return Row(
+                info.name or info.id, info.loop, f"damaged: {error}", 0, 0, None, info.created, info.id, store.where
+            )
         if info.stop_reason is not None:
             _rows[key] = row
     return row

@@ -18,7 +18,7 @@ from typing import Any
 from agentnb.core.errors import AlreadyDecided, UnknownCall, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, Decision, Remember
 from agentnb.core.messages import to_plain
-from agentnb.core.state import CallState, State
+from agentnb.core.state import CallState
 from agentnb.run.endings import carry_out, expire
 from agentnb.run.endings import reject as refuse
 from agentnb.run.frame import Frame
@@ -98,7 +98,7 @@ class Decisions:
         """The calls that are decided and have not begun, in the order they were made."""
         with self._journal.lock:
             ready = [one for one in _open(self._journal.frames) if one[1].status == "ready"]
-            return [_decided(frame, call, id) for frame, call, id in _found_by(ready)]
+            return [decided(frame.path, call, id) for frame, call, id in _found_by(ready)]
 
     def approve(self, id: str, *, remember: Remember | None = None) -> None:
         """Let the call run as shown. Raises UnknownCall, or AlreadyDecided.
@@ -250,16 +250,6 @@ def waiting(frames: Iterable[Frame], lost: Sequence[tuple[Frame, CallState]] = (
     return [_pending(frame, call, id, lost=(frame, call) in lost) for frame, call, id in asking]
 
 
-def recorded_questions(state: State) -> list[Pending]:
-    """The calls that waited for a person where a recording stands of which nobody has the loop."""
-    return [
-        Pending(call.id, call.name, asked.arguments, {}, asked.reason, asked.deadline, asked.unknown, path)
-        for path, loop in state.running()
-        for call in loop.open.values()
-        if call.status == "asking" and (asked := call.approval) is not None
-    ]
-
-
 def _open(frames: Iterable[Frame]) -> list[tuple[Frame, CallState]]:
     return [(frame, call) for frame in frames for call in frame.state.open.values()]
 
@@ -283,7 +273,8 @@ def _remembering(call: CallState, remember: Remember | None) -> dict[str, Any]:
     return remembering(call, asked.arguments if asked is not None else call.arguments, remember)
 
 
-def _decided(frame: Frame, call: CallState, id: str) -> Decided:
+def decided(path: str, call: CallState, id: str) -> Decided:
+    """What was decided about a call of the loop at `path`."""
     decision = call.decision
     assert decision is not None
     return Decided(
@@ -294,7 +285,7 @@ def _decided(frame: Frame, call: CallState, id: str) -> Decided:
         by=decision.by,
         time=decision.time,
         event=decision.seq,
-        path=frame.path,
+        path=path,
     )
 
 

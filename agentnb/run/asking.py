@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from agentnb.core.errors import ModelProtocolError
+from agentnb.core.errors import FAILURES, ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelFailed
 from agentnb.core.loop import Design
 from agentnb.core.messages import to_plain
@@ -76,7 +76,7 @@ class Asking:
             if state.model != "asked" or task is None or task.cancelling():
                 raise
             self._failed(error, reply.text)  # its own: nobody has cancelled it
-        except Exception as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
+        except FAILURES as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
             if state.open and self.calls_end is not None:
                 await self.calls_end()  # the calls it has made already come to their results first (SEMANTICS 2g.17)
             self._failed(error, reply.text)

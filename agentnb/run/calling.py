@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from agentnb.core.errors import InvalidArguments, ToolError
+from agentnb.core.errors import FAILURES, InvalidArguments, ToolError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.loop import Design, Result
 from agentnb.core.messages import to_plain
@@ -95,7 +95,7 @@ class Calling:
                     seen = copy.copy(call)
                     seen.arguments = arguments
                 blocked = await _maybe(self._design.before_call(seen, self._frame.state))
-            except Exception as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
+            except FAILURES as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
                 return _refuse(call, f"{type(error).__name__}: {error}", "blocked")
             if isinstance(blocked, ApprovalDecision):
                 return blocked
@@ -146,7 +146,7 @@ class Calling:
             if not self._is_the_tools_own(call):
                 raise
             end = self._raised(call, error)
-        except (Exception, SystemExit) as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+        except FAILURES as error:  # a tool's failure goes to the model as a result (DESIGN 1)
             end = self._raised(call, error)
         if design.after_call is not None and not is_own:
             end = await self._after(call, end)
@@ -224,7 +224,7 @@ class Calling:
         assert hook is not None
         try:
             changed = await _maybe(hook(call, end, self._frame.state))
-        except Exception as error:  # an error result, as in SEMANTICS 3e
+        except FAILURES as error:  # an error result, as in SEMANTICS 3e
             return self._raised(call, error)
         if not changed:
             return end

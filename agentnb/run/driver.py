@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
-from agentnb.core.errors import AgentnbError, RunFailed, UsageError
+from agentnb.core.errors import FAILURES, AgentnbError, RunFailed, UsageError
 from agentnb.core.events import Event, RunPaused, StopReason
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
@@ -151,7 +151,7 @@ class Driver:
             self._journal.flush()
         except RunFailed:
             raise
-        except Exception as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
+        except FAILURES as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
             self._note_crash(error)
             end_run(self._journal, "error", ABORTED, error_info(error))
             raise RunFailed(f"{type(error).__name__}: {error}") from error

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agentnb.core.errors import UsageError
+from agentnb.core.unicode import mended
 
 SHOWN = 80
 """Characters of a value that an error shows."""
@@ -42,10 +43,26 @@ def check_text(what: str, value: Any) -> None:
         raise UsageError(f"{what} takes a text, not {shown(value)}.")
 
 
+def check_name(what: str, *values: Any) -> None:
+    """Raise UsageError where one of these is no text that every store can keep as a name."""
+    for value in values:
+        if not isinstance(value, str) or not value or "\0" in value or mended(value) != value:
+            raise UsageError(f"{what} takes a text of letters, not {shown(value)}.")
+
+
+def check_position(what: str, value: Any) -> None:
+    """Raise UsageError where this is no position in a recording."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UsageError(f"{what} takes a position, 0 for the first event, not {shown(value)}.")
+
+
 def check_path(what: str, value: Any) -> None:
     """Raise UsageError where this cannot be the path of a file."""
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or not os.fspath(value):
         raise UsageError(f"{what} takes the path of a file, not {shown(value)}.")
+    scheme, address, _ = os.fspath(value).partition("://")
+    if address:  # its password is nobody's business
+        raise UsageError(f"{what} takes the path of a file, not an address ({scheme}://...).")
 
 
 def shown(value: Any) -> str:

@@ -13,17 +13,20 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import logging
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agentnb.core.errors import UsageError
+from agentnb.core.threads import forgotten_in_a_fork
 
 if TYPE_CHECKING:
     from agentnb.run.approvals import Decisions
 
 T = TypeVar("T")
+logger = logging.getLogger("agentnb")
 
 
 class Environment(Protocol):
@@ -82,6 +85,10 @@ class Host:
     """One daemon thread with an event loop, started when it is first needed."""
 
     def __init__(self) -> None:
+        self._forget()
+        forgotten_in_a_fork(self._forget)
+
+    def _forget(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -103,7 +110,11 @@ class Host:
     @staticmethod
     def _serve(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
-        loop.run_forever()
+        while True:
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):  # a task that a tool has left behind; the runs go on
+                logger.exception("Something called sys.exit() on agentnb's thread, which goes on")
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run the coroutine over there."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import FAILURES, UsageError
 from agentnb.core.events import Delta, Event, encode_event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design, phase_opened
@@ -163,7 +163,7 @@ class Journal:
         for watcher in self.watchers:
             try:
                 watcher(news)
-            except Exception:
+            except FAILURES:
                 logger.exception("A watcher of run %s failed on %s", self.run_id, news.type)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:

@@ -79,16 +79,3 @@ class Nesting:
             del above.inside[work.frame.call]
             hand_back(self._journal, work.frame)
             work.return_to(above)
-
-
-def frames_of(loop: Design, state: State) -> list[Frame]:
-    """The loops that were being run, as far as `loop` knows them."""
-    frames = [Frame(loop, state)]
-    for frame in frames:
-        for name, child in frame.state.children.items():
-            call = frame.state.open.get(child.call)
-            inside = frame.loop_for(call) if call is not None and child.stop_reason is None else None
-            if inside is not None and call is not None:
-                path = f"{frame.path}/{name}" if frame.path else name
-                frames.append(Frame(inside, child, path=path, above=frame, call=call.id))
-    return frames

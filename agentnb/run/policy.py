@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import FAILURES, UsageError
 
 Word = Literal["approve", "reject", "ask", "edit"]
 
@@ -113,7 +113,7 @@ def _matches_value(pattern: Any, value: Any) -> bool:
 async def _await_verdict(said: Awaitable[Any]) -> Verdict:
     try:
         return _verdict(await said)
-    except Exception as error:  # a policy that fails has not said yes
+    except FAILURES as error:  # a policy that fails has not said yes
         return Verdict("ask", f"The policy failed: {type(error).__name__}: {error}")
 
 
@@ -121,7 +121,7 @@ def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> 
     try:
         said = policy(call)
         return _await_verdict(said) if inspect.isawaitable(said) else _verdict(said)
-    except Exception as error:  # a policy that fails has not said yes
+    except FAILURES as error:  # a policy that fails has not said yes
         return Verdict("ask", f"The policy failed: {type(error).__name__}: {error}")
 
 

@@ -20,6 +20,7 @@ class RecordedLoop(Design):
         self.name = start.name
         self.phases = phases  # type: ignore[misc]  # of the design that was recorded, whose class is not at hand
         self._config = start.config
+        self.system_prompt = start.config.get("system_prompt")
         self.kind = lambda: start.loop  # type: ignore[method-assign]
 
     def advance(self, state: State) -> Event:

@@ -16,29 +16,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from agentnb.core.errors import LimitReached, RunCancelled, RunFailed, UsageError
+from agentnb.core.errors import LimitReached, ReplayDiverged, RunCancelled, RunFailed, UsageError
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
-from agentnb.run.approvals import Pending, recorded_questions, waiting
+from agentnb.run.approvals import Decided, Pending
+from agentnb.run.asked import questions, recorded_decisions, schemas
 from agentnb.run.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.divergence import Check
-from agentnb.run.gate import UNITS, Gate, Permit, Unit
+from agentnb.run.gate import Unit
 from agentnb.run.given import check_path
-from agentnb.run.nesting import frames_of
-from agentnb.run.recorded_loop import RecordedLoop, recorded_loop
+from agentnb.run.recorded_loop import recorded_loop
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
-
-
-class Steps(list[Event]):
-    """The events of a step. A replay's step is done when it returns; it may be awaited like a run's all the same."""
-
-    def __await__(self) -> Generator[Any, None, Steps]:
-        yield from ()
-        return self
+from agentnb.run.steps import Steps, ends_of
 
 
 class Replay(Recording):
@@ -47,7 +40,7 @@ class Replay(Recording):
     Its panel has a slider, which moves it as `to` does. Safe to use from several threads.
     """
 
-    parts = ("position", "graph", "events", "timeline", "messages", "usage", "diagram")
+    parts = ("position", "approvals", "graph", "events", "timeline", "messages", "usage", "diagram")
 
     def __init__(
         self, events: Iterable[Event], loop: Design | None = None, *, name: str | None = None, check: bool = False
@@ -57,6 +50,7 @@ class Replay(Recording):
         self.id = self._recorded[0].run_id if self._recorded else ""
         self.name = name
         self._check = Check(self.loop) if check else None
+        self._diverged: ReplayDiverged | None = None
         self._breakpoints = Breakpoints(())
         self._state = State()
         self._lock = threading.RLock()
@@ -87,9 +81,30 @@ class Replay(Recording):
     @property
     def pending(self) -> list[Pending]:
         """The calls that waited for a person. Nothing can be decided about them here; `fork` can."""
-        if isinstance(self.loop, RecordedLoop):
-            return recorded_questions(self._state)
-        return waiting(frames_of(self.loop, self._state))
+        with self._lock:
+            return questions(self.loop, self._state)
+
+    @property
+    def decided(self) -> list[Decided]:
+        """The calls that were decided and had not begun."""
+        with self._lock:
+            return recorded_decisions(self._state)
+
+    def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
+        """The JSON schema of each tool's arguments; none where nobody has the loop."""
+        with self._lock:
+            return schemas(self.loop, self._state, path)
+
+    @property
+    def driven(self) -> bool:
+        """Whether somebody drove the run then, which is so until it is over."""
+        return self.position > 0 and not self._state.over
+
+    @property
+    def diverged(self) -> ReplayDiverged | None:
+        """What the loop does instead of the event that comes next, where that has been found to be another."""
+        found = self._diverged
+        return found if found is not None and found.recorded.seq == self.position else None
 
     @property
     def breakpoints(self) -> Breakpoints:
@@ -128,11 +143,11 @@ class Replay(Recording):
 
         The list is empty at the end. Raises ReplayDiverged where the loop it is checked against decides otherwise.
         """
-        return self._forwards(_ends(unit))
+        return self._forwards(ends_of(unit))
 
     def back(self, unit: Unit = "event") -> Steps:
         """Go back to where the step before this place began; gives the events that have not happened any more."""
-        ends = _ends(unit)
+        ends = ends_of(unit)
         state, ending = State(), 0
         for number, event in enumerate(self._recorded[: max(0, self.position - 1)], 1):
             evolve(state, event)
@@ -201,8 +216,12 @@ class Replay(Recording):
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """The events from here to the end."""
         while self.position < len(self._recorded):
-            yield self._take_next()
-            self._tell()
+            try:
+                with self._lock:
+                    event = self._take_next()
+            finally:
+                self._tell()
+            yield event
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Go to the end and give the output."""
@@ -243,7 +262,11 @@ class Replay(Recording):
     def _take_next(self) -> Event:
         event = self._recorded[self.position]
         if self._check is not None:
-            self._check.look_at(event, self._state)
+            try:
+                self._check.look_at(event, self._state)
+            except ReplayDiverged as error:
+                self._diverged = error
+                raise
         evolve(self._state, event)
         if self._check is not None:
             self._check.take(event, self._state)
@@ -281,17 +304,3 @@ def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = N
         recording = Snapshot.load(recording)
     snapshot = recording
     return Replay(snapshot.events, loop, name=snapshot.name, check=loop is not None)
-
-
-def _ends(unit: Unit) -> Callable[[Event, State], bool]:
-    """Whether an event, with the state it led to, ends a step. Raises UsageError on another unit."""
-    if unit not in UNITS:
-        raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
-    gate = Gate((), None)
-
-    def ends(event: Event, state: State) -> bool:
-        gate.permit = Permit(unit)
-        gate.observe(event, nested(state, event.path), state)
-        return gate.permit is None
-
-    return ends

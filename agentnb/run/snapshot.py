@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,12 @@ from agentnb.core.events import Event, RunStart, decode_event, encode_event
 from agentnb.core.evolve import fold
 from agentnb.core.state import State
 from agentnb.run.given import check_path, check_text
+from agentnb.run.whole import written_whole
+
+_DIGEST = b'"digest":"'
+_BEGINS = b'{"chain":"%s","event":'
+_LINK = 16
+"""Characters of a hash."""
 
 SCHEMA_VERSION = 1
 SCHEMA_SUMMARIES = {1: "events one a line, each with the hash of the chain up to it; state without messages; digest."}
@@ -80,18 +87,15 @@ class Snapshot:
     def from_json(cls, text: str) -> Snapshot:
         """The snapshot in JSON text. Raises RecordingCorrupt, or VersionMismatch for one of a newer agentnb."""
         check_text("from_json(text)", text)
-        return _read(text, "the text")
+        return _read(text.encode(errors="surrogatepass"), "the text")
 
     def save(self, path: str | Path) -> Path:
         """Write it to a file; gives the file's path."""
         check_path("save(path)", path)
         path = Path(path)
-        partial = path.with_name(path.name + ".part")
-        try:
-            partial.write_bytes(self.to_json().encode())
-            partial.replace(path)  # whoever reads meanwhile sees the old file or the new one, never half of one
-        except OSError as error:
-            raise StorageError(f"The snapshot cannot be written to {path}: {error.strerror}.") from error
+        text = self.to_json()
+        with written_whole(path, "The snapshot") as file:
+            file.write(text.encode())
         return path
 
     @classmethod
@@ -99,14 +103,12 @@ class Snapshot:
         """Read a file. Raises RecordingMissing, RecordingCorrupt, or VersionMismatch for one of a newer agentnb."""
         check_path("Snapshot.load(path)", path)
         try:
-            text = Path(path).read_bytes().decode()  # not read_text, which takes other line ends for ours
+            data = Path(path).read_bytes()
         except FileNotFoundError as error:
             raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
         except OSError as error:
             raise StorageError(f"{path} cannot be read as a snapshot: {error.strerror}.") from error
-        except UnicodeDecodeError as error:
-            raise RecordingCorrupt(f"{path} is not UTF-8 text (byte {error.start}).") from error
-        return _read(text, str(path))
+        return _read(data, str(path))
 
 
 def _chain(lines: Sequence[bytes]) -> list[str]:
@@ -114,7 +116,7 @@ def _chain(lines: Sequence[bytes]) -> list[str]:
     hashes, current = [], hashlib.sha256()
     for line in lines:
         current.update(line + b"\n")
-        hashes.append(current.hexdigest()[:16])
+        hashes.append(current.hexdigest()[:_LINK])
     return hashes
 
 
@@ -137,58 +139,92 @@ def _summary(state: State) -> dict[str, Any]:
     return {**summary, "messages": len(state.messages)}
 
 
-def _write(snapshot: Snapshot) -> str:
-    lines = [encode_event(event) for event in snapshot.events]
+def _header(snapshot: Snapshot, name: Any) -> bytes:
     header = {
         "agentnb": "snapshot",
         "version": SCHEMA_VERSION,
-        "name": snapshot.name,
+        "name": name,
         "loop": snapshot.start.loop,
         "fingerprint": snapshot.start.fingerprint,
         "position": snapshot.position,
     }
-    text = to_json(header).decode()[:-1] + ',"events":[\n'
-    text += ",\n".join(
-        f'{{"chain":"{link}","event":{line.decode()}}}' for link, line in zip(_chain(lines), lines, strict=True)
-    )
-    text += f'\n],"state":{to_json(_summary(snapshot.state)).decode()},\n"digest":"'
-    return text + hashlib.sha256(text.encode()).hexdigest() + '"}\n'
+    return to_json(header)[:-1] + b',"events":['
 
 
-def _read(text: str, where: str) -> Snapshot:
-    head, mark, tail = text.rpartition('"digest":"')
-    intact = mark and tail == hashlib.sha256((head + mark).encode()).hexdigest() + '"}\n'
+def _footer(snapshot: Snapshot) -> bytes:
+    return b'],"state":' + to_json(_summary(snapshot.state)) + b","
+
+
+def _write(snapshot: Snapshot) -> str:
+    lines = [encode_event(event) for event in snapshot.events]
+    entries = [_BEGINS % link.encode() + line + b"}" for link, line in zip(_chain(lines), lines, strict=True)]
+    text = b"\n".join([_header(snapshot, snapshot.name), b",\n".join(entries), _footer(snapshot), _DIGEST])
+    return (text + hashlib.sha256(text).hexdigest().encode() + b'"}\n').decode()
+
+
+def _read(text: bytes, where: str) -> Snapshot:
+    head, mark, tail = text.rpartition(_DIGEST)
+    intact = mark and tail == hashlib.sha256(head + mark).hexdigest().encode() + b'"}\n'
     try:
-        data = json.loads(text)
+        data = json.loads(text.decode())
         version, entries = data["version"], data["events"]
     except (ValueError, KeyError, TypeError) as error:
-        line = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
-        why = f"it has no {error}" if isinstance(error, KeyError) else error
-        raise RecordingCorrupt(f"{where} is not a snapshot{line}: {why}") from error
+        if text.startswith(b'{"agentnb":"snapshot",') or _BEGINS[:10] in text:
+            raise RecordingCorrupt(f"{where} was changed or cut off after it was written{_fault(text)}.") from error
+        raise RecordingCorrupt(f"{where} is not a snapshot{_line_of(error, text)}.") from error
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise VersionMismatch(
-            f"{where} is a snapshot of version {version}; this agentnb reads up to {SCHEMA_VERSION}."
+            f"{where} is a snapshot of version {version} (line 1); this agentnb reads up to {SCHEMA_VERSION}."
             " Update agentnb-toolkit."
         )
     if not intact:
-        raise RecordingCorrupt(f"{where} was changed after it was written{_line_at_fault(text, entries)}.")
+        raise RecordingCorrupt(f"{where} was changed after it was written{_fault(text)}.")
     snapshot = Snapshot.of(_decode(entries, where), name=data.get("name"))
     if json.loads(to_json(_summary(snapshot.state))) != data["state"]:
         raise RecordingCorrupt(f"{where}: its events do not lead to the state it was saved with.")
     return snapshot
 
 
-def _line_at_fault(text: str, entries: Any) -> str:
-    """Where the chain of hashes breaks, in words; the events begin on the file's second line."""
+def _line_of(error: Exception, text: bytes) -> str:
+    """Why a text is no snapshot, and in which line."""
+    if isinstance(error, UnicodeDecodeError):
+        return f": it is no UTF-8 text in line {text.count(bytes([10]), 0, error.start) + 1}"
+    why = f"it has no {error}" if isinstance(error, KeyError) else error
+    return f" (line {error.lineno}): {why}" if isinstance(error, json.JSONDecodeError) else f" (line 1): {why}"
+
+
+def _fault(text: bytes) -> str:
+    """In which line a text is not what was written, in words: the first where the chain of hashes breaks."""
+    lines, chain, events = text.split(b"\n"), hashlib.sha256(), []
+    for number, line in enumerate(lines[1:], 2):
+        if line.startswith(b"],"):
+            break
+        event = line.removesuffix(b",")[len(_BEGINS) + _LINK - 2 : -1]
+        chain.update(event + b"\n")
+        entry = _BEGINS % chain.hexdigest()[:_LINK].encode() + event + b"}"
+        following = b"".join(lines[number : number + 1])
+        if line not in (entry, entry + b",") or (line != entry and following.startswith(b"],")):
+            return f": line {number} (event {number - 2})"
+        if line == entry and not following.startswith((b"],", _BEGINS[:10])):
+            return f": line {number + 1}"
+        events.append(event)
+    else:
+        return f": line {len(lines)}"
+    return f": line {_outside(lines, events, number)}"
+
+
+def _outside(lines: list[bytes], events: list[bytes], number: int) -> str:
+    """Which line is at fault where all events are as they were; `number`: of the one behind them."""
+    if len(lines) != number + 2 or lines[-1] or not re.fullmatch(_DIGEST + rb'[0-9a-f]{64}"}', lines[-2]):
+        return str(number + 1)
     try:
-        lines = [to_json(entry["event"]) for entry in entries]
-        written = [entry["chain"] for entry in entries]
-    except (KeyError, TypeError):
-        return ""
-    for number, (link, found) in enumerate(zip(_chain(lines), written, strict=True)):
-        if link != found:
-            return f": line {number + 2} (event {number})"
-    return ": outside its events"
+        snapshot = Snapshot.of(map(decode_event, events))
+        name = json.loads(lines[0] + b"]}").get("name")
+    except (ValueError, RecordingCorrupt):
+        return "1"
+    if lines[0] != _header(snapshot, name):
+        return "1"
+    return str(number) if lines[number - 1] != _footer(snapshot) else f"1 or {number + 1}"
 
 
 def _decode(entries: Any, where: str) -> list[Event]:
@@ -196,6 +232,6 @@ def _decode(entries: Any, where: str) -> list[Event]:
     for number, entry in enumerate(entries):
         try:
             events.append(decode_event(to_json(entry["event"])))
-        except ValidationError as error:
-            raise RecordingCorrupt(f"{where}: event {number} is none: {error.errors()[0]['msg']}") from error
+        except (ValidationError, KeyError, TypeError) as error:
+            raise RecordingCorrupt(f"{where}: line {number + 2} (event {number}) is no event.") from error
     return events

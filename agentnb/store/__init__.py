@@ -1,7 +1,9 @@
 """Where journals live: one SQLite file by default, or a PostgreSQL database that a lab shares."""
 
+from agentnb.store.places import is_address, planned_migrations
+from agentnb.store.salvage import salvage
 from agentnb.store.search import RunInfo
 from agentnb.store.sqlite import is_store
-from agentnb.store.store import Store, open_stores, planned_migrations
+from agentnb.store.store import Store, open_stores
 
-__all__ = ["RunInfo", "Store", "is_store", "open_stores", "planned_migrations"]
+__all__ = ["RunInfo", "Store", "is_address", "is_store", "open_stores", "planned_migrations", "salvage"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 from zlib import crc32
+
+from pydantic_core import to_json
 
 Words = Mapping[str, str]
 """What a schema's `{identity}`, `{key}`, `{integer}`, `{real}` and `{bytes}` are here."""
@@ -31,6 +34,21 @@ def checksum(key: int, body: bytes) -> int:
     return crc32(body, key & 0xFFFFFFFF)
 
 
+def row_checksum(*values: object) -> int:
+    """Of a row of another table than that of events."""
+    return crc32(to_json(values))
+
+
+def fits(written: int | None, computed: int) -> bool:
+    """Whether a checksum is right. None is none: an older agentnb that still has the store open writes rows without."""
+    return written is None or written == computed
+
+
+def as_bytes(body: object) -> bytes:
+    """A body as the database gives it; one that is none any more is empty."""
+    return bytes(body) if isinstance(body, (bytes, memoryview)) else b""
+
+
 class Database(Protocol):
     """A connection. Safe to use from several threads; what fails raises StorageError and names the place.
 
@@ -44,20 +62,20 @@ class Database(Protocol):
     def version(self) -> int:
         """The version of the store's tables; 0 where there are none."""
 
-    def migrate(self, statements: Sequence[str], version: int) -> None:
-        """Change the tables to this version, all of it or nothing."""
+    def migrate(self, statements: Sequence[str], version: int, fill: Callable[[Database], None]) -> None:
+        """Change the tables to this version, and then their rows, all of it or nothing."""
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Read."""
 
     def write(self, sql: str, *values: object) -> None:
-        """Write, and commit."""
+        """Write, and commit where that is not in a transaction."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """What is written within is written whole or not at all; within another one, with that."""
 
     def append(self, rows: Rows) -> None:
         """Commit events. Raises StoreConflict where another process has written one of them first."""
-
-    def json(self, *path: str) -> str:
-        """A field of an event's body, as SQL that gives text, or NULL."""
 
     def close(self) -> None:
         """Let go of it."""

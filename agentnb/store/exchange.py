@@ -18,8 +18,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from agentnb.core.errors import RecordingCorrupt, RecordingMissing, VersionMismatch
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, VersionMismatch
 from agentnb.core.events import Event, decode_event, encode_event
+from agentnb.run.whole import written_whole
 
 EXPORT_VERSION = 1
 """What this agentnb writes; it reads up to this."""
@@ -31,7 +32,7 @@ _LINK = 16
 
 @dataclass(slots=True)
 class ExportedRun:
-    """A run of an exported file: what the store knew of it, its events, and its snapshots as (name, position)."""
+    """A run of an exported file: what the store knew of it, its events, its snapshots as (name, position, created)."""
 
     id: str
     name: str | None
@@ -39,7 +40,7 @@ class ExportedRun:
     created: float
     tags: tuple[str, ...] = ()
     events: list[Event] = field(default_factory=list)
-    snapshots: list[tuple[str, int]] = field(default_factory=list)
+    snapshots: list[tuple[str, int, float]] = field(default_factory=list)
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
@@ -47,15 +48,13 @@ class ExportedRun:
 
 def write(path: Path, runs: Iterable[ExportedRun]) -> int:
     """Write runs to a file, whole or not at all; gives how many events they have."""
-    partial = path.with_name(path.name + ".part")
+    chain = hashlib.sha256()
     count = 0
-    with partial.open("wb") as file:
-        chain = hashlib.sha256()
+    with written_whole(path, "The export") as file:
         for line in _lines(runs):
             count += line.startswith(b'{"event":')
             chain.update(line)
             file.write(line[:-1] + _MARK + chain.hexdigest()[:_LINK].encode() + b'"}\n')
-    partial.replace(path)
     return count
 
 
@@ -67,8 +66,8 @@ def _lines(runs: Iterable[ExportedRun]) -> Iterator[bytes]:
         yield to_json({"run": {name: getattr(run, name) for name in ("id", "name", "loop", "created", "tags")}})
         for event in run.events:
             yield b'{"event":' + encode_event(event, without={"run_id"}) + b"}"
-        for name, position in run.snapshots:
-            yield to_json({"snapshot": name, "position": position})
+        for name, position, created in run.snapshots:
+            yield to_json({"snapshot": name, "position": position, "created": created})
         count, events = count + 1, events + len(run.events)
     yield to_json({"end": True, "runs": count, "events": events})
 
@@ -85,6 +84,8 @@ def read(path: Path, *, salvage: bool = False) -> list[ExportedRun]:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError as error:
         raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read as an export: {error.strerror}.") from error
     runs: list[ExportedRun] = []
     try:
         _read(lines, runs, str(path))
@@ -149,6 +150,7 @@ def _take(entry: dict[str, Any], runs: list[ExportedRun], where: str) -> None:
             event.__dict__["run_id"] = runs[-1].id  # nobody else has seen it yet
             runs[-1].events.append(event)
         else:
-            runs[-1].snapshots.append((entry["snapshot"], entry["position"]))
+            created = entry.get("created", runs[-1].created)  # the first agentnb did not say
+            runs[-1].snapshots.append((entry["snapshot"], entry["position"], created))
     except (KeyError, TypeError, IndexError, ValidationError) as error:
         raise RecordingCorrupt(f"{where}: it is no entry of an export ({type(error).__name__}).") from error

@@ -6,6 +6,7 @@ import time
 
 from agentnb.core.errors import StorageError
 from agentnb.store.database import SPAN, Database, checksum
+from agentnb.store.rows import add_snapshot
 
 
 class RunRecorder:
@@ -37,7 +38,4 @@ class RunRecorder:
 
     def name_snapshot(self, name: str, position: int) -> None:
         """Keep a name for a position of this run; the newest of that name counts."""
-        self._database.write(
-            "INSERT INTO snapshots (name, run, position, created) VALUES (?, ?, ?, ?)",
-            *(name, self._number, position, time.time()),
-        )
+        add_snapshot(self._database, name, self._number, position, time.time())

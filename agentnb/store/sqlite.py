@@ -1,25 +1,26 @@
 """A store in one SQLite file.
 
 WAL with `synchronous=NORMAL`: a commit survives the death of the process; a power cut may lose the last of them, never
-more.
+more. A file that may not be written is read where it lies; where SQLite cannot do that (the folder may not be written
+either, or the tables are of an older version) it is read from a copy that goes when the store is closed.
 """
 
 from __future__ import annotations
 
-import os
+import shutil
 import sqlite3
+import tempfile
 import threading
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentnb.core.errors import StorageError, StoreConflict
-from agentnb.store.database import COLUMNS, SPAN, Rows
-
-BUSY_SECONDS = 10.0
-"""How long to wait for another process's write, which takes milliseconds; after that something is wrong."""
+from agentnb.core.errors import RecordingCorrupt, StorageError, StoreConflict
+from agentnb.store.database import COLUMNS, SPAN, Database, Rows
+from agentnb.store.schema import MIGRATIONS, STORE_VERSION, TABLES
+from agentnb.store.sqlite_file import FAULTS, check_file, connect, failure, identity, kind, log_of, may_write, rescue
 
 PAGE_BYTES = 8192
 """Events with a result are a kilobyte or two: on SQLite's own 4096 a fifth of every page would stay empty."""
@@ -37,88 +38,149 @@ _WORDS = {
 
 
 def is_store(path: Path) -> bool:
-    """Whether this file is a store; looks without changing anything."""
-    try:
-        with closing(sqlite3.connect(_read_only(path), uri=True)) as connection:
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.Error:  # another kind of file, or one that may not be read
+    """Whether this file is a store, be it one that is damaged; looks without changing anything."""
+    if not path.is_file():
         return False
-    return {"runs", "events", "snapshots"} <= tables
-
-
-def version_of(path: Path) -> int:
-    """The version of a store in a file; looks without changing anything. Raises StorageError where it cannot."""
     try:
-        with closing(sqlite3.connect(_read_only(path), uri=True)) as connection:
-            ((version,),) = connection.execute("PRAGMA user_version")
-    except sqlite3.Error as error:
-        raise StorageError(f"{path} cannot be used as a store: {error}") from error
-    return int(version)
-
-
-def _read_only(path: Path) -> str:
-    return f"{path.resolve().as_uri()}?mode=ro"
+        with closing(SqliteDatabase(path, read_only=True)) as database:
+            return database.version > 0
+    except RecordingCorrupt:
+        return True
+    except StorageError:  # another kind of file, or one that may not be read
+        return False
 
 
 class SqliteDatabase:
     """A store's file. One that may not be written is opened all the same, to be read."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.where = str(path)
+        self._path = path
         self._lock = threading.RLock()
-        read_only = path.exists() and not os.access(path, os.W_OK)
+        check_file(path)
+        self._read_only = read_only or (path.exists() and not may_write(path))
+        self._private = False
         try:
-            self._connection = sqlite3.connect(
-                _read_only(path) if read_only else path,
-                timeout=BUSY_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-                uri=read_only,
-            )
-            if not read_only:
+            self._connection = self._connect_to_read() if self._read_only else connect(path)
+        except FAULTS as error:
+            raise failure(self.where, "cannot be used as a store", error) from error
+        try:
+            self._check_tables()
+            if not self._read_only:
                 self._connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
                 self._connection.execute("PRAGMA journal_mode=WAL")
                 self._connection.execute("PRAGMA synchronous=NORMAL")
-        except sqlite3.Error as error:
-            raise StorageError(f"{path} cannot be used as a store: {error}") from error
+                self._file = identity(path)
+        except BaseException as error:
+            self._connection.close()
+            if isinstance(error, FAULTS):
+                raise failure(self.where, "cannot be used as a store", error) from error
+            raise
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        if not self._path.exists():
+            raise StorageError(f"{self.where} cannot be used as a store: there is no such file.")
+        connection = connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master")
+        except sqlite3.OperationalError as error:
+            connection.close()
+            if kind(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                raise
+            return self._copied()
+        return connection
+
+    def _copied(self) -> sqlite3.Connection:
+        """A connection to a private copy, with what another process has left in the file's log."""
+        copy = connect("")  # SQLite's own: on disk where it is large, and gone when it is closed
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                lies = Path(folder, "store.db")
+                shutil.copyfile(self._path, lies)
+                if (log := log_of(self._path)).exists():
+                    shutil.copyfile(log, log_of(lies))
+                with closing(connect(lies)) as source:
+                    source.backup(copy)
+        except OSError as error:
+            raise StorageError(f"{self.where} cannot be used as a store: {error.strerror}.") from error
+        copy.execute("PRAGMA query_only=ON")
+        self._private = True
+        return copy
+
+    def _check_tables(self) -> None:
+        """Refuse what is no store, before anything in it is changed, and what says of itself what no store does."""
+        there = {name for (name,) in self.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        version = self.version
+        if version > STORE_VERSION and (not there or there & TABLES):  # of a newer agentnb: `pending` refuses it
+            return
+        if not there and version == 0:  # a new one
+            return
+        if not there & TABLES or (version == 0 and not there >= TABLES):
+            raise StorageError(f"{self.where} is a database, but no store of agentnb's. Nothing in it was changed.")
+        if version < 1 or any(self._columns(table) != known for table, known in _tables(version)):
+            said = f"its tables are not those of a store of version {version}, as which it gives itself out"
+            raise RecordingCorrupt(f"{self.where} is damaged: {said}. {rescue(self.where)}")
+
+    def _columns(self, table: str) -> Columns:
+        return self.query("SELECT name, pk FROM pragma_table_info(?)", table)
 
     @property
     def version(self) -> int:
         """The version of the store's tables; 0 where there are none."""
         return int(self.query("PRAGMA user_version")[0][0])
 
-    def migrate(self, statements: Sequence[str], version: int) -> None:
+    def migrate(self, statements: Sequence[str], version: int, fill: Callable[[Database], None]) -> None:
         """Change the tables to this version, all of it or nothing; another process may have done it first."""
+        if self._read_only and not self._private:
+            with self._lock:
+                self._connection.close()
+                self._connection = self._copied()
+        if self._private:
+            self._connection.execute("PRAGMA query_only=OFF")
+        with self.transaction():
+            if self.version < version:
+                for statement in statements:
+                    self.write(statement.format_map(_WORDS))
+                fill(self)
+                self.write(f"PRAGMA user_version={version}")
+        if self._private:
+            self._connection.execute("PRAGMA query_only=ON")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is written within is written whole or not at all; within another one, with that."""
         with self._lock:
+            if self._in_transaction():
+                yield
+                return
+            self.write("BEGIN IMMEDIATE")
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    if self.version < version:
-                        for statement in statements:
-                            self._connection.execute(statement.format_map(_WORDS))
-                        self._connection.execute(f"PRAGMA user_version={version}")
-                    self._connection.execute("COMMIT")
-                except BaseException:
+                yield
+                self.write("COMMIT")
+            except BaseException:
+                if self._in_transaction():  # a full disk has ended it already
                     self._connection.execute("ROLLBACK")
-                    raise
-            except sqlite3.Error as error:
-                raise StorageError(f"{self.where} cannot be used as a store: {error}") from error
+                raise
+
+    def _in_transaction(self) -> bool:
+        return self._connection.in_transaction
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Read."""
         with self._lock:
             try:
                 return self._connection.execute(sql, values).fetchall()
-            except sqlite3.Error as error:
-                raise StorageError(f"{self.where} could not be read: {error}") from error
+            except FAULTS as error:
+                raise failure(self.where, "could not be read", error) from error
 
     def write(self, sql: str, *values: object) -> None:
-        """Write, and commit."""
+        """Write, and commit where that is not in a transaction."""
         with self._lock:
+            self._check_file()
             try:
                 self._connection.execute(sql, values)
-            except sqlite3.Error as error:
-                raise StorageError(f"{self.where} could not be written: {error}") from error
+            except FAULTS as error:
+                raise failure(self.where, "could not be written", error) from error
 
     def append(self, rows: Rows) -> None:
         """Commit events.
@@ -126,6 +188,7 @@ class SqliteDatabase:
         One statement for the usual handful: it is a transaction of its own, at two thirds of the cost of three.
         """
         with self._lock:
+            self._check_file()
             try:
                 for start in range(0, len(rows), COLUMNS * ROWS_AT_ONCE):
                     some = rows[start : start + COLUMNS * ROWS_AT_ONCE]
@@ -135,18 +198,37 @@ class SqliteDatabase:
                     f"Event {int(rows[0]) % SPAN} of this run is in {self.where} already: another process goes on"
                     " with it."
                 ) from error
-            except sqlite3.Error as error:
-                raise StorageError(f"{self.where} could not be written: {error}") from error
+            except FAULTS as error:
+                raise failure(self.where, "could not be written", error) from error
 
-    def json(self, *path: str) -> str:
-        """A field of an event's body, as SQL; a body that is damaged has none."""
-        text = "CAST(body AS TEXT)"
-        return f"CASE WHEN json_valid({text}) THEN json_extract({text}, '$.{'.'.join(path)}') END"
+    def _check_file(self) -> None:
+        """SQLite would go on to write into a file that has no name any more."""
+        if not self._read_only and identity(self._path) != self._file:
+            raise StorageError(
+                f"{self.where} could not be written: it is not the file any more that was opened, but was moved,"
+                " deleted or replaced. What was written before can still be read here: store.export(path) keeps it."
+            )
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._connection.close()
+
+
+Columns = list[tuple[Any, ...]]
+"""The names of a table's columns, and which of them are its key."""
+
+
+@cache
+def _tables(version: int) -> list[tuple[str, Columns]]:
+    """The tables of a store of this version."""
+    with closing(connect(":memory:")) as empty:
+        for step in MIGRATIONS:
+            for statement in step.statements if step.to <= version else ():
+                empty.execute(statement.format_map(_WORDS))
+        tables = empty.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        columns = "SELECT name, pk FROM pragma_table_info(?)"
+        return [(name, empty.execute(columns, (name,)).fetchall()) for (name,) in tables]
 
 
 @cache

@@ -14,17 +14,16 @@ from weakref import WeakSet
 
 from pydantic import ValidationError
 
-from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreConflict
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreConflict, UsageError
 from agentnb.core.events import Event, decode_body, encode_body
-from agentnb.run.given import check_path
+from agentnb.run.given import check_name, check_path, check_position, shown
 from agentnb.run.snapshot import Snapshot
-from agentnb.store import exchange
-from agentnb.store.database import SPAN, Database, checksum, keys
-from agentnb.store.postgres import SCHEMES, PostgresDatabase
+from agentnb.store import exchange, rows
+from agentnb.store.database import SPAN, as_bytes, checksum, fits, keys
+from agentnb.store.places import database_at
 from agentnb.store.recorder import RunRecorder
 from agentnb.store.schema import pending
 from agentnb.store.search import OF_RUN, Date, RunInfo, Wanted, find
-from agentnb.store.sqlite import SqliteDatabase, version_of
 
 _open: WeakSet[Store] = WeakSet()
 
@@ -32,16 +31,6 @@ _open: WeakSet[Store] = WeakSet()
 def open_stores() -> list[Store]:
     """The stores that are open in this process."""
     return list(_open)
-
-
-def planned_migrations(path: str | Path) -> list[str]:
-    """What opening this file with `Store` would change in it, in words; looks without changing anything.
-
-    Raises RecordingMissing, StorageError where it is no store, VersionMismatch where it is of a newer agentnb.
-    """
-    if not Path(path).exists():
-        raise RecordingMissing(f"There is no store {path}.")
-    return [f"{step.to}: {step.what}" for step in pending(version_of(Path(path)), str(path))]
 
 
 class Store:
@@ -53,16 +42,14 @@ class Store:
     """
 
     def __init__(self, place: str | Path) -> None:
-        check_path("Store(path)", place)
-        self._database: Database
-        if isinstance(place, str) and place.startswith(SCHEMES):
-            self._database = PostgresDatabase(place)
-            self.path = Path(self._database.where)
-        else:
-            self.path = Path(place)
-            self._database = SqliteDatabase(self.path)
-        for step in pending(self._database.version, self.where):
-            self._database.migrate(step.statements, step.to)
+        self._database = database_at(place)
+        self.path = Path(self._database.where)
+        try:
+            for step in pending(self._database.version, self.where):
+                self._database.migrate(step.statements, step.to, step.fill)
+        except BaseException:
+            self._database.close()
+            raise
         _open.add(self)
 
     @property
@@ -111,9 +98,9 @@ class Store:
 
     def names(self) -> list[str]:
         """What `load` takes: the names of snapshots, and of each run its name or else its id; newest first."""
-        named = self._database.query("SELECT name FROM snapshots ORDER BY number DESC")
-        runs = self._database.query("SELECT coalesce(name, id) FROM runs ORDER BY number DESC")
-        return list(dict.fromkeys(name for (name,) in (*named, *runs)))
+        named = self._database.query("SELECT name FROM snapshots ORDER BY created DESC, number DESC")
+        runs = self._database.query("SELECT coalesce(name, id) FROM runs ORDER BY created DESC, number DESC")
+        return list(dict.fromkeys(str(name) for (name,) in (*named, *runs)))
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -122,48 +109,55 @@ class Store:
 
         salvage: where an event is damaged or missing, the run up to there. Raises RecordingMissing, RecordingCorrupt.
         """
-        named = self._database.query(
-            "SELECT run, position FROM snapshots WHERE name = ? ORDER BY number DESC LIMIT 1", name_or_id
-        )
-        number, position = named[0] if named else (self._number(name_or_id), SPAN)
+        check_name("load(name_or_id)", name_or_id)
+        named = rows.snapshot_named(self._database, name_or_id, salvage=salvage)
+        number, position = named or (self._number(name_or_id), SPAN)
         return Snapshot.of(self._events(number, position, salvage=salvage), name=name_or_id)
 
     def events(self, run_id: str, start: int = 0) -> list[Event]:
         """The events of a run from a position on. Raises RecordingCorrupt."""
-        rows = self._database.query("SELECT number FROM runs WHERE id = ?", run_id)
-        return self._events(rows[0][0], SPAN, start) if rows else []
+        check_position("events(start=)", start)
+        number = self._number_of_id(run_id)
+        return [] if number is None else self._events(number, SPAN, start)
 
     def position(self, run_id: str) -> int:
         """How many events of the run the store has."""
-        rows = self._database.query("SELECT number FROM runs WHERE id = ?", run_id)
-        if not rows:
-            return 0
-        ((last,),) = self._database.query("SELECT max(key) FROM events WHERE key BETWEEN ? AND ?", *keys(rows[0][0]))
+        number = self._number_of_id(run_id)
+        return 0 if number is None else self._position(number)
+
+    def _position(self, number: int) -> int:
+        ((last,),) = self._database.query("SELECT max(key) FROM events WHERE key BETWEEN ? AND ?", *keys(number))
         return 0 if last is None else last % SPAN + 1
 
+    def _number_of_id(self, run_id: str) -> int | None:
+        check_name("A run's id", run_id)
+        found = self._database.query("SELECT number FROM runs WHERE id = ?", run_id)
+        return int(found[0][0]) if found else None
+
     def _number(self, name_or_id: str) -> int:
-        rows = self._database.query(
+        found = self._database.query(
             "SELECT number FROM runs WHERE (name = ? OR id = ?)"
-            f" AND EXISTS (SELECT 1 FROM events WHERE {OF_RUN}) ORDER BY number DESC LIMIT 1",
+            f" AND EXISTS (SELECT 1 FROM events WHERE {OF_RUN}) ORDER BY created DESC, number DESC LIMIT 1",
             *(name_or_id, name_or_id),
         )
-        if not rows:
+        if not found:
             known = ", ".join(self.names()[:10]) or "nothing"
-            raise RecordingMissing(f"{self.where} has no run or snapshot {name_or_id!r}; it has {known}.")
-        return int(rows[0][0])
+            damaged = " What it says of some of its runs is damaged." if any(run.damaged for run in self.runs()) else ""
+            raise RecordingMissing(f"{self.where} has no run or snapshot {name_or_id!r}; it has {known}.{damaged}")
+        return int(found[0][0])
 
     def _events(self, number: int, position: int, start: int = 0, *, salvage: bool = False) -> list[Event]:
         first, _ = keys(number)
-        ((run_id,),) = self._database.query("SELECT id FROM runs WHERE number = ?", number)
-        rows = self._database.query(
+        run_id = rows.id_of(self._database, number, salvage=salvage)
+        found = self._database.query(
             "SELECT key, body, checksum FROM events WHERE key >= ? AND key < ? ORDER BY key",
             first + start,
             first + position,
         )
         events: list[Event] = []
-        for expected, (key, body, written) in enumerate(rows, start):
+        for expected, (key, body, written) in enumerate(found, start):
             try:
-                events.append(self._event(key, bytes(body), written, run_id, first + expected))
+                events.append(self._event(key, as_bytes(body), written, run_id, first + expected))
             except RecordingCorrupt:
                 if salvage:
                     break
@@ -173,55 +167,59 @@ class Store:
     def _event(self, key: int, body: bytes, written: int | None, run_id: str, expected: int) -> Event:
         seq = expected % SPAN
         if key != expected:
-            raise RecordingCorrupt(f"{self.where}: event {seq} of the run is missing.")
-        if written is not None and written != checksum(key, body):
-            raise RecordingCorrupt(f"{self.where}: event {seq} of the run is damaged: its checksum is another one.")
+            raise RecordingCorrupt(f"{self.where}: event {seq} of the run {run_id} is missing.")
+        if not fits(written, checksum(key, body)):
+            raise RecordingCorrupt(
+                f"{self.where}: event {seq} of the run {run_id} is damaged: its checksum is another one."
+            )
         try:
             return decode_body(body, run_id, seq)
         except ValidationError as error:
-            raise RecordingCorrupt(f"{self.where}: event {seq} of the run is damaged: {error}") from error
+            raise RecordingCorrupt(f"{self.where}: event {seq} of the run {run_id} is damaged: {error}") from error
 
     # -- naming ----------------------------------------------------------------------------------------------------
 
     def rename(self, name_or_id: str, name: str) -> None:
         """Give a run another name. Raises RecordingMissing."""
-        self._database.write("UPDATE runs SET name = ? WHERE number = ?", name, self._number(name_or_id))
+        check_name("rename(name_or_id, name)", name_or_id, name)
+        rows.rename_run(self._database, self._number(name_or_id), name)
 
     def tag(self, name_or_id: str, *tags: str) -> None:
         """Put tags on a run; one that is there already stays. Raises RecordingMissing."""
+        check_name("tag(name_or_id, *tags)", name_or_id, *tags)
         number = self._number(name_or_id)
-        for tag in tags:
-            self._database.write("INSERT INTO tags (run, tag) VALUES (?, ?) ON CONFLICT DO NOTHING", number, tag)
+        with self._database.transaction():
+            for tag in tags:
+                rows.add_tag(self._database, number, tag)
 
     def untag(self, name_or_id: str, *tags: str) -> None:
         """Take tags off a run; one that is not there is no error. Raises RecordingMissing."""
+        check_name("untag(name_or_id, *tags)", name_or_id, *tags)
         number = self._number(name_or_id)
-        for tag in tags:
-            self._database.write("DELETE FROM tags WHERE run = ? AND tag = ?", number, tag)
+        with self._database.transaction():
+            for tag in tags:
+                rows.remove_tag(self._database, number, tag)
 
     # -- handing on ------------------------------------------------------------------------------------------------
 
     def export(self, path: str | Path, runs: Iterable[str] | None = None) -> int:
         """Write runs, by name or id, all of them by default, to one file of lines; gives how many events it has.
 
-        The file has a chain of hashes (`agentnb.store.exchange`). Raises RecordingMissing, and RecordingCorrupt, before
-        anything is written, where a run is damaged.
+        The file has a chain of hashes (`agentnb.store.exchange`). Raises RecordingMissing, and RecordingCorrupt where a
+        run is damaged; a file that was there stays then.
         """
-        known = self.find()
-        chosen = known[::-1]
-        if runs is not None:
-            ids = [self.load(one).run_id for one in runs]
-            chosen = [next(info for info in known if info.id == id) for id in dict.fromkeys(ids)]
-        return exchange.write(Path(path), [self._exported(info) for info in chosen])
+        check_path("export(path)", path)
+        if isinstance(runs, str) or (runs is not None and not isinstance(runs, Iterable)):
+            raise UsageError(f"export(runs=) takes a list of names or ids, not {shown(runs)}.")
+        known = {info.id: info for info in reversed(self.runs())}
+        ids = list(known) if runs is None else [self.load(one).run_id for one in runs]
+        return exchange.write(Path(path), (self._exported(known[id]) for id in dict.fromkeys(ids)))
 
     def _exported(self, info: RunInfo) -> exchange.ExportedRun:
-        named = self._database.query(
-            "SELECT snapshots.name, position FROM snapshots JOIN runs ON run = runs.number WHERE id = ?"
-            " ORDER BY snapshots.number",
-            info.id,
-        )
+        number = self._number_of_id(info.id)
+        named = [] if number is None else rows.snapshots_of(self._database, number)
         given = (info.id, info.name, info.loop, info.created, info.tags)
-        return exchange.ExportedRun(*given, self.events(info.id), [(name, position) for name, position in named])
+        return exchange.ExportedRun(*given, self.events(info.id), named)
 
     def import_(self, path: str | Path, *, salvage: bool = False) -> list[str]:
         """Take in the runs of a file that `export` wrote; gives their ids. What the store has of them already stays.
@@ -230,44 +228,56 @@ class Store:
         RecordingMissing, VersionMismatch, and StoreConflict where the store has another run of the same id; nothing
         is taken in then.
         """
+        check_path("import_(path)", path)
         found = exchange.read(Path(path), salvage=salvage)
         for run in found:
             have = self.events(run.id)
-            if have != run.events[: len(have)] and have[: len(run.events)] != run.events:
+            if not all(map(_same, have, run.events)):
                 raise StoreConflict(f"{self.where} has a run {run.id} that is another one than that in {path}.")
         for run in found:
-            self._take_in(run)
+            with self._database.transaction():  # each is there whole or not at all, whatever happens meanwhile
+                self._take_in(run)
         return [run.id for run in found]
 
     def _take_in(self, run: exchange.ExportedRun) -> None:
-        have = self.position(run.id)
-        if have < len(run.events):
-            recorder = self.record_run(run.id, run.name, run.loop, run.events, created=run.created)
-            for name, position in run.snapshots if have == 0 else ():
-                recorder.name_snapshot(name, position)
-        self.tag(run.id, *run.tags)
+        if self.position(run.id) < len(run.events):
+            self.record_run(run.id, run.name, run.loop, run.events, created=run.created)
+        number = self._number_of_id(run.id)
+        assert number is not None
+        known = [(name, position) for name, position, _ in rows.snapshots_of(self._database, number)]
+        for name, position, created in run.snapshots:
+            if (name, position) not in known:
+                rows.add_snapshot(self._database, name, number, position, created)
+        for tag in run.tags:
+            rows.add_tag(self._database, number, tag)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def record_run(
         self, run_id: str, name: str | None, loop: str, recording: Sequence[Event], *, created: float | None = None
     ) -> RunRecorder:
-        """Take up a run: new, or from the end of `recording`. Raises StoreConflict where the store has more of it."""
-        have = self.position(run_id)
-        if have > len(recording):
-            raise StoreConflict(
-                f"{self.where} has {have} events of the run {run_id}, the recording {len(recording)}:"
-                " another process has gone on with it. Load it again."
-            )
-        self._database.write(
-            "INSERT INTO runs (id, name, loop, created) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            *(run_id, name, loop, time.time() if created is None else created),
-        )
-        ((number,),) = self._database.query("SELECT number FROM runs WHERE id = ?", run_id)
-        recorder = RunRecorder(self._database, number)
-        for event in recording[have:]:
-            recorder.record(event.seq, encode_body(event))
-        recorder.flush()
+        """Take up a run: new, or from the end of `recording`.
+
+        Raises StoreConflict where the store has more of it, or what it has is not how `recording` begins.
+        """
+        check_name("A run's name", *([] if name is None else [name]), loop)
+        with self._database.transaction():
+            number = rows.add_run(self._database, run_id, name, loop, time.time() if created is None else created)
+            have = self._position(number)
+            if have > len(recording):
+                raise StoreConflict(
+                    f"{self.where} has {have} events of the run {run_id}, the recording {len(recording)}: another"
+                    " process has gone on with it. Load it again, or go on with this one in another store."
+                )
+            if have and not _same(self._events(number, have, have - 1)[0], recording[have - 1]):
+                raise StoreConflict(
+                    f"{self.where} has another event {have - 1} of the run {run_id} than the recording: somebody has"
+                    " gone on with it otherwise. Go on with this one in another store."
+                )
+            recorder = RunRecorder(self._database, number)
+            for event in recording[have:]:
+                recorder.record(event.seq, encode_body(event))
+            recorder.flush()
         return recorder
 
     def close(self) -> None:
@@ -277,3 +287,8 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({self.where!r})"
+
+
+def _same(one: Event, other: Event) -> bool:
+    """Whether two events say the same; `==` would not, where a value is not a number."""
+    return one == other or encode_body(one) == encode_body(other)

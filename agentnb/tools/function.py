@@ -12,11 +12,12 @@ own has six threads on two cores and a hundred calls would queue for them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, NotRequired, cast, get_type_hints, overload
 
@@ -25,7 +26,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.threads import carried
+from agentnb.core.threads import carried, forgotten_in_a_fork
 from agentnb.core.tools import Invocation, Progress
 
 MAX_THREADS = 256
@@ -65,7 +66,9 @@ class FunctionTool:
         self.detached = detached
         adapter, self._takes_progress = _arguments_of(function, self.name, parameter_words)
         self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
-        self._is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+        whole = inspect.unwrap(function)
+        self._is_async = inspect.iscoroutinefunction(whole)
+        self._yields = inspect.isgeneratorfunction(whole) or inspect.isasyncgenfunction(whole)
         self.parameters = _schema(adapter)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -86,6 +89,8 @@ class FunctionTool:
         if self._is_async:
             called: Awaitable[Any] = self.function(**values)
             return called
+        if self._yields:
+            return _collected(self.function(**values))
         return _in_thread(functools.partial(self.function, **values))
 
     def __repr__(self) -> str:
@@ -124,7 +129,7 @@ def tool(
 
 
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a tool from a function, sync or async.
+    """Make a tool from a function, sync or async; of one that yields, the result is the list of what it yields.
 
     approve: ask a person before each call. idempotent: it may run again when nobody knows whether it ran. timeout: in
     seconds. needs: what it touches ("network", "write"), shown to the person and matched by policies. sequential: no
@@ -146,6 +151,16 @@ _OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="agentnb-tool")
+
+
+forgotten_in_a_fork(_pool.cache_clear)
+
+
+async def _collected(items: AsyncGenerator[Any, None] | Iterable[Any]) -> list[Any]:
+    if not isinstance(items, AsyncGenerator):
+        return cast("list[Any]", await _in_thread(functools.partial(list, items)))
+    async with contextlib.aclosing(items):
+        return [item async for item in items]
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from agentnb.core.errors import AgentnbError, UnknownCall, UsageError
-from agentnb.core.events import plain_event
+from agentnb.core.errors import AgentnbError, ReplayDiverged, UnknownCall, UsageError
+from agentnb.core.events import ModelEnd, plain_event
+from agentnb.core.messages import text_of
 from agentnb.widgets.deciding import Deciding, json_or_text
 from agentnb.widgets.decisions import Decisions
-from agentnb.widgets.rows import full_text
+from agentnb.widgets.rows import FULL_LIMIT, full_text
 from agentnb.widgets.standing import UNITS, digest
+from agentnb.widgets.text import repaired
 
 Answer = Callable[[dict[str, Any]], object]
 Message = dict[str, Any]
@@ -58,6 +61,7 @@ class Clicks:
             "breakpoint": lambda message: self._respond("done", message, self._breakpoint),
             "position": lambda message: self._respond("moved", message, self._go_to),
             "show": self._show,
+            "typed": self._tell_typed,
         }
 
     def _show(self, message: Message) -> None:
@@ -109,9 +113,19 @@ class Clicks:
         self._run.submit_step(unit).add_done_callback(finished)
 
     def _go_to(self, message: Message) -> Mapping[str, Any]:
-        """Move a replay to behind so many of its events."""
-        self._run.to(int(message["position"]) - 1)
-        return {}
+        """Move a replay to behind so many of its events, or as far as its loop agrees: then `status` tells the rest."""
+        with suppress(ReplayDiverged):
+            self._run.to(int(message["position"]) - 1)
+        return {"position": self._run.position}
+
+    def _tell_typed(self, message: Message) -> None:
+        """Give what a model has answered in the event `seq`, with when it came; also of an event yet to be replayed."""
+        events, seq = self._run.recording, int(message["seq"])
+        event = events[seq] if 0 <= seq < len(events) else None
+        told: dict[str, Any] = {"text": "", "timing": []}
+        if isinstance(event, ModelEnd):
+            told = {"text": repaired(text_of(event.message.content)[:FULL_LIMIT]), "timing": event.timing}
+        self._answer({"type": "typed", "token": message.get("token"), **told})
 
     def _snapshot(self, message: Message) -> str:
         given = str(message.get("name") or "").strip()

@@ -77,6 +77,10 @@ class Decisions:
 
     def _follow(self, events: Sequence[Event]) -> None:
         total = len(events)
+        if total < self._seen:  # a replay has gone back
+            self._seen = 0
+            self._calls.clear()
+            self._recent.clear()
         for event in events[self._seen : total]:
             self._take(event)
         self._seen = total

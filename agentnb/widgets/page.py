@@ -17,7 +17,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "trace", "store", "form", "breakpoints", "queue", "controls", "position"),
+    *("text", "trace", "typed", "player", "store", "form", "breakpoints", "queue", "head", "controls", "position"),
     *("call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
     *("diagram", "graph", "panel"),

@@ -26,7 +26,8 @@ FULL_LIMIT = 256 * 1024
 TAIL, TAIL_ROOM = 100, 16_000
 """Rows in the trait that a page without a kernel shows, at most, and characters of them."""
 
-_STAMPS = ("seq", "time", "run_id", "path", "phase", "type")
+STAMPS = ("seq", "time", "run_id", "path", "phase", "type")
+"""What every event has; a row tells it by itself."""
 
 GROUPS: Mapping[str, str] = {
     "run_start": "run",
@@ -72,7 +73,7 @@ def encode_row(event: Event, trace: Trace | None = None) -> bytes:
 def _row(event: Event, trace: Trace | None) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     """A row without its data, the data, and the data as JSON, which is made once: to see its size and to send it."""
     data = plain_event(event)
-    for stamp in _STAMPS:
+    for stamp in STAMPS:
         data.pop(stamp, None)
     if isinstance(data.get("error"), ErrorInfo):
         data["error"] = data["error"].model_dump(exclude_none=True)

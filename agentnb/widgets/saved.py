@@ -39,7 +39,7 @@ class SavedCopy:
         from IPython.display import display
 
         self._run, self._key, self._to_the_end = run, key, to_the_end
-        self._told: tuple[str, int] = ("", -1)
+        self._told: tuple[str, int, bool] = ("", -1, False)
         self._timer: threading.Timer | None = None
         self._context = copy_context()  # ipykernel finds the cell an output belongs to by a context variable
         self._handle: Any = display(NOTHING, raw=True, display_id=uuid.uuid4().hex)  # type: ignore[no-untyped-call]
@@ -48,7 +48,8 @@ class SavedCopy:
 
     def bring_up_to_date(self) -> None:
         """Make it the run as it stands now; without news nothing is sent."""
-        told = (standing(self._run), len(self._run.events))
+        departs = getattr(self._run, "diverged", None) is not None
+        told = (standing(self._run), len(self._run.events), departs)
         over = bool(self._run.state.over)
         if told != self._told and (self._to_the_end or not over):
             self._told = told
@@ -72,7 +73,7 @@ class SavedCopy:
 
     def _look(self) -> None:
         self._timer = None
-        if standing(self._run) not in ("running", "cancelling"):
+        if isinstance(self._run, Replay) or standing(self._run) not in ("running", "cancelling"):
             try:
                 self._context.run(self.bring_up_to_date)
             except Exception:

@@ -13,6 +13,7 @@ from agentnb.core.events import EVENT_TYPES
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
 from agentnb.run.breakpoints import NEVER, OPERATORS
+from agentnb.widgets.departing import departure
 from agentnb.widgets.forms import form
 from agentnb.widgets.loops import Loops, arrows_of, latest_of, nested_status
 from agentnb.widgets.rows import ROW_LIMIT
@@ -82,6 +83,8 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
         "usage": dict(run.usage),
         "problem": problem(state),
         "paused_for": repaired(run.paused_for or ""),
+        "diverged": departure(run),
+        "position": getattr(run, "position", None),
         "queued": queued(run),
         "can": {
             "Step": not over and (paused or not driven),

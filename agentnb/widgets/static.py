@@ -74,6 +74,7 @@ def static_html(run: Any, drawing: str | None = None, bounds: Bounds = WHOLE, no
     trace.follow(events, len(events))
     parts = [
         _head(now, events),
+        _departure(now["diverged"]),
         f'<p class="agentnb-dim">{escaped(note)}</p>' if note else "",
         *_questions(run),
         *_remembered(run),
@@ -97,16 +98,30 @@ def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
     facts += [told if name == "cost" else f"{told} {name}" for name, told in used.items()]
     if len(events) > 1:
         facts.append(f"{events[-1].time - events[0].time:.1f} s")
+    recorded = ", recorded" if now["position"] is not None else ""
     problem = f'<p class="agentnb-problem">{escaped(now["problem"])}</p>' if now["problem"] else ""
     if now["paused_for"].startswith("breakpoint"):
         problem += f'<p class="agentnb-stopped">Stopped by the {line(now["paused_for"])}</p>'
     return (
         '<div class="agentnb-head"><div class="agentnb-title">'
         f'<strong class="agentnb-name">{escaped(now["run"] or now["id"])}</strong> '
-        f'<span class="agentnb-dim">{escaped(now["loop"])}</span></div> '
+        f'<span class="agentnb-dim">{escaped(now["loop"])}{recorded}</span></div> '
         f'<span class="agentnb-chip" data-standing="{escaped(now["standing"])}">{escaped(now["standing"])}</span> '
         f'<span class="agentnb-facts">{escaped(" · ".join(facts))}</span></div>{problem}'
     )
+
+
+def _departure(sides: Mapping[str, Any] | None) -> str:
+    """Where a replay stands before an event at which its loop does something else: both sides."""
+    if sides is None:
+        return ""
+    told = "".join(
+        f'<p><span class="agentnb-dim">{words}</span> <code>{line(sides[side]["type"])}</code></p>'
+        f"<pre>{long(sides[side]['text'])}</pre>"
+        for side, words in (("recorded", "recorded"), ("expected", "now"))
+    )
+    heading = f"{path_of(sides['path'])}Event {sides['seq']:,} is not what the loop does now."
+    return f'<div class="agentnb-call"><p class="agentnb-error">{heading}</p>{told}</div>'
 
 
 def _count(amount: int, what: str) -> str:

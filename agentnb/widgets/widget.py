@@ -67,7 +67,7 @@ class Panel(anywidget.AnyWidget):
     graphs: traitlets.List[Any] = traitlets.List().tag(sync=True)  # how the calls of each stand, which often changes
     drawings: traitlets.List[Any] = traitlets.List().tag(sync=True)  # of the same graphs: what of them seldom changes
     total = traitlets.Int().tag(sync=True)
-    position = traitlets.Int().tag(sync=True)  # a replay's: how many of the recorded events have happened
+    position = traitlets.Int(-1).tag(sync=True)  # a replay's: how many of the recorded events have happened
     tail = traitlets.Unicode("[]").tag(sync=True)
 
     def __init__(self, run: Any, *, parts: Sequence[str] | None = None) -> None:
@@ -95,10 +95,11 @@ class Panel(anywidget.AnyWidget):
             parts=list(parts),
             phases=_names(table_of(run.loop.phases)),
             **self._now(),
+            position=getattr(run, "position", -1),
         )
         comms.opened(self.model_id, str(run.id))
         self._clicks = Clicks(run, self.send, self._decisions)
-        self._feed = Feed(run, self.send, self._settled, recorded="position" in parts)
+        self._feed = Feed(run, self.send, self._settled, recorded=self.position >= 0)
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
             "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
             "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": time.time()}),
@@ -164,7 +165,7 @@ class Panel(anywidget.AnyWidget):
                 setattr(self, name, value)
 
     def _now(self) -> dict[str, Any]:
-        now: dict[str, Any] = {"status": status(self.run, self._loops), "position": getattr(self.run, "position", 0)}
+        now: dict[str, Any] = {"status": status(self.run, self._loops)}
         now |= {"pending": self._waiting.questions(self.run), "tools": self._waiting.tools}
         now["decisions"] = self._decisions.tell(self.run)
         return {**now, "breakpoints": breakpoints(self.run, self._loops), **self._graphs_now()}
@@ -199,7 +200,8 @@ class Panel(anywidget.AnyWidget):
         if "graphs" not in now:
             self._feed.wake()
         with self.hold_sync():  # one message for all of them; traits that are the same as before are not sent
-            self._tell(**now)
+            # A replay's place last of all: the rest takes its time in a long recording, and somebody goes on meanwhile.
+            self._tell(**now, position=getattr(self.run, "position", -1))
             self._update_tail(over)
         self._draw_in_background()
         if over:

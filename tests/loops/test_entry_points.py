@@ -1,7 +1,8 @@
-"""The designs' own ways to run take what `start` takes, so that a policy can decide where nobody is there."""
+"""The designs' own ways to run: they take what `start` takes, and one that is left ends well."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,18 @@ async def test_a_policy_decides_and_a_store_keeps_it(entry: Callable[..., Any], 
         "approve" if approve else "reject"
     ]
     assert events[-1].terminal
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
+def test_a_stream_that_nobody_goes_on_with_ends_with_its_event_loop_and_without_complaint(
+    entry: Callable[..., Any],
+) -> None:
+    complaints: list[dict[str, Any]] = []
+
+    async def leave() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        stream = aiter(entry())
+        await anext(stream)
+
+    asyncio.run(leave())
+    assert complaints == []

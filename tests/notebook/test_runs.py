@@ -160,3 +160,15 @@ def test_a_restored_run_goes_on_in_the_store_that_has_it(cells: LiveKernel, tmp_
         cells.run("print([(info.events, info.stop_reason) for info in store.runs()])").strip() == "[(5, 'completed')]"
     )
     assert re.search(r"kept +SessionLoop +completed", cells.run("print(agentnb.runs())"))
+
+
+def test_processes_that_are_forked_in_a_cell_drive_runs_of_their_own(kernel: LiveKernel) -> None:
+    kernel.run(
+        "import multiprocessing\n"
+        "from agentnb import SessionLoop\n"
+        "from agentnb.testing import ScriptedLLM\n"
+        "def drive(number): return SessionLoop(ScriptedLLM([str(number)])).start('go').result(20)"
+    )
+    assert kernel.run("print(drive(0))").strip() == "0"
+    forked = kernel.run("with multiprocessing.get_context('fork').Pool(2) as pool: print(pool.map(drive, [1, 2]))")
+    assert forked.strip() == "['1', '2']"

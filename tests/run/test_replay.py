@@ -45,6 +45,14 @@ async def test_a_step_gives_the_events_of_the_step() -> None:
     assert recorded.position == 2
 
 
+async def test_a_recording_of_nothing_can_be_walked_through() -> None:
+    recorded = replay(Agent().two_turns().start("hi"))
+    recorded.watch(lambda event: None)
+    assert recorded.step() == []
+    assert recorded.back() == []
+    assert recorded.to(-1).pending == []
+
+
 async def test_a_step_may_be_awaited_like_a_run_s() -> None:
     run = await finished()
     assert await replay(run).step() == [run.events[0]]
@@ -135,6 +143,9 @@ async def test_the_calls_that_waited_are_seen_with_what_was_shown() -> None:
     assert recorded.pending == asked
     recorded.step()
     assert recorded.pending == []
+    assert [(one.name, one.decision, one.by) for one in recorded.decided] == [("send", "approve", "human")]
+    recorded.step()  # it begins
+    assert recorded.decided == []
 
 
 @pytest.mark.parametrize("end", ["cancelled", "failed", "limit"])
@@ -264,6 +275,20 @@ async def test_a_loop_that_decides_otherwise_stops_before_the_first_event_that_d
     with pytest.raises(ReplayDiverged):
         recorded.to(len(run.events) - 1)
     assert heard == [run.events[raised.value.recorded.seq - 1]]  # who shows it, shows where it has stopped
+
+
+async def test_a_departure_is_told_for_as_long_as_it_stands_there() -> None:
+    run = SessionLoop(ScriptedLLM([[call("add", {"a": 1, "b": 2})], "3"]), [add]).start("go")
+    await run
+    recorded = replay(run, SessionLoop(ScriptedLLM([])))
+    told: list[int] = []
+    recorded.watch(lambda event: told.append(recorded.position))
+    with pytest.raises(ReplayDiverged) as raised:
+        recorded.to(len(run.events) - 1)
+    assert told == [raised.value.recorded.seq]  # whoever watches is told how far it came
+    assert recorded.diverged is raised.value
+    recorded.back()
+    assert recorded.diverged is None
 
 
 async def test_a_tool_that_takes_other_arguments_differs_where_it_was_called() -> None:

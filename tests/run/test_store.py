@@ -196,7 +196,7 @@ async def test_a_damaged_event_is_named(store: Store, path: Path) -> None:
     with sqlite3.connect(path) as raw:
         raw.execute("UPDATE events SET body = ? WHERE key % 4294967296 = 3", (b'{"type":"model_end"',))
     raw.close()
-    with pytest.raises(RecordingCorrupt, match="event 3 of the run is damaged"):
+    with pytest.raises(RecordingCorrupt, match=r"event 3 of the run .* is damaged"):
         store.load("x")
 
 
@@ -206,7 +206,7 @@ async def test_a_missing_event_is_named(store: Store, path: Path) -> None:
     with sqlite3.connect(path) as raw:
         raw.execute("DELETE FROM events WHERE key % 4294967296 = 3")
     raw.close()
-    with pytest.raises(RecordingCorrupt, match="event 3 of the run is missing"):
+    with pytest.raises(RecordingCorrupt, match=r"event 3 of the run .* is missing"):
         store.load("x")
 
 

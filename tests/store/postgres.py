@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+
+from tests.store.permissions import passable
 
 
 def _binary(name: str) -> str:
@@ -23,6 +27,16 @@ def _as_somebody(command: list[str]) -> list[str]:
     return ["runuser", "-u", "postgres", "--", *command] if os.getuid() == 0 else command
 
 
+def _free_port() -> int:
+    """A port that no client of anybody's is given, so that it is still free where the server is started again."""
+    for _ in range(100):
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no free port")
+
+
 class PostgresServer:
     """A server that listens on a free port of this machine; `url` is a database of it."""
 
@@ -32,12 +46,7 @@ class PostgresServer:
         if os.getuid() == 0:
             user = pwd.getpwnam("postgres")
             os.chown(self.folder, user.pw_uid, user.pw_gid)
-            for parent in self.folder.parents:
-                if parent.stat().st_uid == 0 and str(parent).startswith("/tmp/"):
-                    parent.chmod(parent.stat().st_mode | 0o011)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = _free_port()
         self._run("initdb", "-U", "agentnb", "-A", "trust", "-E", "UTF8", "--no-sync", "-D", str(self.folder))
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
         self._run("pg_ctl", "-D", str(self.folder), "-w", "-l", str(self.folder / "log"), "-o", options, "start")
@@ -59,5 +68,7 @@ class PostgresServer:
         return int((self.folder / "postmaster.pid").read_text().split()[0])
 
     def _run(self, name: str, *arguments: str) -> None:
+        if os.getuid() == 0:  # each time: another run of pytest closes the folder that all have in common
+            passable(self.folder)
         command = _as_somebody([_binary(name), *arguments])
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60, cwd="/")

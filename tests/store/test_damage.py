@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -14,8 +14,10 @@ import pytest
 
 from agentnb import RunFailed, Store
 from agentnb.core.errors import RecordingCorrupt, StorageError
-from agentnb.store import sqlite as sqlite_store
+from agentnb.notebook import runs
+from agentnb.store import sqlite_file
 from tests.analysis.recordings import researcher
+from tests.store.permissions import read_only
 
 SPAN = 1 << 32
 
@@ -50,7 +52,7 @@ async def test_an_event_that_was_changed_is_named_and_what_is_before_it_can_be_r
     whole = Store(path).load("second").events
     change(path, f"{sql} WHERE key = 2 * ? + 7", SPAN)
     store = Store(path)
-    with pytest.raises(RecordingCorrupt, match=f"event 7 of the run is {what}"):
+    with pytest.raises(RecordingCorrupt, match=f"event 7 of the run .* is {what}"):
         store.load("second")
     assert store.load("second", salvage=True).events == whole[:7]
     assert len(store.load("first").events) == len(whole)
@@ -59,25 +61,91 @@ async def test_an_event_that_was_changed_is_named_and_what_is_before_it_can_be_r
     store.close()
 
 
-def test_a_file_that_may_not_be_written_can_be_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everything
+@pytest.mark.parametrize("folder_too", [False, True], ids=["file", "folder"])
+async def test_a_store_that_may_not_be_written_can_be_read(path: Path, folder_too: bool) -> None:
+    with read_only(path, folder_too=folder_too):
+        store = Store(path)
+        assert [info.name for info in store.runs()] == ["second", "first"]
+        with pytest.raises(
+            StorageError, match=r"readonly database.* It can be read; make the file and its folder writab"
+        ):
+            store.tag("first", "good")
+        with pytest.raises((StorageError, RunFailed), match="readonly database"):
+            await researcher().start("go", name="third", store=store, approve=True)
+        store.close()
+
+
+def test_what_a_killed_process_left_behind_is_read_where_nothing_may_be_written(tmp_path: Path) -> None:
+    script = f"from tests.store.test_salvage import fill_and_die; fill_and_die({str(tmp_path / 'runs.db')!r})"
+    subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    (tmp_path / "runs.db-shm").unlink()
+    with read_only(tmp_path / "runs.db", folder_too=True):
+        store = Store(tmp_path / "runs.db")
+        assert [info.name for info in store.runs()] == ["third", "large", "first"]
+        store.close()
+
+
+def take_away(path: Path, other: Path | None) -> None:
+    if other is None:
+        path.unlink()
+    else:
+        shutil.copy(path, other).replace(path)
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced"])
+async def test_a_file_that_is_another_one_now_is_not_written_into_the_void(
+    path: Path, tmp_path: Path, what: str
+) -> None:
     store = Store(path)
-    assert [info.name for info in store.runs()] == ["second", "first"]
-    with pytest.raises(StorageError, match="could not be written: attempt to write a readonly database"):
-        store.tag("first", "good")
+    run = researcher().start("go", name="third", store=store, approve=True)
+    await run.step("turn")
+    take_away(path, tmp_path / "other.db" if what == "replaced" else None)
+    with pytest.raises(RunFailed, match="it is not the file any more that was opened"):
+        await run
+    assert store.export(tmp_path / "kept.jsonl", ["third"]) == 10
     store.close()
 
 
-async def test_a_run_whose_store_may_not_be_written_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    store = Store(path)
-    with pytest.raises((StorageError, RunFailed), match="readonly database"):
-        await researcher().start("go", name="third", store=store, approve=True)
-    store.close()
+def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    for name, version in (("history.db", 0), ("cookies.db", 77)):
+        with sqlite3.connect(tmp_path / name) as raw:
+            raw.execute("CREATE TABLE runs_of_mine (number INTEGER)")
+            raw.execute(f"PRAGMA user_version = {version}")
+        raw.close()
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(StorageError, match=r"is a database, but no store of agentnb's\. Nothing in it was changed"):
+            Store(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == before
+
+
+def test_what_is_no_file_of_a_store_is_said(tmp_path: Path) -> None:
+    (tmp_path / "words.db").write_text("words")
+    for place, words in (("", "it is a folder"), ("words.db", "not a database"), ("no/runs.db", "there is no folder")):
+        with pytest.raises(StorageError, match=words):
+            Store(tmp_path / place)
+
+
+async def test_a_run_that_is_damaged_hides_no_other_in_the_table_of_a_notebook(path: Path) -> None:
+    change(path, "UPDATE events SET body = x'00' WHERE key = 2 * ? + 7", SPAN)
+    table = runs(path)
+    assert [row.stands for row in table][1] == "completed"
+    assert "event 7 of the run" in table[0].stands
+    assert table[0].stands.startswith("damaged: ")
+
+
+def test_a_store_that_is_damaged_hides_no_other_either(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    shutil.copy(path, "broken.db")
+    with open("broken.db", "r+b") as file:
+        file.write(b"no store any more")
+    table = runs()
+    assert {row.name for row in table} >= {"first", "second"}
+    assert "broken.db is damaged: it does not begin as a store does" in table.note
+    assert "agentnb.store.salvage('broken.db', 'saved.db')" in table.note
 
 
 async def test_a_database_that_is_locked_for_too_long_is_said(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_store, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.2)
     store = Store(path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

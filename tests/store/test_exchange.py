@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentnb import SessionLoop, Store
-from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreConflict, VersionMismatch
-from agentnb.testing import ScriptedLLM
+from agentnb import SessionLoop, Store, UsageError, tool
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
+from agentnb.store import rows
+from agentnb.testing import ScriptedLLM, call
 from tests.analysis.recordings import researcher
 from tests.designs import WORLDS
 
@@ -161,7 +167,64 @@ def test_a_damaged_run_is_not_exported_and_the_file_that_was_there_stays(tmp_pat
     store.export(tmp_path / "runs.jsonl")
     before = (tmp_path / "runs.jsonl").read_bytes()
     store._database.write("UPDATE events SET checksum = 1 WHERE key % 4294967296 = 3")
-    with pytest.raises(RecordingCorrupt, match="event 3 of the run is damaged"):
+    with pytest.raises(RecordingCorrupt, match=r"event 3 of the run .* is damaged"):
         store.export(tmp_path / "runs.jsonl")
     assert (tmp_path / "runs.jsonl").read_bytes() == before
+    store.close()
+
+
+def test_an_export_takes_no_stores_place(source: Store) -> None:
+    for write in (source.export, source.load("nile").save):
+        with pytest.raises(UsageError, match="is a database, perhaps a store"):
+            write(source.path)
+    assert source.load("nile").state.over
+
+
+@pytest.mark.parametrize("place", ["nowhere/runs.jsonl", ""])
+def test_where_it_cannot_be_written_that_is_said_and_nothing_is_left(source: Store, tmp_path: Path, place: str) -> None:
+    with pytest.raises(StorageError, match="The export cannot be written to"):
+        source.export(tmp_path / place)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_name_is_not_taken_for_a_list_of_letters(source: Store, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="takes a list of names or ids, not 'nile'"):
+        source.export(tmp_path / "runs.jsonl", "nile")
+
+
+def test_older_runs_that_are_taken_in_are_older_all_the_same(source: Store, file: Path, store: Store) -> None:
+    talk = source.load("talk")
+    store.record_run("newer", "nile", "SessionLoop", talk.events)
+    store.import_(file)
+    assert store.runs()[0].id == "newer"
+    assert store.load("nile").events[-1].output == "hello"
+
+
+async def test_a_value_that_is_no_number_is_the_same_as_itself(store: Store, tmp_path: Path) -> None:
+    @tool
+    async def measure() -> float:
+        """Measure."""
+        return math.nan
+
+    await SessionLoop(ScriptedLLM([[call("measure", {})], "done"]), [measure]).start("go", name="x", store=store)
+    store.export(tmp_path / "runs.jsonl")
+    (taken_in,) = store.import_(tmp_path / "runs.jsonl")
+    assert store.runs()[0].id == taken_in
+
+
+def interrupted(place: str, file: str) -> None:
+    """In a process of its own: die when a run's events are there, and its tag is not yet."""
+    rows.add_tag = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    Store(place).import_(file)
+
+
+def test_a_run_is_taken_in_whole_or_not_at_all(file: Path, source: Store, place: str) -> None:
+    script = f"from tests.store.test_exchange import interrupted; interrupted({place!r}, {str(file)!r})"
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    store = Store(place)
+    assert store.runs() == []
+    store.import_(file)
+    assert store.runs() == source.runs()
+    assert store.load("halfway") == source.load("halfway")
     store.close()

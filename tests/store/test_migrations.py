@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from agentnb import Snapshot, Store, replay
+from agentnb.analysis import calls, diff, timeline
 from agentnb.core.errors import RecordingMissing, StorageError, VersionMismatch
+from agentnb.core.events import Event
 from agentnb.store import planned_migrations
 from agentnb.store.schema import MIGRATIONS, STORE_VERSION
+from tests.analysis.recordings import researcher
+from tests.store.permissions import read_only
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STORES = sorted(FIXTURES.glob("store_v*.db"))
@@ -34,6 +39,22 @@ def version(path: Path) -> int:
     return int(found)
 
 
+def version_of(data: bytes) -> int:
+    return int.from_bytes(data[60:64], "big")
+
+
+def recording(what: Path, tmp_path: Path) -> Snapshot:
+    """The run that every fixture has."""
+    if what in SNAPSHOTS:
+        return Snapshot.load(what)
+    store = Store(shutil.copy(what, tmp_path / "old.db") if what in STORES else tmp_path / "new.db")
+    if what in EXPORTS:
+        store.import_(what)
+    found = store.load("nile")
+    store.close()
+    return found
+
+
 def test_there_is_a_store_of_every_version() -> None:
     assert [version(path) for path in STORES] == [migration.to for migration in MIGRATIONS]
 
@@ -49,6 +70,55 @@ def test_an_old_store_opens_and_its_runs_replay(old: Path) -> None:
     assert version(old) == STORE_VERSION
 
 
+@pytest.mark.parametrize("folder_too", [False, True], ids=["file", "folder"])
+def test_an_old_store_that_may_not_be_written_is_read_and_not_touched(old: Path, folder_too: bool) -> None:
+    before = old.read_bytes()
+    with read_only(old, folder_too=folder_too):
+        store = Store(old)
+        assert replay(store.load("nile")).result() == "It is done."
+        assert [info.name for info in store.find(tool="write")] == ["nile"]
+        assert planned_migrations(old) == [f"{step.to}: {step.what}" for step in MIGRATIONS[version_of(before) :]]
+        with pytest.raises(StorageError, match="readonly database"):
+            store.tag("nile", "old")
+        store.close()
+    assert old.read_bytes() == before
+
+
+@pytest.mark.parametrize("what", [*STORES, *SNAPSHOTS, *EXPORTS], ids=lambda path: path.stem)
+def test_an_old_recording_is_good_for_all_that_a_new_one_is(what: Path, tmp_path: Path) -> None:
+    snapshot = recording(what, tmp_path)
+    walk = replay(snapshot)
+    assert [step.type for step in walk.step("turn")][:2] == ["run_start", "message"]
+    assert walk.to(12).back()[0].seq == 12
+    assert set(calls(snapshot)["tool"]) == {"read", "write"}
+    assert timeline(snapshot).figure is not None
+    assert diff(snapshot, snapshot).first is None
+    assert "It is done." in walk.to(26).panel()._repr_mimebundle_()[0]["text/html"]
+    fork = walk.fork(at=11, loop=researcher(answer="Otherwise."), approve=True)
+    assert fork.events[1:12] == moved(snapshot.events[1:12], fork.id)
+    assert fork.cancel() is not None
+
+
+def moved(events: Sequence[Event], run_id: str) -> list[Event]:
+    return [event.model_copy(update={"run_id": run_id}) for event in events]
+
+
+def test_what_an_older_agentnb_writes_that_still_has_the_store_open_is_read(old: Path) -> None:
+    Store(old).close()
+    with sqlite3.connect(old) as raw:
+        raw.execute(
+            "INSERT INTO runs (number, id, name, loop, created) SELECT 9, 'x', 'later', loop, 2e9 FROM runs LIMIT 1"
+        )
+        rows = "SELECT key + 8 * 4294967296, body, NULL FROM events WHERE key / 4294967296 = 1"
+        raw.execute(f"INSERT INTO events (key, body, checksum) {rows}")
+    raw.close()
+    store = Store(old)
+    later = store.runs()[0]
+    assert (later.name, later.damaged) == ("later", False)
+    assert replay(store.load("later")).result() == "It is done."
+    store.close()
+
+
 def test_what_would_be_changed_is_told_and_not_done(old: Path) -> None:
     before = version(old)
     planned = planned_migrations(old)
@@ -61,7 +131,9 @@ def test_what_would_be_changed_is_told_and_not_done(old: Path) -> None:
 def test_a_migration_is_done_whole_or_not_at_all(old: Path) -> None:
     store = Store(old)
     with pytest.raises(StorageError):
-        store._database.migrate(["CREATE TABLE added (number {integer})", "NONSENSE"], STORE_VERSION + 1)
+        store._database.migrate(
+            ["CREATE TABLE added (number {integer})", "NONSENSE"], STORE_VERSION + 1, lambda _: None
+        )
     assert version(old) == STORE_VERSION
     assert store._database.query("SELECT name FROM sqlite_master WHERE name = 'added'") == []
     store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import threading
@@ -9,17 +10,21 @@ import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
+import psycopg
 import pytest
 
-from agentnb import RunFailed, SessionLoop, Store, UsageError, restore, tool
-from agentnb.core.errors import RecordingMissing, StorageError
+from agentnb import RunFailed, SessionLoop, Snapshot, Store, UsageError, restore, tool
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict
+from agentnb.notebook import runs
+from agentnb.store import planned_migrations
 from agentnb.testing import ScriptedLLM, call
 from tests.analysis.recordings import researcher, used
 from tests.designs import WORLDS
 from tests.run.agents import Agent
 from tests.store.postgres import PostgresServer
-from tests.worlds import types
+from tests.worlds import types, until
 
 
 @tool
@@ -108,8 +113,6 @@ async def test_a_database_that_was_restarted_is_found_again(postgres: PostgresSe
     store = Store(postgres.url)
     await SessionLoop(ScriptedLLM(["hello"])).start("go", name="before", store=store)
     postgres.restart()
-    with pytest.raises(StorageError):
-        store.load("before")
     assert store.load("before").state.output == "hello"
     store.close()
 
@@ -196,3 +199,144 @@ async def test_runs_are_found_by_date(three: Store) -> None:
 async def test_a_date_that_is_none_is_said(three: Store) -> None:
     with pytest.raises(UsageError, match="'yesterday' is no date"):
         three.find(since="yesterday")
+
+
+# -- the same answers, whatever is recorded --------------------------------------------------------------------------
+
+
+@tool
+async def odd(path: str) -> Any:
+    """Give what is JSON to nobody but Python, and fail in another alphabet."""
+    if path:
+        raise ValueError("ÄRGER mit 100%")
+    return {"not a number": math.nan, "nothing": "a\0b"}
+
+
+@pytest.fixture
+async def strange(store: Store) -> Store:
+    turns = [[call("odd", {"path": ""}), call("odd", {"path": "x"}), used(1, 1, 0.5)], "done"]
+    await SessionLoop(ScriptedLLM(turns), [odd]).start("go", name="Größe", store=store)
+    return store
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [{"name": "größe"}, {"name": "GRÖ*"}, {"error": "ärger"}, {"error": "100%"}, {"tool": "O*"}, {"cost": 0.5}],
+    ids=str,
+)
+async def test_a_run_is_found_whatever_letters_and_values_it_has(strange: Store, wanted: Any) -> None:
+    assert names(strange.find(**wanted)) == ["Größe"]
+    assert strange.load("Größe").state.output == "done"
+
+
+async def test_a_damaged_event_hides_nothing_that_can_be_found(three: Store) -> None:
+    three._database.write("UPDATE events SET body = ? WHERE key % 4294967296 = 4", b"\xff\x00")
+    assert names(three.find(tool="write")) == ["nile"]
+    assert names(three.find(error=True)) == ["broken", "nile"]
+    with pytest.raises(RecordingCorrupt, match="event 4 of the run"):
+        three.load("nile")
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"tool": 3}, {"name": ["a"]}, {"cost": "1"}, {"error": 1.5}, {"since": [1]}, {"until": True}], ids=str
+)
+async def test_what_cannot_be_looked_for_is_said(store: Store, wanted: Any) -> None:
+    with pytest.raises(UsageError):
+        store.find(**wanted)
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "\ud800", None, 3], ids=ascii)
+async def test_a_name_that_not_every_store_can_keep_is_refused_by_each(three: Store, name: Any) -> None:
+    before = three.runs()
+    for name_it in (three.rename, three.tag, three.untag):
+        with pytest.raises(UsageError, match="takes a text of letters"):
+            name_it("nile", name)
+    with pytest.raises(UsageError):
+        three.load(name)
+    assert three.runs() == before
+
+
+async def test_a_run_does_not_go_on_from_a_past_it_has_not_had(store: Store) -> None:
+    run = Agent().two_turns().start("hi", name="x")
+    await run.step("turn")
+    past = run.snapshot()
+    await restore(past, Agent().two_turns(), store=store)
+    other = restore(past, Agent().two_turns())
+    await other
+    with pytest.raises(StoreConflict, match="somebody has gone on with it otherwise"):
+        restore(other.snapshot(), Agent().two_turns(), store=store)
+
+
+async def test_what_would_be_changed_is_told_of_both(place: str, open_store: Callable[[str], Store]) -> None:
+    if place.startswith("postgresql"):
+        assert [step[0] for step in planned_migrations(place)] == ["1", "2", "3"]
+    open_store(place)
+    assert planned_migrations(place) == []
+
+
+# -- a database, and the way to it -----------------------------------------------------------------------------------
+
+
+def ask(server: PostgresServer, sql: str) -> None:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(sql.encode())
+
+
+LOSE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL"
+
+
+async def test_a_run_goes_on_when_its_connection_was_lost_while_it_waited(postgres: PostgresServer) -> None:
+    store = Store(postgres.url)
+    run = researcher().start("go", name="waits", store=store)
+    run.play()
+    await until(lambda: len(run.pending) == 4)
+    ask(postgres, LOSE)
+    for waiting in list(run.pending):
+        run.approve(waiting.id)
+    assert await run == "It is done."
+    ask(postgres, LOSE)
+    assert list(store.load("waits").events) == run.events
+    store.close()
+
+
+async def test_who_may_only_read_a_database_can_read_it(postgres: PostgresServer) -> None:
+    store = Store(postgres.url)
+    await SessionLoop(ScriptedLLM(["hello"])).start("go", name="shared", store=store)
+    store.close()
+    for sql in (
+        "DROP ROLE IF EXISTS reader",
+        "CREATE ROLE reader LOGIN",
+        "GRANT USAGE ON SCHEMA agentnb TO reader",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA agentnb TO reader",
+    ):
+        ask(postgres, sql)
+    reading = Store(postgres.url.replace("agentnb:secret", "reader"))
+    assert reading.load("shared").state.output == "hello"
+    with pytest.raises(StorageError, match="could not be written: permission denied"):
+        reading.tag("shared", "good")
+    reading.close()
+    ask(postgres, "DROP OWNED BY reader; DROP ROLE reader")
+
+
+PASSWORDS = ["p@ss", "p/ss", "p?ss", "p#ss", "p:ss", "p[ss", "p%zz"]
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+def test_a_password_that_has_to_be_written_otherwise_is_not_shown(password: str) -> None:
+    for use in (Store, planned_migrations, runs, Snapshot.load):
+        with pytest.raises(UsageError) as caught:
+            use(f"postgresql://me:{password}@127.0.0.1:1/lab")
+        assert "ss" not in str(caught.value).replace("password", "").replace("address", "")
+        assert "zz" not in str(caught.value)
+
+
+def test_such_a_password_written_as_it_has_to_be_is_taken(postgres: PostgresServer) -> None:
+    Store(postgres.url.replace("secret", quote("p@ss/w:rd?#%", safe=""))).close()
+
+
+async def test_a_notebook_shows_the_runs_of_a_database(postgres: PostgresServer) -> None:
+    store = Store(postgres.url)
+    await SessionLoop(ScriptedLLM(["hello"])).start("go", name="of the lab", store=store)
+    assert store.where in runs().places
+    assert "of the lab" in [row.name for row in runs(postgres.url)]
+    store.close()

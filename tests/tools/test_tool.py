@@ -245,6 +245,29 @@ class Desk:
         return words
 
 
+async def test_a_function_that_yields_gives_all_of_it() -> None:
+    @tool
+    def count(to: int) -> Any:
+        yield from range(to)
+
+    @tool
+    async def count_slowly(to: int) -> Any:
+        for number in range(to):
+            await asyncio.sleep(0)
+            yield number
+
+    assert await run(count, to=3) == await run(count_slowly, to=3) == [0, 1, 2]
+
+
+async def test_a_function_that_yields_may_fail() -> None:
+    @tool
+    def count(to: int) -> Any:
+        yield 1 / to
+
+    with pytest.raises(ZeroDivisionError):
+        await run(count, to=0)
+
+
 async def test_methods_and_partials_are_tools_too() -> None:
     desk = Desk()
     tools = as_tools([desk.note, functools.partial(describe, unit="F")])

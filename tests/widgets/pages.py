@@ -102,7 +102,7 @@ class PanelPage:
         """The page gets this custom message."""
         self.page.evaluate("message => window.model.deliver(message)", message)
 
-    def until(self, condition: Callable[[], Any], what: str, seconds: float = 10) -> None:
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = 30) -> None:
         """Carry messages until the condition holds."""
         end = time.monotonic() + seconds
         while not condition():

@@ -68,7 +68,7 @@ class Outbox:
     def send(self, message: dict[str, Any], buffers: Any = None) -> None:
         self._queue.put((time.monotonic(), message))
 
-    def until(self, condition: Callable[[], Any], seconds: float = 10) -> None:
+    def until(self, condition: Callable[[], Any], seconds: float = 30) -> None:
         """Take in what is sent until the condition holds."""
         end = time.monotonic() + seconds
         while not condition():
@@ -148,7 +148,7 @@ def asking_everywhere() -> Any:
     return worker(calls, "Over.", tools=(critic,)).start("go", name="three")
 
 
-def until(condition: Callable[[], Any], seconds: float = 10) -> None:
+def until(condition: Callable[[], Any], seconds: float = 30) -> None:
     """Wait for what another thread does."""
     end = time.monotonic() + seconds
     while not condition():

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from agentnb import replay
+from agentnb import SessionLoop, replay
 from agentnb.run import Replay
-from agentnb.testing import call, delay, text
+from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.widgets.static import static_html
 from tests.loops.execution_world import World, c, solution
 from tests.widgets.axe import faults
@@ -157,6 +157,21 @@ def halfway(shown: PanelPage) -> None:
     shown.until(lambda: "5 of" in shown.page.inner_text("#here"), "the moment")
 
 
+def asked(shown: PanelPage) -> None:
+    shown.page.get_by_role("button", name="Last").click()
+    shown.until(shown.page.get_by_role("group", name="move_file").count, "the questions")
+    press(row(shown, 1), "Details of delete_file")
+
+
+def departing() -> Replay:
+    return replay(many(), SessionLoop(ScriptedLLM([]), max_turns=1))
+
+
+def departed(shown: PanelPage) -> None:
+    shown.page.get_by_role("button", name="Last").click()
+    shown.until(shown.page.get_by_role("status", name="Departure").is_visible, "both sides")
+
+
 STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
     "not started": (lambda: session(["Hello."]), lambda shown: None),
     "speaking": (silent, speaking),
@@ -170,6 +185,8 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
     "timeline": (graph, seen_as("Timeline")),
     "messages": (graph, seen_as("Messages")),
     "a recording": (recorded, halfway),
+    "a recording of a question": (lambda: replay(many()), asked),
+    "a departure": (departing, departed),
     "over": (one, over),
     "the kernel gone": (one, gone),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 from playwright.sync_api import expect
 
 from agentnb import SessionLoop, replay, tool
-from agentnb.testing import ScriptedLLM, delay, text
-from tests.analysis.recordings import decided_run
+from agentnb.core.events import RunEnd
+from agentnb.run import Replay
+from agentnb.testing import ScriptedLLM
+from tests.analysis.recordings import decided_run, read, write
 from tests.benchmarks.models import Calling
 from tests.benchmarks.test_loop import echo
 from tests.designs import session_of_agents
-from tests.widgets.pages import PanelPage
+from tests.widgets.pages import PanelPage, RecordedPanel
 
 
 @pytest.fixture(scope="module")
@@ -82,35 +85,142 @@ def test_each_part_shows_the_moment_as_it_was(shown: PanelPage, run: Any) -> Non
     shown.until(lambda: "It is done." not in shown.page.locator(".agentnb-said").first.inner_text(), "the moment again")
 
 
-def test_what_the_person_was_asked_is_told_where_it_was_asked(shown: PanelPage, run: Any) -> None:
-    asked = shown.page.get_by_role("list", name="Waited for a decision")
-    expect(asked).to_be_hidden()
+def test_what_the_person_was_asked_stands_where_it_was_asked(shown: PanelPage, run: Any) -> None:
+    waiting = shown.page.get_by_role("group", name="write")
     go_to(shown, 1 + max(event.seq for event in run.events if event.type == "approval_request"))
-    shown.until(lambda: asked.get_by_role("listitem").count() == 4, "the four questions")
-    assert "/etc/passwd" in asked.inner_text()
+    shown.until(lambda: waiting.count() == 4, "the four questions")
+    assert "/etc/passwd" in waiting.last.inner_text()
     go_to(shown, len(run.events))
-    shown.until(lambda: not asked.is_visible(), "nothing is asked at the end")
+    shown.until(lambda: waiting.count() == 0, "nothing is asked at the end")
 
 
-def test_text_is_typed_as_it_came(show: Callable[..., PanelPage]) -> None:
-    async def slowly() -> Any:
-        words = [piece for word in ("one", " two", " three", " four") for piece in (*text(word), delay(0.15))]
-        run = SessionLoop(ScriptedLLM([words])).start("go", name="slow")
+def spoken(answer: str, *, seconds: float = 1.0, pieces: int = 40, waits: float = 0.0) -> Replay:
+    """A recording in which an answer came in so many pieces, evenly, after the run had waited for somebody."""
+
+    async def at_once() -> Any:
+        run = SessionLoop(ScriptedLLM([answer])).start("go", name="spoken")
         await run
         return run
 
-    run = made(slowly())
-    shown = show(replay(run))
-    go_to(shown, next(event.seq for event in run.events if event.type == "model_end"))
-    shown.page.get_by_role("button", name="Play", exact=True).click()
-    speaking = shown.page.locator(".agentnb-live .agentnb-line-text")
-    seen = set()
-    shown.until(
-        lambda: seen.add(speaking.inner_text() if speaking.count() else "") or "one two three" in seen, "the text"
+    run = made(at_once())
+    start, end = (next(e.seq for e in run.events if e.type == type) for type in ("model_start", "model_end"))
+    size = -(-len(answer) // pieces)
+    timing = [[round(1000 * seconds * n / pieces), size] for n in range(1, pieces + 1)]
+    events = [
+        event.model_copy(
+            update={"time": 1000.0 + (waits if event.seq >= start else 0) + (seconds if event.seq >= end else 0)}
+        )
+        for event in run.events
+    ]
+    events[end] = events[end].model_copy(update={"timing": timing})
+    return Replay(events, run.loop, name="spoken")
+
+
+def speaking(shown: PanelPage) -> str:
+    return str(
+        shown.page.evaluate("() => document.querySelector('.agentnb-live .agentnb-line-text')?.textContent ?? ''")
     )
-    assert {"one", "one two"} & seen
-    shown.until(lambda: int(position(shown).input_value()) == len(run.events), "the end")
-    expect(speaking).to_have_count(0)
+
+
+def press(shown: PanelPage, name: str) -> None:
+    shown.page.get_by_role("button", name=name, exact=True).click()
+
+
+def test_text_is_typed_as_it_came(show: Callable[..., PanelPage]) -> None:
+    answer = "".join(f"{n} " for n in range(100))
+    shown = show(spoken(answer))
+    go_to(shown, 3)
+    press(shown, "Play")
+    seen: list[str] = []
+    shown.until(lambda: seen.append(speaking(shown)) or position(shown).input_value() == "5", "the end")
+    typed = [text for text in dict.fromkeys(seen) if text]
+    assert len(typed) > 4
+    assert all(answer.startswith(text) for text in typed)
+    assert typed == sorted(typed, key=len)
+    assert speaking(shown) == ""
+
+
+def test_an_answer_too_long_for_a_row_is_typed_to_its_end(show: Callable[..., PanelPage]) -> None:
+    answer = "".join(f"{n} " for n in range(3000))
+    shown = show(spoken(answer, pieces=200))
+    go_to(shown, 3)
+    press(shown, "Play")
+    seen: list[str] = []
+    shown.until(lambda: seen.append(speaking(shown)) or position(shown).input_value() == "5", "the end")
+    last = next(text for text in reversed(seen) if text)
+    assert len(last) == 1200
+    assert answer.index(last) > len(answer) // 2
+
+
+def test_held_in_the_middle_of_an_answer_it_stays_there_and_goes_on(show: Callable[..., PanelPage]) -> None:
+    answer = "".join(f"{n} " for n in range(100))
+    shown = show(spoken(answer))
+    go_to(shown, 3)
+    press(shown, "Play")
+    shown.until(lambda: len(speaking(shown)) > 20, "half of it")
+    press(shown, "Pause")
+    held = speaking(shown)
+    shown.settle()
+    assert speaking(shown) == held
+    assert position(shown).input_value() == "3"
+    press(shown, "Play")
+    shown.until(lambda: len(speaking(shown)) > len(held), "more of it")
+    press(shown, "Back")  # who goes elsewhere holds it
+    expect(shown.page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    assert speaking(shown) == ""
+
+
+def test_a_long_silence_is_cut_and_a_long_answer_is_not(show: Callable[..., PanelPage]) -> None:
+    shown = show(spoken("x" * 400, seconds=4, waits=3600))
+    shown.page.get_by_role("combobox", name="Speed").select_option("20 times faster")
+    began = time.monotonic()
+    press(shown, "Play")
+    shown.until(lambda: position(shown).input_value() == "5", "the end")
+    assert 3 / 20 + 4 / 20 <= time.monotonic() - began < 10
+
+
+def test_at_its_end_it_plays_from_the_beginning(show: Callable[..., PanelPage]) -> None:
+    shown = show(spoken("x" * 400, seconds=30))
+    go_to(shown, 5)
+    press(shown, "Play")
+    shown.until(lambda: position(shown).input_value() == "3" and speaking(shown), "the answer, once more")
+
+
+def test_where_the_loop_departs_it_stops_and_shows_both_sides(show: Callable[..., PanelPage], run: Any) -> None:
+    class Hasty(SessionLoop):
+        def advance(self, state: Any) -> Any:
+            return RunEnd(reason="completed", output="hasty") if state.turn == 2 else super().advance(state)
+
+        @classmethod
+        def kind(cls) -> str:
+            return "SessionLoop"
+
+    other = Hasty(ScriptedLLM([]), [read, write], name="researcher")
+    shown = show(replay(run, other))
+    departs = shown.page.get_by_role("status", name="Departure")
+    third = next(event.seq for event in run.events if event.type == "model_start" and event.turn == 3)
+    go_to(shown, len(run.events))
+    shown.until(departs.is_visible, "both sides")
+    expect(position(shown)).to_have_value(str(third))
+    assert events(shown) == f"{third} events"
+    words = departs.inner_text()
+    assert f"Event {third} is not what the loop does now" in words
+    assert "recorded model_start" in words
+    assert "now run_end" in words
+    assert '"output": "hasty"' in words
+    expect(shown.page.get_by_role("button", name="Forward", exact=True)).to_be_disabled()
+    press(shown, "Back")
+    shown.until(lambda: not departs.is_visible(), "here it agrees")
+    press(shown, "Play")  # once more up to there, and no further
+    shown.until(departs.is_visible, "both sides again")
+    expect(shown.page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+
+
+def test_a_recording_of_nothing_says_so(show: Callable[..., PanelPage]) -> None:
+    shown = show(replay(SessionLoop(ScriptedLLM(["x"])).start("go", name="nothing")))
+    expect(position(shown)).to_have_attribute("aria-valuetext", "nothing is recorded")
+    for name in ("First", "Back", "Play", "Forward", "Last"):
+        expect(shown.page.get_by_role("button", name=name, exact=True)).to_be_disabled()
 
 
 def test_keys_and_buttons_go_by_one_event_and_to_the_ends(shown: PanelPage, run: Any) -> None:
@@ -136,6 +246,19 @@ def test_what_a_cell_does_with_the_replay_moves_the_slider(shown: PanelPage) -> 
     assert events(shown) == "2 events"
 
 
+def test_a_part_alone_follows_the_replay_back(page: Any, run: Any) -> None:
+    replayed = replay(run)
+    shown = PanelPage(page, RecordedPanel(replayed, parts=("events", "approvals")))
+    replayed.to(len(run.events) - 1)
+    shown.until(lambda: events(shown) == f"{len(run.events)} events", "all of them")
+    replayed.to(max(event.seq for event in run.events if event.type == "approval_request"))
+    shown.until(lambda: events(shown) == f"{replayed.position} events", "the moment")
+    shown.until(lambda: page.get_by_role("group", name="write").count() == 4, "the questions")
+    expect(page.get_by_role("button", name="Approve", exact=True).first).to_be_disabled()
+    assert shown.errors == []
+    shown.panel.close()  # type: ignore[union-attr]
+
+
 def test_it_plays_to_the_end_and_may_be_held(shown: PanelPage, run: Any) -> None:
     shown.page.get_by_role("combobox", name="Speed").select_option("without pauses")
     shown.page.get_by_role("button", name="Play", exact=True).click()
@@ -146,7 +269,7 @@ def test_it_plays_to_the_end_and_may_be_held(shown: PanelPage, run: Any) -> None
     assert held < len(run.events)
     shown.page.get_by_role("button", name="Play", exact=True).click()
     shown.until(lambda: int(position(shown).input_value()) == len(run.events), "it plays to the end")
-    expect(shown.page.get_by_role("button", name="Play", exact=True)).to_have_attribute("aria-disabled", "true")
+    expect(shown.page.get_by_role("button", name="Play", exact=True)).to_be_visible()
     assert shown.errors == []
 
 
@@ -180,7 +303,7 @@ def test_loops_that_have_not_begun_are_not_there(show: Callable[..., PanelPage])
 
 
 def test_a_recording_has_no_buttons_that_would_drive_it(shown: PanelPage) -> None:
-    for name in ("Step", "Cancel", "Steer", "Approve"):
+    for name in ("Step", "Cancel", "Steer", "Snapshot"):
         expect(shown.page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
 

@@ -26,7 +26,7 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dic
     InteractiveShell.clear_instance()
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 10) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

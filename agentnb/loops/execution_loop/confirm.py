@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from agentnb.core.errors import FAILURES
 from agentnb.core.events import ApprovalDecision
 from agentnb.core.state import CallState, State
 from agentnb.loops.execution_loop.values import Call, Reject
@@ -35,7 +36,7 @@ def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
             said = confirm(Call(asked, id=call.id))
             said = await said if inspect.isawaitable(said) else said
             return _decision(asked, said)
-        except Exception as error:  # it has not said yes
+        except FAILURES as error:  # it has not said yes
             return _reject(call.id, f"confirm failed: {type(error).__name__}: {error}")
 
     return ask

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import RunFailed
-from agentnb.loops.execution_loop.ahead import ahead
+from agentnb.loops.execution_loop.ahead import Ahead
 from agentnb.loops.execution_loop.projection import ExecutionEvent, Projection
 from agentnb.loops.streaming import DesignStream
 
@@ -31,7 +31,7 @@ class ExecutionStream(DesignStream[ExecutionEvent]):
 
     async def _stream(self) -> AsyncGenerator[ExecutionEvent, None]:
         try:
-            async with aclosing(ahead(aiter(self.run))) as events:
+            async with aclosing(Ahead(aiter(self.run))) as events:
                 async for event in events:
                     for said in self._projection.say(event):
                         self.ended = said.type == "loop_completed"

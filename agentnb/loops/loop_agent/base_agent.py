@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from pydantic_core import to_jsonable_python
 
+from agentnb.core.errors import FAILURES
 from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, RunEnd, StateUpdate
 from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Result
@@ -133,7 +134,7 @@ class BaseAgent(AgentInTree):
                     ctx.code = above
                     yield fact
                     ctx.code = code
-        except (Exception, asyncio.CancelledError) as error:
+        except (*FAILURES, asyncio.CancelledError) as error:
             if forwarded is not None:
                 forwarded.error = error
             raise

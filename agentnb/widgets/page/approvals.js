@@ -1,6 +1,6 @@
 // The calls that wait for a person: one in full, many as a table in which they are decided together.
 
-import { GONE, button, count, el, enable, say } from "./text.js";
+import { GONE, RECORDED, button, count, el, enable, say, unique } from "./text.js";
 import { Call, REMEMBER, remembering } from "./call.js";
 import { Decided } from "./decisions.js";
 
@@ -22,7 +22,15 @@ export class Approvals {
     this.table = this.makeTable();
     this.list = el("div", { class: "agentnb-waiting-list" });
     this.note = el("p", { class: "agentnb-note agentnb-told", role: "status" });
-    this.waiting = el("div", { class: "agentnb-waiting" }, this.bar, this.table, this.list);
+    this.instead = el("code");
+    this.then = el(
+      "p",
+      { class: "agentnb-hint agentnb-then", id: `agentnb-${unique()}`, hidden: true },
+      "Nothing is decided in a recording: ",
+      this.instead,
+      " goes on from here as another run.",
+    );
+    this.waiting = el("div", { class: "agentnb-waiting" }, this.bar, this.then, this.table, this.list);
     this.decided = new Decided(store, (answer) => this.tell(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
     this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.empty, this.waiting, this.note, this.decided.el);
     // The next question may stand under the pointer within milliseconds, and the second half of a double click must not
@@ -100,6 +108,7 @@ export class Approvals {
 
   update(what) {
     if (what === "decisions") return this.decided.update();
+    if (what === "position") return this.recall();
     const pending = this.store.model.get("pending") ?? [];
     const keys = new Set(pending.map((item) => `${item.id} ${item.digest}`));
     const left = this.remove(keys);
@@ -127,7 +136,8 @@ export class Approvals {
     this.waiting.classList.toggle("agentnb-many", this.many());
     this.all.hidden = !this.many();
     if (this.empty) this.empty.hidden = pending.length > 0;
-    enable(this.all, !this.store.gone, GONE);
+    this.allow(this.all, true, "");
+    this.recall();
     this.count();
     left?.();
     return undefined;
@@ -155,12 +165,12 @@ export class Approvals {
 
   count() {
     const picked = this.picked(),
-      { size } = this.calls,
-      can = picked.length > 0 && !this.store.gone;
+      { size } = this.calls;
     this.every.checked = size > 0 && picked.length === size;
     this.every.indeterminate = picked.length > 0 && picked.length < size;
     say(this.how, `${picked.length} selected`);
-    for (const control of Object.values(this.selected)) enable(control, can, this.store.gone ? GONE : "Select calls first.");
+    for (const control of Object.values(this.selected)) this.allow(control, picked.length > 0, "Select calls first.");
+    for (const control of [this.every, this.byTool, this.reason, this.remember.choice]) control.disabled = this.store.replays;
     const tools = new Map();
     for (const call of this.calls.values()) {
       tools.set(call.item.name, (tools.get(call.item.name) ?? 0) + 1);
@@ -177,7 +187,30 @@ export class Approvals {
     }
   }
 
+  allow(control, can, why) {
+    const { gone, replays } = this.store;
+    enable(control, can && !gone && !replays, gone ? GONE : replays ? RECORDED : why);
+  }
+
+  // In a recording: that it was decided then, and how to go on from here with another decision.
+  recall() {
+    const [first] = this.calls.values();
+    this.then.hidden = !this.store.replays || !first;
+    if (this.then.hidden) return;
+    for (const call of this.calls.values()) {
+      call.tick();
+      call.el.setAttribute("aria-describedby", this.then.id);
+    }
+    const { rows } = this.store,
+      { id, path } = first.item,
+      asks = ({ type, path: where = "", data }) => type === "approval_request" && where === path && id.endsWith(data?.call_id);
+    const at = rows.findLastIndex(asks),
+      how = at < 0 ? "" : `fork(${at}, decision="reject")`;
+    say(this.instead, how);
+  }
+
   announce(added, waiting) {
+    if (this.store.replays) return; // whoever goes through a recording is not asked
     this.news.push(...added);
     if (!waiting) {
       this.news.length = 0;
@@ -204,7 +237,7 @@ export class Approvals {
   }
 
   decide(decision, calls, remember) {
-    if (this.store.gone || calls.some((call) => call.busy)) return;
+    if (this.store.gone || this.store.replays || calls.some((call) => call.busy)) return;
     const reason = this.reason.value;
     const told = calls.map((call) => call.told(decision, call.item.unknown ? "" : remember, false));
     if (!told.length || told.includes(null)) return; // a form that does not fit: it says so, and nothing is decided

@@ -1,7 +1,7 @@
 // One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
 // row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
 
-import { BUSY, GONE, button, el, enable, number, say } from "./text.js";
+import { BUSY, GONE, RECORDED, button, el, enable, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 
 export const REMEMBER = {
@@ -156,12 +156,15 @@ export class Call {
     say(this.why, item.why || (item.unknown ? "Nobody knows how this call ended." : "This tool asks before it runs."));
     this.tick();
     this.lay();
-    for (const control of this.buttons) enable(control, !this.busy && !this.store.gone, this.store.gone ? GONE : BUSY);
+    const { gone, replays } = this.store,
+      can = !this.busy && !gone && !replays;
+    for (const control of this.buttons) enable(control, can, gone ? GONE : replays ? RECORDED : BUSY);
+    for (const control of [this.pick, this.reason, this.remember?.choice].filter(Boolean)) control.disabled = replays;
   }
 
   tick() {
     const seconds = this.item.deadline
-      ? Math.round((this.item.deadline * 1000 - this.store.skew - Date.now()) / 1000)
+      ? Math.round(this.item.deadline - this.store.now())
       : null;
     const clock = seconds === null ? "" : `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
     say(
@@ -245,7 +248,7 @@ export class Call {
   }
 
   decide(decision) {
-    if (this.busy || this.store.gone) return;
+    if (this.busy || this.store.gone || this.store.replays) return;
     const told = this.told(decision);
     if (told) this.approvals.send([this], told);
   }

@@ -1,8 +1,8 @@
 // The head of the panel: where the run stands, the buttons that drive it, and the message box.
 
-import { BUSY, GONE, button, count, el, enable, number, say, visible } from "./text.js";
+import { BUSY, GONE, button, el, enable, say } from "./text.js";
 import { Breakpoints } from "./breakpoints.js";
-import { Queue } from "./queue.js";
+import { Head } from "./head.js";
 
 const PLAYING = "It is playing; Pause comes first.";
 // What each button is for, and why it may be off.
@@ -20,16 +20,9 @@ const BUTTONS = [
 export class Controls {
   constructor(store) {
     this.store = store;
-    this.name = el("strong", { class: "agentnb-name" });
-    this.loop = el("span", { class: "agentnb-dim" });
-    this.chip = el("span", { class: "agentnb-chip" });
-    this.facts = el("span", { class: "agentnb-facts" });
-    this.where = el("p", { class: "agentnb-where", hidden: true }); // of one line, so that nothing moves as it changes
-    this.problem = el("p", { class: "agentnb-problem", hidden: true });
+    this.head = new Head(store, (answer) => this.tell(answer));
     this.note = el("p", { class: "agentnb-note", role: "status" });
-    this.stopped = el("p", { class: "agentnb-stopped", role: "status" });
     this.breakpoints = new Breakpoints(store);
-    this.queue = new Queue(store, (answer) => this.tell(answer));
     this.snapshotName = el("input", {
       class: "agentnb-input agentnb-snapshot-name",
       type: "text",
@@ -68,14 +61,8 @@ export class Controls {
     this.el = el(
       "div",
       { class: "agentnb-top" },
-      el(
-        "div",
-        { class: "agentnb-head" },
-        el("div", { class: "agentnb-title" }, this.name, this.loop),
-        this.chip,
-        this.facts,
-      ),
-      this.where,
+      this.head.el,
+      this.head.where,
       el(
         "div",
         { class: "agentnb-bar" },
@@ -92,9 +79,7 @@ export class Controls {
         ),
         el("div", { class: "agentnb-set agentnb-talk" }, this.text, this.buttons.Steer, this.buttons["Follow up"]),
       ),
-      this.queue.el,
-      this.stopped,
-      this.problem,
+      ...this.head.below,
       this.note,
       this.breakpoints.el,
     );
@@ -129,31 +114,8 @@ export class Controls {
 
   update(what) {
     if (what === "breakpoints") return this.breakpoints.update();
-    this.queue.update();
-    const status = this.store.model.get("status") ?? {},
-      usage = status.usage ?? {};
-    say(this.name, status.run || status.id);
-    say(this.loop, status.loop);
-    say(this.chip, status.standing);
-    this.chip.dataset.standing = visible(status.standing);
-    const tokens = Object.entries(usage).filter(([name]) => name.endsWith("tokens"));
-    say(
-      this.facts,
-      [
-        ...(status.nested?.length ? [] : [`phase ${status.phase || "-"}`]), // it begins the line below
-        // Where loops run inside, the outermost one's turns say little about how far the run is.
-        status.nested?.length ? count(status.requests ?? 0, "model request") : `turn ${status.turn ?? 0}`,
-        count(status.calls ?? 0, "call"),
-        count(this.store.total, "event"),
-        ...tokens.map(([name, amount]) => `${number(amount)} ${name.replaceAll("_", " ")}`),
-        ...("cost" in usage ? [`$${number(usage.cost)}`] : []),
-      ].join(" \u00b7 "),
-    );
-    say(this.where, status.nested?.length ? breadcrumb(status) : "");
-    this.where.hidden = !status.nested?.length;
-    const ends = /[.!?\u2026]$/.test(status.problem ?? "") ? "" : ".";
-    say(this.problem, status.problem && !status.over ? `${status.problem}${ends} Play or Step asks again.` : status.problem);
-    this.problem.hidden = !status.problem;
+    this.head.update();
+    const status = this.store.model.get("status") ?? {};
     for (const [name, , why] of BUTTONS) {
       const control = this.buttons[name],
         off = this.store.gone ? GONE : this.busy.has(name) ? BUSY : status.over ? "The run is over." : why;
@@ -161,21 +123,8 @@ export class Controls {
       control.classList.toggle("agentnb-busy", this.busy.has(name));
     }
     this.text.disabled = !status.can?.Steer || this.store.gone;
-    say(this.stopped, status.paused_for?.startsWith("breakpoint") ? `Stopped by the ${status.paused_for}` : "");
     this.fork.hidden = status.can?.Fork === undefined;
     say(this.forkAt, this.store.selected ? `at #${this.store.selected.seq}` : "at the newest event");
     return undefined;
   }
-}
-
-// The outermost loop's phase and those of the loops that run in it; those beside one another after a comma.
-function breadcrumb(status) {
-  let told = `phase ${status.phase || "-"}`,
-    above = "";
-  for (const loop of status.nested) {
-    if (!loop.running) continue;
-    told += `${!above || loop.path.startsWith(`${above}/`) ? " \u203a " : ", "}${loop.path}: ${loop.phase}`;
-    above = loop.path;
-  }
-  return told;
 }

@@ -22,9 +22,9 @@ const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages",
 const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // one is seen, in this order
 // What each part is drawn anew for.
 const WANTS = {
-  position: ["position", "rows", "status", "pending"],
+  position: ["position", "rows", "status", "live", "clock"],
   controls: ["status", "rows", "total", "selected", "breakpoints"],
-  approvals: ["pending", "tools", "decisions"],
+  approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],
   events: ["rows", "tail"],
   timeline: ["rows", "status"],
@@ -139,6 +139,7 @@ export default {
     const store = storeOf(model);
     return () => {
       clearInterval(store.timer);
+      store.player?.hold();
       stores.delete(keyOf(model));
     };
   },

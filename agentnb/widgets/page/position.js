@@ -1,54 +1,63 @@
 // Where a recording is looked at: a slider over its events, buttons, and playing at the pace it had or faster. What is
 // in the page is moved at once; the kernel follows, with one question on its way at a time.
+//
+// The slider is above all else, where nothing that changes with the moment moves it from under the hand.
 
-import { GONE, button, el, enable, number, say, visible } from "./text.js";
+import { GONE, button, el, enable, number, say, unique } from "./text.js";
+import { Head } from "./head.js";
+import { SILENCE } from "./player.js";
 import { duration } from "./trace.js";
 
 const SPEEDS = [["1", "as it was"], ["4", "4 times faster"], ["20", "20 times faster"], ["0", "without pauses"]];
-const LONGEST = 3; // seconds: of a pause that is played; a person may have thought for an hour
-const AT_ONCE = 30; // events a second, without pauses
-const LINE = 1200; // characters of what is being said: its end
+const AT_END = "This is the end of the recording.",
+  AT_BEGINNING = "This is its beginning.",
+  DEPARTED = "The loop does something else here than was recorded.";
 
 export class Position {
   constructor(store) {
     this.store = store;
+    this.player = store.player;
     this.slider = el("input", { class: "agentnb-position", type: "range", min: 0, max: 0, value: 0, step: 1, "aria-label": "Position" });
-    this.name = el("strong", { class: "agentnb-name" });
-    this.loop = el("span", { class: "agentnb-dim" });
-    this.chip = el("span", { class: "agentnb-chip" });
     this.where = el("span", { class: "agentnb-dim agentnb-position-where" });
     this.speed = el(
       "select",
-      { class: "agentnb-select", "aria-label": "Speed" },
+      { class: "agentnb-select", "aria-label": "Speed", title: `Silences of more than ${SILENCE} seconds are cut to that` },
       ...SPEEDS.map(([value, text]) => el("option", { value, text })),
     );
     const go = (name, title, by) => button(name, () => this.go(by()), { title });
     this.first = go("First", "Before the first event", () => 0);
     this.back = go("Back", "Back by one event", () => store.position - 1);
-    this.play = button("Play", () => this.toggle(), { title: "Go through the events as they came" });
+    this.play = button("Play", () => this.player.toggle(), { title: "Go through the events as they came; at the end, once more" });
     this.forward = go("Forward", "On by one event", () => store.position + 1);
     this.last = go("Last", "Behind the last event", () => store.recorded());
     this.slider.addEventListener("input", () => this.go(Number(this.slider.value)));
     this.slider.addEventListener("keydown", (event) => event.stopPropagation()); // the notebook's own keys
-    this.asked = el("ul", { class: "agentnb-asked", "aria-label": "Waited for a decision", hidden: true });
+    this.speed.addEventListener("change", () => {
+      this.player.speed = Number(this.speed.value);
+      store.tell("position");
+    });
+    this.head = new Head(store);
+    this.departs = el("section", { class: "agentnb-departs", role: "status", "aria-label": "Departure", hidden: true });
     this.el = el(
       "div",
       { class: "agentnb-top" },
-      el("div", { class: "agentnb-head" }, el("div", { class: "agentnb-title" }, this.name, this.loop), this.chip),
       el(
         "div",
         { class: "agentnb-bar agentnb-positions", role: "group", "aria-label": "Position in the recording" },
         el("span", { class: "agentnb-set" }, this.first, this.back, this.play, this.forward, this.last, this.speed),
-        this.slider,
         this.where,
+        this.slider,
       ),
-      this.asked,
+      this.departs,
+      this.head.el,
+      this.head.where,
+      ...this.head.below,
     );
     this.update();
   }
 
   go(position) {
-    this.stop();
+    this.player.hold();
     this.store.goTo(position);
   }
 
@@ -56,98 +65,58 @@ export class Position {
     const { store, slider } = this,
       last = store.recorded(),
       at = store.position,
-      status = store.model.get("status") ?? {};
-    say(this.name, status.run || status.id);
-    say(this.loop, `${status.loop}, recorded`);
-    say(this.chip, status.standing);
-    this.chip.dataset.standing = visible(status.standing);
+      status = store.model.get("status") ?? {},
+      departs = status.diverged?.seq === at ? status.diverged : null;
+    this.head.update();
     if (Number(slider.max) !== last) slider.max = last;
     if (Number(slider.value) !== at) slider.value = at;
-    const row = store.all[at - 1],
-      told = row ? `${number(at)} of ${number(last)}, +${duration(Math.max(0, row.time - store.all[0].time))}` : `before the first of ${number(last)}`;
-    slider.setAttribute("aria-valuetext", row ? `${told}, ${row.type.replaceAll("_", " ")}` : told);
-    say(this.where, told);
-    for (const [control, can] of [[this.first, at > 0], [this.back, at > 0], [this.forward, at < last], [this.last, at < last]])
-      enable(control, can, at > 0 ? "This is the end of the recording." : "This is its beginning.");
-    this.ask(store.model.get("pending") ?? []);
-    enable(this.play, at < last || Boolean(this.timer), store.gone ? GONE : "This is the end of the recording.");
-    say(this.play, this.timer ? "Pause" : "Play");
+    slider.disabled = store.gone;
+    this.tell(at, last, status);
+    for (const [control, can] of [[this.first, at > 0], [this.back, at > 0]]) enable(control, can && !store.gone, store.gone ? GONE : AT_BEGINNING);
+    for (const [control, can] of [[this.forward, at < last], [this.last, at < last]])
+      enable(control, can && !departs && !store.gone, store.gone ? GONE : departs ? DEPARTED : AT_END);
+    enable(this.play, (last > 0 && !departs && !store.gone) || Boolean(this.player.timer), store.gone ? GONE : departs ? DEPARTED : AT_END);
+    say(this.play, this.player.timer ? "Pause" : "Play");
+    if (this.speed.value !== String(this.player.speed)) this.speed.value = String(this.player.speed);
+    this.depart(departs);
   }
 
-  // What the person was asked at that moment. It was decided then; a fork decides otherwise.
-  ask(items) {
-    const signature = JSON.stringify(items.map(({ id, digest }) => [id, digest]));
+  // In words, where the slider stands.
+  tell(at, last, status) {
+    const { all } = this.store,
+      row = all[at - 1],
+      took = (time) => duration(Math.max(0, time - (all[0]?.time ?? time))),
+      unfinished = last > 0 && at === last && status.position === at && !status.over ? "; the recording ends, the run was not over" : "";
+    const told = row ? `${number(at)} of ${number(last)}, +${took(this.player.clock)}` : last ? `before the first of ${number(last)}` : "nothing is recorded";
+    say(this.where, told);
+    this.slider.setAttribute("aria-valuetext", (row ? `${told}, ${row.type.replaceAll("_", " ")}` : told) + unfinished);
+    this.where.title = unfinished.slice(2);
+  }
+
+  // Where the loop beside the recording does something else: both, side by side.
+  depart(departs) {
+    const signature = JSON.stringify(departs);
     if (this.told === signature) return;
     this.told = signature;
-    this.asked.replaceChildren(
-      ...items.map(({ path, name, arguments: given, why }) =>
-        el(
-          "li",
-          {},
-          el("span", { class: "agentnb-path", text: path }),
-          el("strong", { text: name }),
-          el("code", { class: "agentnb-brief", text: given.replace(/\s+/g, " ") }),
-          el("span", { class: "agentnb-dim", text: why }),
-        ),
-      ),
-    );
-    this.asked.hidden = !items.length;
-  }
-
-  toggle() {
-    if (this.timer) this.stop();
-    else this.next();
-    this.update();
-  }
-
-  stop() {
-    clearTimeout(this.timer);
-    this.timer = 0;
-    this.store.speak([]);
-  }
-
-  // The next event comes after the pause there was before it; what a model said comes as it was typed meanwhile.
-  next() {
-    const { store } = this,
-      rows = store.all,
-      at = store.position,
-      row = rows[at];
-    if (!row) {
-      this.stop();
-      return this.update();
-    }
-    const speed = Number(this.speed.value),
-      pause = at && speed ? Math.min(LONGEST, Math.max(0, row.time - rows[at - 1].time)) / speed : 1 / AT_ONCE;
-    this.began = performance.now();
-    this.until = this.began + 1000 * pause;
-    const tick = () => {
-      const left = this.until - performance.now();
-      if (left > 0) {
-        this.type(row, rows[at - 1], speed);
-        this.timer = setTimeout(tick, Math.min(left, 50));
-        return;
-      }
-      store.speak([]);
-      store.goTo(at + 1);
-      this.next();
-      this.update();
+    this.departs.hidden = !departs;
+    if (!departs) return this.departs.replaceChildren();
+    const side = (words, { type, text }) => {
+      const id = `agentnb-${unique()}`;
+      return el(
+        "div",
+        { class: "agentnb-departs-side", role: "group", "aria-labelledby": id },
+        el("p", { id }, el("span", { class: "agentnb-dim", text: words }), " ", el("code", { text: type })),
+        text ? el("pre", { text, tabindex: "0", role: "region", "aria-labelledby": id }) : null,
+      );
     };
-    this.timer = setTimeout(tick, 0);
-  }
-
-  type(row, before, speed) {
-    const { data } = row,
-      text = data?.message?.content;
-    if (row.type !== "model_end" || !speed || typeof text !== "string" || !data.timing?.length) return;
-    const whole = 1000 * Math.max(0, row.time - (before?.time ?? row.time)),
-      share = (performance.now() - this.began) / Math.max(1, this.until - this.began);
-    let typed = 0;
-    for (const [milliseconds, characters] of data.timing) if (milliseconds <= share * whole) typed += characters;
-    const said = text.slice(0, typed);
-    this.store.speak(said ? [{ kind: "text", path: row.path ?? "", name: "", text: said.slice(-LINE), length: typed }] : []);
-  }
-
-  dispose() {
-    clearTimeout(this.timer);
+    return this.departs.replaceChildren(
+      el(
+        "p",
+        { class: "agentnb-departs-words" },
+        departs.path ? el("span", { class: "agentnb-path", text: departs.path }) : null,
+        `Event ${number(departs.seq)} is not what the loop does now.`,
+      ),
+      el("div", { class: "agentnb-departs-sides" }, side("recorded", departs.recorded), side("now", departs.expected)),
+    );
   }
 }

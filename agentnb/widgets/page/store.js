@@ -2,6 +2,7 @@
 // answers, and whether the kernel is still there.
 
 import { unique } from "./text.js";
+import { Player } from "./player.js";
 import { Trace } from "./trace.js";
 
 const PING_EVERY = 5000,
@@ -16,9 +17,10 @@ export class Store {
     this.model = model;
     this.rows = []; // what has happened
     this.all = this.rows; // what is recorded: in a replay also what comes after the moment that is looked at
-    this.replays = (model.get("parts") ?? []).includes("position");
+    this.replays = (model.get("position") ?? -1) >= 0;
     if (this.replays) this.all = [];
-    this.position = model.get("position") ?? 0;
+    this.player = this.replays ? new Player(this) : null;
+    this.position = Math.max(0, model.get("position") ?? 0);
     this.anew = 0; // how often what has happened has become less
     this.trace = new Trace();
     this.batches = []; // [rows up to here, characters]
@@ -75,6 +77,7 @@ export class Store {
     this.tellViews();
     return () => {
       this.views.delete(draw);
+      if (!this.views.size) this.player?.hold(); // nobody sees it play
       this.tellViews();
     };
   }
@@ -94,6 +97,7 @@ export class Store {
     if (message.now) this.skew = message.now * 1000 - Date.now();
     if (message.type === "events") this.receiveEvents(message);
     else if (message.type === "live") {
+      if (this.replays) return;
       this.live = message.lines;
       this.tell("live");
     } else if (message.token && this.asked.has(message.token)) {
@@ -140,6 +144,7 @@ export class Store {
       this.rows.push(this.all[at]);
       this.trace.take(this.all[at], at, this.rows);
     }
+    this.player.settle();
     this.tell("rows");
     this.tell("position");
   }
@@ -149,9 +154,14 @@ export class Store {
     this.stand(to);
     if (this.going) return;
     this.going = true;
-    this.ask({ type: "position", position: to }, () => {
+    this.ask({ type: "position", position: to }, (answer) => {
       this.going = false;
       if (this.position !== to) this.goTo(this.position); // somebody went on meanwhile
+      else if (answer.position !== to) {
+        // it stops before that
+        this.player.hold();
+        this.stand(answer.position ?? this.model.get("position"));
+      }
     });
   }
 
@@ -174,13 +184,15 @@ export class Store {
 
   // What an empty view says, and what to do about it.
   nothing(words) {
+    if (this.replays) return `Nothing ${words} yet.${this.recorded() && !this.model.get("status")?.diverged ? " Play or the slider goes on." : ""}`;
     const { can, over } = this.model.get("status") ?? {},
       begin = this.model.get("parts")?.includes("controls") ? "Step or Play begins." : "run.play() begins.";
     return `Nothing ${words}${over ? "" : " yet"}.${can?.Play && !this.gone ? ` ${begin}` : ""}`;
   }
 
-  // The kernel's time, in seconds.
+  // The kernel's time, in seconds; a recording's, that of the moment.
   now() {
+    if (this.player) return this.player.clock;
     return (Date.now() + this.skew) / 1000;
   }
 

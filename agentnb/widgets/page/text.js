@@ -44,7 +44,8 @@ export const number = (value) => Number(value).toLocaleString("en", { maximumFra
 
 // Why a control is off.
 export const GONE = "The kernel is gone.",
-  BUSY = "Under way.";
+  BUSY = "Under way.",
+  RECORDED = "Nothing is decided in a recording.";
 
 // A disabled element loses the focus to the page, and with it whoever works by keyboard. It keeps it this way. What it
 // is for, or why it is off, is in its title, which screen readers read as well.

@@ -46,7 +46,7 @@ export class Timeline {
     this.draw();
   }
 
-  // Time goes on for what is open while somebody drives the run; a recording's clock stands still.
+  // Time goes on for what is open while somebody drives the run, or plays its recording.
   now() {
     const { trace, model, gone } = this.store,
       status = model.get("status") ?? {};

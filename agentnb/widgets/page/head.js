@@ -1,0 +1,71 @@
+// Where the run stands, in words: its name, its standing and what it has taken; and what is to be told of it below the
+// buttons. A recording's is that of the moment that is looked at.
+
+import { count, el, number, say, visible } from "./text.js";
+import { Queue } from "./queue.js";
+
+export class Head {
+  constructor(store, answered = () => {}) {
+    this.store = store;
+    this.name = el("strong", { class: "agentnb-name" });
+    this.loop = el("span", { class: "agentnb-dim" });
+    this.chip = el("span", { class: "agentnb-chip" });
+    this.facts = el("span", { class: "agentnb-facts" });
+    this.where = el("p", { class: "agentnb-where", hidden: true }); // of one line, so that nothing moves as it changes
+    this.problem = el("p", { class: "agentnb-problem", hidden: true });
+    this.stopped = el("p", { class: "agentnb-stopped", role: "status" });
+    this.queue = new Queue(store, answered);
+    this.el = el(
+      "div",
+      { class: "agentnb-head" },
+      el("div", { class: "agentnb-title" }, this.name, this.loop),
+      this.chip,
+      this.facts,
+    );
+    this.below = [this.queue.el, this.stopped, this.problem];
+  }
+
+  update() {
+    const { store } = this,
+      status = store.model.get("status") ?? {},
+      usage = status.usage ?? {},
+      nested = status.nested?.length;
+    this.queue.update();
+    say(this.name, status.run || status.id);
+    say(this.loop, store.replays ? `${status.loop}, recorded` : status.loop);
+    say(this.chip, status.standing);
+    this.chip.dataset.standing = visible(status.standing);
+    const tokens = Object.entries(usage).filter(([name]) => name.endsWith("tokens"));
+    say(
+      this.facts,
+      [
+        ...(nested ? [] : [`phase ${status.phase || "-"}`]), // it begins the line below
+        // Where loops run inside, the outermost one's turns say little about how far the run is.
+        nested ? count(status.requests ?? 0, "model request") : `turn ${status.turn ?? 0}`,
+        count(status.calls ?? 0, "call"),
+        count(store.replays ? store.rows.length : store.total, "event"),
+        ...tokens.map(([name, amount]) => `${number(amount)} ${name.replaceAll("_", " ")}`),
+        ...("cost" in usage ? [`$${number(usage.cost)}`] : []),
+      ].join(" \u00b7 "),
+    );
+    say(this.where, nested ? breadcrumb(status) : "");
+    this.where.hidden = !nested;
+    const ends = /[.!?\u2026]$/.test(status.problem ?? "") ? "" : ".",
+      again = status.problem && !status.over && !store.replays;
+    say(this.problem, again ? `${status.problem}${ends} Play or Step asks again.` : status.problem);
+    this.problem.hidden = !status.problem;
+    say(this.stopped, status.paused_for?.startsWith("breakpoint") ? `Stopped by the ${status.paused_for}` : "");
+  }
+}
+
+// The outermost loop's phase and those of the loops that run in it; those beside one another after a comma.
+function breadcrumb(status) {
+  let told = `phase ${status.phase || "-"}`,
+    above = "";
+  for (const loop of status.nested) {
+    if (!loop.running) continue;
+    told += `${!above || loop.path.startsWith(`${above}/`) ? " \u203a " : ", "}${loop.path}: ${loop.phase}`;
+    above = loop.path;
+  }
+  return told;
+}

@@ -1,0 +1,78 @@
+// Plays a recording: its events come after the pauses there were between them, and what models said as it was typed.
+// There is one for all views of a panel. Held in the middle of an answer, it goes on from there.
+
+import { Typed } from "./typed.js";
+
+export const SILENCE = 3; // seconds in which nothing comes, at most: a person may have thought for an hour
+const AT_ONCE = 30; // events a second, without pauses
+const TICK = 50; // milliseconds
+const ASLEEP = 1; // seconds: a page that was hidden or asleep does not catch up on more than that
+
+export class Player {
+  constructor(store) {
+    this.store = store;
+    this.speed = 1; // 0: without pauses
+    this.timer = 0;
+    this.at = -1;
+    this.clock = 0; // the recorded time that is looked at: that of the newest event, or later
+    this.typed = new Typed(store, () => this.speak());
+  }
+
+  toggle() {
+    if (this.timer) return this.hold();
+    if (this.store.position >= this.store.recorded()) this.store.goTo(0);
+    this.ticked = performance.now();
+    this.timer = setTimeout(() => this.tick(), 0);
+    return this.store.tell("position");
+  }
+
+  hold() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.store.tell("position");
+  }
+
+  // Somebody has gone to another moment, or events have come: the clock is that of the event.
+  settle() {
+    const { position, all } = this.store;
+    if (position !== this.at) {
+      this.at = position;
+      this.clock = all[Math.min(position, all.length) - 1]?.time ?? all[0]?.time ?? 0;
+    }
+    this.speak();
+  }
+
+  speak() {
+    this.store.speak(this.typed.lines(this.clock));
+  }
+
+  tick() {
+    const { store } = this,
+      rows = store.all,
+      now = performance.now(),
+      passed = Math.min(ASLEEP, (now - this.ticked) / 1000);
+    if (store.gone || store.position >= store.recorded() || store.model.get("status")?.diverged?.seq === store.position) return this.hold();
+    if (this.speed || passed * AT_ONCE >= 1) this.ticked = now;
+    const to = this.speed ? this.pass(rows, passed * this.speed) : this.at + Math.floor(passed * AT_ONCE);
+    if (to > this.at) {
+      const { clock } = this;
+      store.goTo(to);
+      if (this.speed) this.clock = Math.max(this.clock, clock);
+    }
+    this.speak();
+    store.tell("clock");
+    const wait = this.speed ? (1000 * Math.max(0, (rows[this.at]?.time ?? 0) - this.clock)) / this.speed : 1000 / AT_ONCE;
+    this.timer = setTimeout(() => this.tick(), Math.min(TICK, wait));
+    return undefined;
+  }
+
+  // Moves the clock on by so many recorded seconds, less what is cut out of a silence; gives the position then.
+  pass(rows, seconds) {
+    const next = Math.min(rows[this.at]?.time ?? Infinity, this.typed.next(this.clock));
+    if (next - this.clock > SILENCE) this.clock = next - SILENCE;
+    this.clock += seconds;
+    let to = this.at;
+    while (rows[to] && rows[to].time <= this.clock) to++;
+    return to;
+  }
+}

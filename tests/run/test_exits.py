@@ -1,0 +1,110 @@
+"""`sys.exit()` in code that is not agentnb's ends that code, and neither agentnb's thread nor any other run on it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import pytest
+
+from agentnb import ExecutionLoop, LoopAgent, Run, RunFailed, SessionLoop, tool
+from agentnb.loops.loop_agent import BaseAgent
+from agentnb.testing import ScriptedLLM, call
+
+
+@tool
+async def work() -> str:
+    return "worked"
+
+
+@tool
+async def leave_a_task() -> str:
+    asyncio.get_running_loop().call_soon(leave)
+    await asyncio.sleep(0)
+    return "worked"
+
+
+def leave(*_: Any) -> None:
+    sys.exit(3)
+
+
+class Leaving(BaseAgent):
+    async def _run_async_impl(self, ctx: Any) -> AsyncGenerator[Any, None]:
+        leave()
+        yield
+
+
+class LeavingModel:
+    async def stream(self, messages: Any, **_: Any) -> AsyncGenerator[Any, None]:
+        leave()
+        yield
+
+
+def session(**options: Any) -> SessionLoop:
+    return SessionLoop(ScriptedLLM([[call("work")], "done"]), [work], **options)
+
+
+def watched() -> Run:
+    run = session().start("go")
+    run.watch(leave)
+    return run
+
+
+def planned() -> ExecutionLoop:
+    solution = '{"calls": [{"_tool": "work"}], "output": "done"}'
+    return ExecutionLoop(ScriptedLLM([solution, '{"calls": [], "output": "done"}']), [work], confirm=leave)
+
+
+FAILS: dict[str, Callable[[], Run]] = {
+    "model": lambda: SessionLoop(LeavingModel()).start("go"),
+    "transform_context": lambda: session(transform_context=leave).start("go"),
+    "should_stop_after_turn": lambda: session(should_stop_after_turn=leave).start("go"),
+    "breakpoint": lambda: session().start("go", breakpoints=[leave]),
+    "agent of a LoopAgent": lambda: LoopAgent("outer", [Leaving("inner")], 1).start("go"),
+}
+GOES_ON: dict[str, Callable[[], Run]] = {
+    "before_tool_call": lambda: session(before_tool_call=leave).start("go"),
+    "after_tool_call": lambda: session(after_tool_call=leave).start("go"),
+    "confirm": lambda: planned().start("go"),
+    "watcher": watched,
+    "what a tool left behind": lambda: SessionLoop(ScriptedLLM([[call("leave_a_task")], "done"]), [leave_a_task]).start(
+        "go"
+    ),
+}
+
+
+def assert_others_go_on() -> None:
+    other = session().start("go")
+    other.play()
+    assert other.result(10) == "done"
+
+
+@pytest.mark.parametrize("start", FAILS.values(), ids=list(FAILS))
+def test_the_run_fails_where_it_cannot_go_on(start: Callable[[], Run]) -> None:
+    run = start()
+    run.play()
+    with pytest.raises(RunFailed):
+        run.result(10)
+    assert_others_go_on()
+
+
+@pytest.mark.parametrize("start", GOES_ON.values(), ids=list(GOES_ON))
+def test_the_run_goes_on_where_it_can(start: Callable[[], Run]) -> None:
+    run = start()
+    run.play()
+    assert run.result(10) == "done"
+    assert_others_go_on()
+
+
+def test_a_policy_that_leaves_has_not_said_yes() -> None:
+    run = session().start("go", approve=leave)
+    asked = threading.Event()
+    run.watch(lambda event: asked.set() if event.type == "approval_request" else None)
+    run.play()
+    assert asked.wait(10)
+    assert run.pending[0].reason == "The policy failed: SystemExit: 3"
+    run.cancel()
+    assert_others_go_on()

@@ -1,0 +1,37 @@
+"""Runs in a process that was forked from one in which runs have been driven, as multiprocessing does on Linux."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import multiprocessing
+
+from agentnb import SessionLoop, tool
+from agentnb.testing import ScriptedLLM, call
+
+
+@tool
+def double(number: int) -> int:
+    return 2 * number
+
+
+def drive(number):
+    llm = ScriptedLLM([[call("double", {"number": number})], str(number)])
+    return SessionLoop(llm, [double]).start("go").result(20)
+
+
+print(drive(0))
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(pool.map(drive, [1, 2, 3, 4]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this system")
+def test_a_forked_process_drives_runs_of_its_own() -> None:
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.split("\n")[:2] == ["0", "['1', '2', '3', '4']"], ran.stderr

@@ -1,0 +1,157 @@
+"""A replay's panel draws each moment as the live one did, its questions too; but nothing is decided there."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import pytest
+from playwright.sync_api import expect
+
+from agentnb import ExecutionLoop, replay
+from agentnb.testing import call, text
+from tests.loops.execution_world import CONTEXT, World, c, solution
+from tests.widgets.pages import PanelPage
+from tests.widgets.support import session
+from tests.worlds import until
+
+pytestmark = pytest.mark.browser
+
+# What is drawn, as text: each element with what it says and how it stands, without what no two pages share.
+DRAWN = """() => {
+  const dull = new Set(["id", "for", "style", "title", "tabindex", "disabled", "aria-disabled", "aria-controls",
+    "aria-describedby", "aria-activedescendant", "aria-labelledby", "datetime"]);
+  const told = (node) => {
+    if (node.nodeType === Node.TEXT_NODE) return node.textContent.trim();
+    const apart = "style, .agentnb-then, .agentnb-axis, .agentnb-spoken[aria-live], .agentnb-empty";
+    if (node.nodeType !== Node.ELEMENT_NODE || !node.getClientRects().length || node.matches(apart)) return "";
+    const going = /not over/.test(node.getAttribute("aria-label") ?? ""); // live it grows while one looks
+    const marks = [...node.attributes].filter(({ name }) => !dull.has(name) && !(going && name === "aria-label"));
+    const inside = [...node.childNodes].filter((child) => !(going && child.className === "agentnb-took"));
+    const said = inside.map(told).filter(Boolean).join(" ");
+    return `<${node.localName} ${marks.map(({ name, value }) => `${name}=${value}`).join(" ")}>${said}`;
+  };
+  const part = (name) => [...document.querySelectorAll(`#here ${name}`)].map(told).join("\\n");
+  return Object.fromEntries([".agentnb-chip", ".agentnb-facts", ".agentnb-where", ".agentnb-queue", ".agentnb-stopped",
+    ".agentnb-approvals", ".agentnb-graphs", ".agentnb-log", ".agentnb-live", ".agentnb-usage", ".agentnb-side",
+  ].map((name) => [name, part(name)]));
+}"""
+
+
+def drawn(shown: PanelPage, total: int) -> dict[str, str]:
+    """What each part shows, in each of the places that share one."""
+    page = shown.page
+    shown.until(lambda: f"{total} events" in page.inner_text(".agentnb-count"), "all events")
+    shown.until(page.locator(".agentnb-diagram svg").count, "the drawing")
+    told = {}
+    for tab in ("Events", "Timeline", "Messages"):
+        page.get_by_role("tab", name=tab).click()
+        told |= {f"{tab} {name}": part for name, part in at_rest(shown).items()}
+    return told
+
+
+def at_rest(shown: PanelPage) -> dict[str, str]:
+    """What is drawn once nothing has changed for longer than a part waits between two drawings."""
+    told: dict[str, str] = {}
+    since = time.monotonic()
+    while time.monotonic() - since < 0.3:
+        shown.settle()
+        before, told = told, shown.page.evaluate(DRAWN)
+        since = since if told == before else time.monotonic()
+    return told
+
+
+class HeldUp:
+    """A model that says the first of its chunks, and the others when it may."""
+
+    def __init__(self, first: list[Any], rest: list[Any]) -> None:
+        self.first, self.rest = first, rest
+        self.may_go_on = threading.Event()
+
+    async def stream(self, messages: Any, **_: Any) -> AsyncIterator[Any]:
+        for chunk in self.first:
+            yield chunk
+        await asyncio.to_thread(self.may_go_on.wait, 20)
+        for chunk in self.rest:
+            yield chunk
+
+
+class Scene(NamedTuple):
+    """A run that has not begun, how it comes to the moment, and how it goes on from there."""
+
+    run: Any
+    reach: Callable[[], object]
+    go_on: Callable[[], object]
+
+
+def in_the_middle_of_an_answer() -> Scene:
+    """Calls run, one of which waited for another, while the model is still writing."""
+    calls = c("fetch", "†state.profile", u="†input.u"), c("sum", "†state.summary", p="†state.profile")
+    chunks = solution(*calls, output="over", pieces=20)
+    model = HeldUp(chunks[:-1], chunks[-1:])
+    run = ExecutionLoop(model, World().tools, name="reporter", context=CONTEXT).start(None, name="report")
+
+    def reach() -> None:
+        run.play()
+        asyncio.run(until(lambda: sum(event.type == "call_end" for event in run.events) == 2))
+
+    return Scene(run, reach, model.may_go_on.set)
+
+
+def asked_about_many() -> Scene:
+    """Three calls wait, one is decided and has not begun, and somebody has spoken into the queue."""
+    asks = [call("delete_file", {"path": f"/{n}"}, id=f"d{n}") for n in range(4)]
+    run = session([[*text("I shall."), *asks, {"type": "usage", "input_tokens": 7, "cost": 0.25}], "Done.", "Done."])
+
+    def reach() -> None:
+        run.submit_step("turn").result(10)
+        run.approve("d1")
+        run.follow_up("and then?")
+
+    return Scene(run, reach, run.cancel)
+
+
+@pytest.mark.parametrize("scene", [in_the_middle_of_an_answer, asked_about_many])
+def test_the_page_draws_the_same_as_it_did_live(scene: Callable[[], Scene], show: Callable[..., PanelPage]) -> None:
+    run, reach, go_on = scene()
+    shown = show(run)
+    with ThreadPoolExecutor(1) as thread:  # in this one Playwright has an event loop
+        thread.submit(reach).result(20)
+    at = len(run.events)
+    live = drawn(shown, at)
+    go_on()
+    shown.until(lambda: run.state.over or not run.driven, "it has gone on")
+    shown.page.goto("about:blank")
+    again = show(replay(run))
+    again.page.get_by_role("slider", name="Position").fill(str(at))
+    for part, told in drawn(again, at).items():
+        assert told == live[part], part
+
+
+def test_nothing_can_be_decided_in_a_recording(show: Callable[..., PanelPage]) -> None:
+    run, reach, _ = asked_about_many()
+    reach()
+    shown = show(replay(run))
+    shown.page.get_by_role("slider", name="Position").fill(str(len(run.events)))
+    waiting = shown.page.get_by_role("group", name="delete_file")
+    shown.until(lambda: waiting.count() == 3, "the questions")
+    first = waiting.first
+    for name in ("Approve", "Reject", "Edit", "Replace"):
+        off = first.get_by_role("button", name=name, exact=True)
+        expect(off).to_be_disabled()
+        expect(off).to_have_attribute("title", "Nothing is decided in a recording.")
+    assert 'fork(4, decision="reject")' in shown.page.inner_text(f"#{first.get_attribute('aria-describedby')}")
+    expect(shown.page.get_by_role("button", name="Undo: delete_file")).to_be_disabled()
+    first.get_by_role("button", name="Details of delete_file").click()  # to look at it is allowed
+    expect(first.get_by_role("region")).to_contain_text('"path": "/0"')
+    enabled = ":is(button, input, select, textarea):enabled"
+    left = [node.get_attribute("aria-label") for node in shown.page.locator(f".agentnb-approvals {enabled}").all()]
+    assert left == ["Details of delete_file"] * 3
+    shown.page.locator(".agentnb-approvals button").evaluate_all("all => all.forEach((one) => one.click())")
+    shown.settle()
+    assert not [one for one in ("decision", "undo", "forget", "withdraw") if shown.sent(one)]
+    run.cancel()
