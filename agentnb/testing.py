@@ -138,19 +138,25 @@ def write_test(recording: Any, path: str | Path, loop: str) -> Path:
 
     The recording is saved beside it. loop: where the test finds the loop, `module:name`; a loop, or a function without
     arguments that makes one. No model is asked and no tool runs in that test: it replays the recording against the
-    loop. Raises UsageError where there is no such loop, and ReplayDiverged, writing nothing, where it decides otherwise
-    already.
+    loop. Writes nothing, and raises UsageError where there is no such loop or `path` is no Python file, ReplayDiverged
+    where the loop decides otherwise already.
     """
     from agentnb.analysis.sources import one_source
     from agentnb.run import Snapshot, replay
+    from agentnb.run.given import check_path
 
+    check_path("write_test(recording, path, loop)", path)
     source, path = one_source(recording), Path(path)
+    if path.suffix != ".py" or path.is_dir():
+        raise UsageError(f"The test is a Python file, test_nile.py for one, not {str(path)!r}.")
     snapshot = Snapshot.of(source.events, name=source.name)
     replay(snapshot, _found(loop)).to(snapshot.position - 1)
     saved = snapshot.save(path.with_suffix(".agentnb.json"))
     module, _, name = loop.partition(":")
     what = re.sub(r"\W+", "_", source.name).strip("_") or "it"
-    path.write_text(_TEST.format(module=module, name=name, file=saved.name, what=what, last=snapshot.position - 1))
+    last = snapshot.position - 1
+    text_of_test = _TEST.format(module=module, name=name, file=saved.name, what=what, last=last)
+    path.write_text(text_of_test, encoding="utf-8")  # as Python reads it, whatever the locale's is
     return path
 
 
@@ -174,12 +180,24 @@ def test_{what}_decides_as_recorded() -> None:
 
 def _found(where: str) -> Design:
     """The loop at `module:name`, made where that makes one."""
+    given: object = where
+    needed = f"loop= is 'module:name' of a loop, or of a function without arguments that makes one, not {where!r}."
+    if not isinstance(given, str) or not where.partition(":")[2].isidentifier():
+        raise UsageError(needed)
     try:
-        found = pkgutil.resolve_name(where) if where.partition(":")[2].isidentifier() else None
-    except (ImportError, AttributeError) as error:
+        found = pkgutil.resolve_name(where)
+    except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"There is no loop {where!r}: {error}.") from error
-    if not isinstance(found, Design) and callable(found):
+    if not isinstance(found, Design) and callable(found) and not _needs_arguments(found):
         found = found()
     if not isinstance(found, Design):
-        raise UsageError(f"loop= is 'module:name' of a loop, or of a function that makes one, not {where!r}.")
+        raise UsageError(needed)
     return found
+
+
+def _needs_arguments(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return True
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import runpy
 import subprocess
 import sys
 import time
@@ -12,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from agentnb import Agent, ExecutionLoop, SessionLoop, UsageError
+from agentnb import Agent, ExecutionLoop, SessionLoop, UsageError, replay
 from agentnb.analysis import diff
 from agentnb.errors import ReplayDiverged
 from agentnb.testing import Recorded, ScriptedLLM, call, delay, text, write_test
 from tests.analysis.recordings import decided_run, researcher
-from tests.designs import TOOLS, WORK, Answers, session_of_agents
+from tests.designs import TOOLS, WORK, WORLDS, Answers, session_of_agents
 from tests.worlds import collect
 
 
@@ -178,8 +179,61 @@ def test_nothing_is_written_where_it_would_fail(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("where", ["nowhere", "tests.designs:nothing", "no.such.module:loop", "tests.designs:WORK"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "nowhere",
+        "tests.designs:nothing",
+        "no.such.module:loop",
+        "tests.designs:WORK",
+        "tests/designs.py:session",
+        "tests.designs:double",
+        3,
+    ],
+)
 async def test_where_there_is_no_loop_it_says_so(tmp_path: Path, where: str) -> None:
     run = await decided_run()
     with pytest.raises(UsageError, match="loop"):
         write_test(run, tmp_path / "test_nile.py", where)
+
+
+@pytest.mark.parametrize("nowhere", ["nile", "folder", "folder/nile.txt"])
+def test_what_is_no_python_file_is_not_written(tmp_path: Path, nowhere: str) -> None:
+    (tmp_path / "folder").mkdir()
+    run = asyncio.run(decided_run())
+    with pytest.raises(UsageError, match="is a Python file"):
+        write_test(run, tmp_path / nowhere, "tests.analysis.recordings:researcher")
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
+
+
+def cut(run: Any) -> Any:
+    """As much of it as there is where its process is killed while a call runs."""
+    return run.at(next(event.seq for event in run.events if event.type == "call_start")).snapshot()
+
+
+@pytest.mark.parametrize(
+    "kind", [lambda run: run, cut, lambda run: replay(run).to(3), lambda run: run.fork(4, name="f")]
+)
+@pytest.mark.parametrize("world", list(WORLDS))
+async def test_every_design_and_kind_of_recording_becomes_a_test_that_passes(
+    tmp_path: Path, world: str, kind: Callable[[Any], Any]
+) -> None:
+    run = WORLDS[world]().start("go", name="w\u00f6rld \u202e'\n", approve=True)
+    await run
+    file = write_test(kind(run), tmp_path / "test_it.py", f"tests.designs:{world}")
+    tests = [made for name, made in runpy.run_path(str(file)).items() if name.startswith("test_")]
+    assert len(tests) == 1
+    tests[0]()
+
+
+@pytest.mark.parametrize("speed", [0, -1.0, float("nan"), "fast", True])
+async def test_what_is_no_speed_is_refused(speed: Any) -> None:
+    with pytest.raises(UsageError, match="speed="):
+        Recorded(await decided_run(), speed=speed)
+
+
+async def test_a_request_is_known_by_what_is_said_and_not_by_roles_that_no_model_hears() -> None:
+    said = [{"role": role, "content": role} for role in ("system", "note", "user")]
+    run = session(ScriptedLLM(["hello"])).start(said)
+    await run
+    assert await session(Recorded(run, strict=True)).start(said) == "hello"

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,22 @@ async def with_every_call_rejected(run: Any) -> None:
             run.reject(waiting.id, reason="not now")
 
 
+async def with_calls_decided_in_every_way(run: Any) -> None:
+    ways = cycle(
+        [
+            lambda waiting: run.edit(waiting.id, {**waiting.arguments, "n": 7}),
+            lambda waiting: run.replace(waiting.id, "double", {"n": 9}),
+            lambda waiting: run.answer(waiting.id, {"given": ["ü", None, 1.5]}),
+            lambda waiting: run.approve(waiting.id),
+        ]
+    )
+    run.play()
+    while not run.state.over:
+        await until(lambda: run.pending or run.state.over)
+        for waiting in list(run.pending):
+            next(ways)(waiting)
+
+
 async def step_by_step_with_a_word_said(run: Any) -> None:
     for _ in range(6):
         await run.step()
@@ -57,7 +74,13 @@ async def cancelled_halfway(run: Any) -> None:
 
 WAYS: dict[str, Way] = {
     way.__name__: way
-    for way in (to_the_end, with_every_call_rejected, step_by_step_with_a_word_said, cancelled_halfway)
+    for way in (
+        to_the_end,
+        with_every_call_rejected,
+        with_calls_decided_in_every_way,
+        step_by_step_with_a_word_said,
+        cancelled_halfway,
+    )
 }
 
 
@@ -99,6 +122,8 @@ def test_there_are_more_than_fifty_and_they_vary(runs: dict[str, Any]) -> None:
     assert {run.stop_reason for run in runs.values()} >= {"completed", "cancelled"}
     kinds = {event.type for run in runs.values() for event in run.events}
     assert kinds >= {"approval_decision", "queued", "state_update", "phase_change", "cancel", "call_end", "model_end"}
+    decided = {event.decision for run in runs.values() for event in run.events if event.type == "approval_decision"}
+    assert decided == {"approve", "reject", "edit", "replace", "answer"}
     assert sum(any(event.path for event in run.events) for run in runs.values()) > 10
 
 

@@ -7,18 +7,25 @@ policy as `approve=` would put it. Nothing runs; what the person did is what the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentnb.analysis.call_rows import DecisionRow, decision_rows
 from agentnb.analysis.frames import frame_of
-from agentnb.analysis.sources import sources
-from agentnb.core.errors import UsageError
+from agentnb.analysis.sources import Source, sources
+from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.events import ApprovalDecision
+from agentnb.core.evolve import evolve
 from agentnb.core.loop import Design
+from agentnb.core.state import State
+from agentnb.core.tools import Tool
+from agentnb.run.divergence import Check
+from agentnb.run.given import shown
 from agentnb.run.host import host
 from agentnb.run.policy import ProposedCall, Verdict, make_policy
-from agentnb.tools import as_tools
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -116,17 +123,49 @@ def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
     """Try a policy on what people have decided.
 
     approve: what `start(approve=)` takes; a callable may be async. of: recordings, as `decisions` takes them. loop: the
-    loop whose tools the policy gets to see as `call.tool`, and by which rules on `needs` are matched. Raises UsageError
-    where `approve` is no policy.
+    loop whose tools, and those of the loops inside it, the policy gets to see as `call.tool`, by which rules on `needs`
+    are matched, and which the arguments must fit that it gives instead. Raises UsageError where `approve` is no policy.
     """
+    if not isinstance(loop, (Design, NoneType)):
+        raise UsageError(f"loop= takes the loop whose tools were called, not {shown(loop)}.")
     policy = make_policy(approve)
     if policy is None:
         raise UsageError("A back-test needs a policy: True, False, a callable of the call, or rules.")
-    tools = as_tools(loop.tools) if loop is not None else {}
-    rows = [row for source in sources(of) for row in _decided_by_people(decision_rows(source))]
-    calls = [ProposedCall(row.call_id, row.tool, row.arguments, tools.get(row.tool)) for row in rows]
-    verdicts = _verdicts([policy(call) for call in calls])
+    rows: list[DecisionRow] = []
+    calls: list[ProposedCall] = []
+    for source in sources(of):
+        tools = _tools_of(source, loop)
+        for row in _decided_by_people(decision_rows(source)):
+            rows.append(row)  # the policy gets a copy: what it does to a call must not happen to the recording
+            tool = tools.get(row.seq, {}).get(row.tool)
+            calls.append(ProposedCall(row.call_id, row.tool, deepcopy(row.arguments), tool))
+    verdicts = map(_fitting, _verdicts([policy(call) for call in calls]), calls)
     return Backtest([_judged(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)])
+
+
+def _tools_of(source: Source, loop: Design | None) -> dict[int, Mapping[str, Tool]]:
+    """The tools of the loop that made the call, for each decision; none where no loop is given."""
+    if loop is None:
+        return {}
+    check, state = Check(loop), State()
+    found: dict[int, Mapping[str, Tool]] = {}
+    for event in source.events:
+        evolve(state, event)
+        check.take(event, state)
+        if isinstance(event, ApprovalDecision):
+            found[event.seq] = check.tools(event.path)
+    return found
+
+
+def _fitting(verdict: Verdict, call: ProposedCall) -> Verdict:
+    """The verdict; a question where the arguments that it gives fit no call of the tool, as in a run."""
+    if verdict.arguments is None or call.tool is None:
+        return verdict
+    try:
+        call.tool.bind(deepcopy(verdict.arguments))
+    except InvalidArguments as error:
+        return Verdict("ask", f"The policy failed: {error}")
+    return verdict
 
 
 def _verdicts(said: Sequence[Verdict | Awaitable[Verdict]]) -> list[Verdict]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -39,18 +39,25 @@ class Branches(list[Branch]):
     """The recordings that are forks of none here, each with its forks. As the last line of a cell it is a tree."""
 
     def __str__(self) -> str:
-        return "\n".join(line for branch in self for line in _lines(branch, "", ""))
+        return "\n".join(_lines(self))
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<ul>{''.join(_item(branch) for branch in self)}</ul>"
+        return "".join(_markup(self))
 
 
 def branches(of: Any) -> Branches:
-    """The tree of recordings: runs, snapshots, a store. A fork of one that is not among them stands by itself."""
-    found = {source.events[0].run_id: _branch(source) for source in sources(of) if source.events}
+    """The tree of recordings: runs, snapshots, a store. A fork of one that is not among them stands by itself.
+
+    Of a run that is there several times, by its snapshots, the one that goes furthest.
+    """
+    found: dict[str, tuple[Branch, str]] = {}
+    for source in sources(of):
+        known = found.get(source.events[0].run_id) if source.events else None
+        if source.events and (known is None or known[0].events < len(source.events)):
+            found[source.events[0].run_id] = _branch(source)
     roots = Branches()
     for branch, above in found.values():
         if above in found:
@@ -68,16 +75,33 @@ def _branch(source: Source) -> tuple[Branch, str]:
     above, _, at = first.forked_from.rpartition("@") if isinstance(first, RunStart) else ("", "", "")
     ended = last if isinstance(last, RunEnd) and not last.path else None
     reason, output = (ended.reason, ended.output) if ended is not None else (None, None)
-    return Branch(source.name, first.run_id, int(at) if above else None, len(source.events), reason, output), above
+    seq = int(at) if above and at.isdigit() else None
+    return Branch(source.name, first.run_id, seq, len(source.events), reason, output), above
 
 
-def _lines(branch: Branch, here: str, below: str) -> Iterator[str]:
-    yield f"{here}{branch}"
-    for fork in branch.forks:
-        is_last = fork is branch.forks[-1]
-        yield from _lines(fork, below + ("└─ " if is_last else "├─ "), below + ("   " if is_last else "│  "))
+def _walk(branches: Sequence[Branch]) -> Iterator[tuple[Branch, list[bool]]]:
+    """Each branch before its forks; with whether it is the last of its level, and those above it of theirs.
+
+    Not by recursion: a fork of a fork of a fork may be deeper than Python goes.
+    """
+    waiting = [(branch, [branch is branches[-1]]) for branch in reversed(branches)]
+    while waiting:
+        branch, lasts = waiting.pop()
+        yield branch, lasts
+        waiting += [(fork, [*lasts, fork is branch.forks[-1]]) for fork in reversed(branch.forks)]
 
 
-def _item(branch: Branch) -> str:
-    inside = f"<ul>{''.join(_item(fork) for fork in branch.forks)}</ul>" if branch.forks else ""
-    return f"<li>{escape(str(branch))}{inside}</li>"
+def _lines(branches: Sequence[Branch]) -> Iterator[str]:
+    for branch, lasts in _walk(branches):
+        above = "".join("   " if is_last else "│  " for is_last in lasts[1:-1])
+        here = ("└─ " if lasts[-1] else "├─ ") if len(lasts) > 1 else ""
+        yield f"{above}{here}{branch}"
+
+
+def _markup(branches: Sequence[Branch]) -> Iterator[str]:
+    deep = 0
+    for branch, lasts in _walk(branches):
+        yield "</li></ul>" * (deep - len(lasts)) + ("</li>" if len(lasts) <= deep else "<ul>")
+        yield f"<li>{escape(str(branch))}"
+        deep = len(lasts)
+    yield "</li></ul>" * deep or "<ul></ul>"

@@ -8,19 +8,19 @@ With `axes=` they are drawn where you say, and what you have set up there stays.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from io import BytesIO
 from itertools import groupby
 from statistics import median
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from agentnb.analysis.call_rows import CallRow, call_rows
-from agentnb.analysis.message_rows import message_rows
+from agentnb.analysis.drawing import MARKERS, SHADES, TICKS, Chart, axes_for, draw_key, entitle, label, look, name_rows
+from agentnb.analysis.message_rows import MessageRow, message_rows
 from agentnb.analysis.sources import one_source, sources
 from agentnb.analysis.stretches import Stretch, phases, stretches
 
@@ -33,7 +33,6 @@ COLOURS: Mapping[str, str] = {
 }
 """What each kind of thing is drawn in; told apart also without seeing colours, by where and how wide it is."""
 
-SHADES = ("#2a78b8", "#d9a441", "#5b9279", "#c8553d", "#7d6b9e", "#8a96a3", "#b07d62", "#4f8fa3")
 DECIDED: Mapping[str, str] = {
     "approve": "#5b9279",
     "edit": "#2a78b8",
@@ -43,24 +42,9 @@ DECIDED: Mapping[str, str] = {
     "ask": "#8a96a3",
 }
 LANES = 60
-"""Rows of a timeline: of more, those that took longest are drawn."""
-
-
-class Chart(Figure):
-    """A figure that shows itself in a notebook, whether or not pyplot has been set up there."""
-
-    def _repr_png_(self) -> bytes:
-        self.savefig(file := BytesIO(), format="png", dpi=110)
-        return file.getvalue()
-
-
-def _axes(axes: Axes | None, width: float, height: float) -> Axes:
-    if axes is not None:
-        return axes
-    figure = Chart(figsize=(width, height), layout="constrained", facecolor="white")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    return axes
+"""Rows of a timeline: of more, those that took longest are drawn, and the title says so."""
+MARKED = 60
+"""Answers of a run that are marked each: of more, the line alone is drawn."""
 
 
 def timeline(of: Any, *, axes: Axes | None = None) -> Axes:
@@ -69,20 +53,24 @@ def timeline(of: Any, *, axes: Axes | None = None) -> Axes:
     of: one recording. x is in seconds since its first event. Raises UsageError where it is not one.
     """
     source = one_source(of)
-    drawn = _longest(stretches(source), LANES)
+    found = stretches(source)
+    drawn = _longest(found, LANES)
     lanes = list(dict.fromkeys(stretch.lane for stretch in drawn))
-    axes = _axes(axes, 9, 1.2 + 0.24 * max(3, len(lanes)))
+    axes = axes_for(axes, 9, 1.2 + 0.24 * max(3, len(lanes)))
     shortest = 0.002 * max((stretch.end for stretch in drawn), default=0)  # what takes no time is still to be seen
     for kind in COLOURS:
         for number, lane in enumerate(lanes):
             bars = [(s.start, max(s.end - s.start, shortest)) for s in drawn if (s.lane, s.kind) == (lane, kind)]
             if bars:
                 axes.broken_barh(bars, (number - 0.36, 0.72), facecolor=COLOURS[kind], linewidth=0)
-    axes.set_title(f"{source.name}: what ran when", loc="left")
-    axes.set(xlabel="seconds", xlim=(0, None), yticks=range(len(lanes)))
-    axes.set_yticklabels([lane[-1] for lane in lanes])
-    axes.set_ylim(max(2, len(lanes)) - 0.5, -0.5)
-    _key(axes, [kind for kind in COLOURS if any(stretch.kind == kind for stretch in drawn)], COLOURS)
+    there = len({stretch.lane for stretch in found})
+    longest = f" (the {len(lanes)} longest of {there:,})" if there > len(lanes) else ""
+    entitle(axes, f"{label(source.name)}: what ran when{longest}", x="seconds")
+    axes.set_xlim(0, None)
+    axes.xaxis.set_major_locator(MaxNLocator(TICKS))
+    name_rows(axes, [label(lane[-1]) for lane in lanes])
+    looks = {kind: {"color": colour} for kind, colour in COLOURS.items()}
+    draw_key(axes, [kind for kind in COLOURS if any(stretch.kind == kind for stretch in drawn)], looks)
     return axes
 
 
@@ -92,15 +80,6 @@ def _longest(found: Sequence[Stretch], lanes: int) -> list[Stretch]:
         spent[stretch.lane] = spent.get(stretch.lane, 0.0) + stretch.end - stretch.start
     kept = set(sorted(spent, key=lambda lane: -spent[lane])[:lanes])
     return [stretch for stretch in found if stretch.lane in kept]
-
-
-def _key(axes: Axes, names: Iterable[str], colours: Mapping[str, str]) -> None:
-    """The legend: on a figure of our own outside of the axes, where it hides nothing."""
-    patches = [Patch(color=colours[name], label=name) for name in names]
-    if patches and isinstance(axes.figure, Chart):
-        axes.figure.legend(handles=patches, loc="outside lower left", ncols=6, frameon=False, fontsize=9)
-    elif patches:
-        axes.legend(handles=patches, frameon=False, fontsize=9)
 
 
 def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
@@ -115,31 +94,35 @@ def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
             name = stretch.lane[0] if len(found) == 1 else f"{source.name} {stretch.lane[0]}"
             loop = times.setdefault(name, {})
             loop[stretch.kind] = loop.get(stretch.kind, 0.0) + stretch.end - stretch.start
-    return _stacked(times, _axes(axes, 9, 1.3 + 0.4 * max(1, len(times))), "how long in each phase", "seconds")
+    axes = axes_for(axes, 9, 1.3 + 0.4 * max(1, len(times)))
+    parts = dict.fromkeys(part for loop in times.values() for part in loop)
+    told = _told(parts, list(times.values()))  # they get the looks that are told apart best
+    looks = {part: look(number) for number, part in enumerate(dict.fromkeys((*told, *parts)))}
+    _stacked(axes, [label(name) for name in times], list(times.values()), looks)
+    entitle(axes, "how long in each phase", x="seconds")
+    axes.xaxis.set_major_locator(MaxNLocator(TICKS))
+    return axes
 
 
 def _stacked(
-    amounts: Mapping[str, Mapping[str, float]],
-    axes: Axes,
-    title: str,
-    unit: str,
-    colours: Mapping[str, str] | None = None,
-) -> Axes:
-    """A bar for each name, made of its parts."""
-    parts = list(dict.fromkeys(part for amount in amounts.values() for part in amount))
-    longest = max((sum(amount.values()) for amount in amounts.values()), default=0)
-    told = [part for part in parts if max(one.get(part, 0) for one in amounts.values()) > longest / 500]
-    in_order = dict.fromkeys((*told, *parts))
-    shades = colours or {part: SHADES[number % len(SHADES)] for number, part in enumerate(in_order)}
-    behind = dict.fromkeys(amounts, 0.0)
+    axes: Axes, labels: Sequence[str], amounts: Sequence[Mapping[str, float]], looks: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """A bar for each label, made of its parts, in the order of their looks."""
+    behind = [0.0] * len(amounts)
+    parts = [part for part in looks if any(part in amount for amount in amounts)]
     for part in parts:
-        widths = [amount.get(part, 0.0) for amount in amounts.values()]
-        axes.barh(list(amounts), widths, left=list(behind.values()), color=shades[part], height=0.66)
-        behind = {name: start + width for (name, start), width in zip(behind.items(), widths, strict=True)}
-    axes.set_title(title, loc="left")
-    axes.set(xlabel=unit, ylim=(max(1, len(amounts)) - 0.5, -0.5))
-    _key(axes, told, shades)
-    return axes
+        widths = [amount.get(part, 0.0) for amount in amounts]
+        axes.barh(range(len(amounts)), widths, left=behind, height=0.66, **looks[part])
+        behind = [start + width for start, width in zip(behind, widths, strict=True)]
+    name_rows(axes, labels, rows=1)
+    axes.set_xlim(0, None)
+    draw_key(axes, _told(parts, amounts), looks)
+
+
+def _told(parts: Iterable[str], amounts: Sequence[Mapping[str, float]]) -> list[str]:
+    """The parts that can be seen in a bar, which the key names."""
+    longest = max((sum(amount.values()) for amount in amounts), default=0)
+    return [part for part in parts if max(one.get(part, 0) for one in amounts) > longest / 500]
 
 
 def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
@@ -148,30 +131,59 @@ def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
     of: one recording or several. x counts the answers of a run, in the order they came; the cost, where models told it,
     is on an axis of its own at the right, in the model's currency.
     """
-    axes = _axes(axes, 9, 3.6)
+    axes = axes_for(axes, 9, 3.6)
     costs = None
-    for number, source in enumerate(found := sources(of)):
-        answers = [row for row in message_rows(source) if row.role == "assistant" and not math.isnan(row.input_tokens)]
+    used: dict[str, list[MessageRow]] = {}
+    for source in sources(of):
+        rows = [row for row in message_rows(source) if row.role == "assistant" and not math.isnan(row.input_tokens)]
+        used |= {source.name: rows} if rows else {}
+    for number, (name, answers) in enumerate(used.items()):
+        whose = "" if len(used) == 1 else f"{name}: "
         steps = range(1, len(answers) + 1)
-        whose = "" if len(found) == 1 else f"{source.name}: "
-        shade = SHADES[number % len(SHADES)]
-        axes.plot(steps, _running(row.input_tokens for row in answers), color=shade, marker=".", label=f"{whose}read")
-        written = _running(row.output_tokens for row in answers)
-        axes.plot(steps, written, color=shade, marker=".", linestyle="--", label=f"{whose}written")
+        mark = MARKERS[number // len(SHADES) % len(MARKERS)] if len(answers) <= MARKED else ""
+        drawn: dict[str, Any] = {"color": SHADES[number % len(SHADES)], "marker": mark, "markersize": 4}
+        axes.plot(steps, _running(row.input_tokens for row in answers), label=f"{whose}read", **drawn)
+        axes.plot(
+            steps, _running(row.output_tokens for row in answers), label=f"{whose}written", linestyle="--", **drawn
+        )
         if any(row.cost > 0 for row in answers):
             costs = costs or axes.twinx()
-            spent = _running(row.cost for row in answers)
-            costs.plot(steps, spent, color=shade, linestyle=":", label=f"{whose}cost")
-            axes.plot([], [], color=shade, linestyle=":", label=f"{whose}cost (right)")
+            costs.plot(steps, _running(row.cost for row in answers), label=f"{whose}cost", linestyle=":", **drawn)
     if costs is not None:
         costs.set(ylabel="cost", ylim=(0, None))
         costs.spines[["top"]].set_visible(False)
-    axes.set_title("tokens used", loc="left")
-    axes.set(xlabel="answers of the model", ylabel="tokens", ylim=(0, None))
+    entitle(axes, "tokens used", x="answers of the model", y="tokens")
+    axes.set_ylim(0, None)
+    axes.set_xlim(0, max(map(len, used.values()), default=0) + 1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if axes.lines:
-        axes.legend(frameon=False, fontsize=9)
+    _name_lines(axes, list(used), has_cost=costs is not None)
     return axes
+
+
+def _name_lines(axes: Axes, runs: Sequence[str], *, has_cost: bool) -> None:
+    """What the lines are by how they are drawn, and behind that, where there are several runs, whose by colour."""
+    colour = SHADES[0] if len(runs) == 1 else "#333333"
+    lines = [
+        Line2D([], [], color=colour, label="read"),
+        Line2D([], [], color=colour, label="written", linestyle="--"),
+        *([Line2D([], [], color=colour, label="cost (right)", linestyle=":")] if has_cost else []),
+    ]
+    if len(runs) > 1:
+        lines += [
+            Line2D(
+                *([], []),
+                color=SHADES[number % len(SHADES)],
+                marker=MARKERS[number // len(SHADES) % len(MARKERS)],
+                markersize=4,
+                label=label(name, 24),
+            )
+            for number, name in enumerate(runs)
+        ]
+    if runs and isinstance(axes.figure, Chart):
+        columns = 6 if len(runs) == 1 else 4
+        axes.figure.legend(handles=lines, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
+    elif runs:
+        axes.legend(handles=lines, frameon=False, fontsize=9)
 
 
 def _running(amounts: Iterable[float]) -> list[float]:
@@ -195,44 +207,52 @@ def latency(of: Any, *, axes: Axes | None = None) -> Axes:
         for call in call_rows(source):
             if call.took > 0 and not call.own:
                 took.setdefault(call.tool, []).append(call.took)
-    axes = _axes(axes, 9, 1.3 + 0.4 * max(2, len(took)))
+    axes = axes_for(axes, 9, 1.3 + 0.4 * max(2, len(took)))
     for number, (name, seconds) in enumerate(took.items()):
         shade = COLOURS["model" if name == "model" else "tool"]
         axes.plot(seconds, [number] * len(seconds), "o", color=shade, alpha=0.5, markersize=5, markeredgewidth=0)
         axes.plot([median(seconds)] * 2, [number - 0.3, number + 0.3], color="#333333", linewidth=1.6)
-    axes.set_title("how long models and tools took", loc="left")
-    axes.set_yticks(range(len(took)))
-    axes.set_yticklabels([f"{name} ({len(seconds)})" for name, seconds in took.items()])
-    axes.set_ylim(max(2, len(took)) - 0.5, -0.5)
+    entitle(axes, "how long models and tools took")
+    name_rows(axes, [f"{label(name)} ({len(seconds)})" for name, seconds in took.items()])
     if took:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(EngFormatter("s"))
         all_of_them = [one for seconds in took.values() for one in seconds]
-        few_powers = max(all_of_them) < 30 * min(all_of_them)  # of ten: too few to read the axis by
-        axes.xaxis.set_minor_formatter(EngFormatter("s") if few_powers else NullFormatter())
+        _divide(axes, max(all_of_them) / min(all_of_them))
     return axes
+
+
+def _divide(axes: Axes, spread: float) -> None:
+    """Label a logarithmic axis so that it can be read also where it holds few powers of ten, or none."""
+    axes.xaxis.set_minor_formatter(EngFormatter("s") if spread < 100 else NullFormatter())
+    if 1 < spread < 4:
+        axes.xaxis.set_major_locator(MaxNLocator(TICKS - 1))
+        axes.xaxis.set_minor_locator(NullLocator())
+    elif spread < 100:
+        axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
 
 
 def approvals(of: Any, *, axes: Axes | None = None) -> Axes:
     """What was decided about the calls of each tool, and how long a person took: a bar for each tool.
 
     of: one recording or several, taken together. Behind each tool's name is the median of the times from the question
-    to the answer, in seconds, where a person was asked.
+    to the answer, where a person was asked.
     """
     rows = [row for source in sources(of) for row in call_rows(source) if row.decision is not None]
     rows.sort(key=lambda row: row.tool)
-    counts: dict[str, dict[str, float]] = {}
-    for tool, calls in groupby(rows, key=lambda row: row.tool):
-        asked = list(calls)
-        decided = counts[_with_wait(tool, asked)] = {}
-        for row in asked:
-            decided[str(row.decision)] = decided.get(str(row.decision), 0) + 1
-    axes = _axes(axes, 9, 1.3 + 0.4 * max(1, len(counts)))
-    _stacked(counts, axes, "what was decided about calls, and how long it took a person", "calls", DECIDED)
+    labels: list[str] = []
+    counts: list[Mapping[str, float]] = []
+    for tool, of_tool in groupby(rows, key=lambda row: row.tool):
+        calls = list(of_tool)
+        labels.append(_with_wait(tool, calls))
+        counts.append(Counter(str(row.decision) for row in calls))
+    axes = axes_for(axes, 9, 1.3 + 0.4 * max(1, len(counts)))
+    _stacked(axes, labels, counts, {decision: {"color": colour} for decision, colour in DECIDED.items()})
+    entitle(axes, "what was decided about calls, and how long it took a person", x="calls")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return axes
 
 
 def _with_wait(tool: str, calls: Sequence[CallRow]) -> str:
     waited = [call.waited for call in calls if not math.isnan(call.waited)]
-    return f"{tool} ({median(waited):.3g} s)" if waited else tool
+    return f"{label(tool)} ({EngFormatter('s', places=1)(median(waited))})" if waited else tool

@@ -9,8 +9,7 @@ the same in `frame.attrs["columns"]`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
 from agentnb.analysis.call_rows import CallRow, DecisionRow, call_rows, decision_rows
 from agentnb.analysis.event_rows import EventRow, event_rows
@@ -106,7 +105,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 def events(of: Any) -> DataFrame:
     """What happened: a row for each event, in order. `COLUMNS["events"]` says what the columns are."""
     frame = _frame("events", of, event_rows, EventRow)
-    frame["time"] = _pandas().to_datetime(frame["time"], unit="s", utc=True)
+    frame["time"] = _pandas().to_datetime(frame["time"], unit="s", utc=True).dt.as_unit("ns")
     return frame
 
 
@@ -126,10 +125,28 @@ def decisions(of: Any) -> DataFrame:
 
 
 def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> DataFrame:
-    """A frame of rows that are all of one dataclass. Raises UsageError where pandas is not installed."""
-    frame: DataFrame = _pandas().DataFrame({f.name: [getattr(one, f.name) for one in rows] for f in fields(row)})
+    """A frame of rows that are all of one dataclass, which says what types its columns have: also where it is empty.
+
+    Raises UsageError where pandas is not installed.
+    """
+    pandas = _pandas()
+    text = pandas.Series([""]).dtype  # what this pandas has for it
+    types = {str: text, int: "int64", float: "float64", bool: "bool", bool | None: "boolean"}
+    frame: DataFrame = pandas.DataFrame(
+        {
+            name: pandas.Series([getattr(one, name) for one in rows], dtype=types.get(_without_none(hint), object))
+            for name, hint in get_type_hints(row).items()
+        }
+    )
     frame.attrs["columns"] = dict(columns)
     return frame
+
+
+def _without_none(hint: Any) -> Any:
+    """The type of a column: a word of several is text, and text may be missing; yes and no that may be is another."""
+    if get_origin(hint) is Literal or hint == str | None:
+        return str
+    return hint
 
 
 def _frame(kind: str, of: Any, rows_of: Callable[[Source], Iterable[Any]], row: type) -> DataFrame:

@@ -14,7 +14,8 @@ from agentnb.widgets.rows import row
 from agentnb.widgets.text import brief, one_line, visible
 
 if TYPE_CHECKING:
-    from agentnb.analysis.difference import Difference, Pair
+    from agentnb.analysis.alignment import Pair
+    from agentnb.analysis.difference import Difference
 
 SHOWN = 60
 """Rows of the table."""

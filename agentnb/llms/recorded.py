@@ -8,15 +8,20 @@ has; such a request gets the next answer that is left, unless the model is `stri
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentnb.core.errors import ModelError, ScriptEnded
+from agentnb.core.errors import ModelError, ScriptEnded, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.evolve import walk
 from agentnb.core.messages import text_of
+from agentnb.core.state import State
 from agentnb.llms.protocol import Chunk
+
+_SENT = frozenset({"user", "assistant", "tool"})
+"""The roles by which a request is known: instructions are no part of it, and roles of one's own are not sent."""
 
 
 @dataclass(slots=True)
@@ -32,11 +37,15 @@ class Exchange:
 
 def exchanges(events: Iterable[Event]) -> list[Exchange]:
     """The requests to models in a recording that were answered or failed, in the order they were made."""
+
+    def sent(state: State) -> list[dict[str, Any]]:
+        return [message.plain for message in state.messages if message.role in _SENT]
+
     made: list[Exchange] = []
     waiting: dict[str, Exchange] = {}
     for event, state in walk(events):
         if isinstance(event, ModelStart):
-            waiting[event.path] = exchange = Exchange([message.plain for message in state.messages])
+            waiting[event.path] = exchange = Exchange(sent(state))
             made.append(exchange)
         elif isinstance(event, ModelEnd):
             waiting[event.path].answer = event
@@ -54,6 +63,8 @@ class RecordedModel:
     """
 
     def __init__(self, events: Iterable[Event], *, speed: float | None = None, strict: bool = False) -> None:
+        if speed is not None and (type(speed) not in (int, float) or not 0 < speed < math.inf):
+            raise UsageError(f"speed= is a multiple of how fast it was, or None for at once, not {speed!r}.")
         self.exchanges = exchanges(events)
         self.speed = speed
         self.strict = strict
@@ -67,7 +78,7 @@ class RecordedModel:
         **options: Any,
     ) -> AsyncIterator[Chunk]:
         """The answer to these messages, as it streamed."""
-        exchange = self._find([message for message in messages if message["role"] != "system"])
+        exchange = self._find([message for message in messages if message["role"] in _SENT])
         exchange.used = True
         if exchange.answer is None:
             if exchange.partial:

@@ -204,6 +204,10 @@ class Breakpoint:
     def enabled(self, value: bool) -> None:
         self._enabled, self._is_spent = bool(value), False
 
+    def start_over(self) -> None:
+        """Forget its hits: it is looked for from the beginning."""
+        self.hits, self.last, self._is_spent = 0, None, False
+
     def is_hit(self, event: Event, state: State, run: State) -> bool:
         """Whether the run is to stop behind this event."""
         if not self._enabled or self._is_spent or not self._holds(event, state, run):
@@ -256,6 +260,11 @@ class Breakpoints(Sequence[Breakpoint]):
         if found is None:
             raise UsageError(f"There is no breakpoint {number}.")
         return found
+
+    def start_over(self) -> None:
+        """Forget all hits: a recording is gone through from its beginning."""
+        for one in self._all:
+            one.start_over()
 
     def hit(self, event: Event, state: State, run: State) -> Breakpoint | None:
         """The first breakpoint that stops the run behind this event; all that are hit count it."""

@@ -78,7 +78,7 @@ class Calling:
         except InvalidArguments as error:
             return refusal(call, error)
         if tool.approve:
-            return Verdict("ask", _why(tool))
+            return Verdict("ask", why_it_asks(tool))
         return NO_POLICY
 
     async def check_with_hooks(
@@ -276,7 +276,8 @@ def refusal(call: CallState, error: InvalidArguments) -> Refusal:
     return _refuse(call, str(error), "invalid")
 
 
-def _why(tool: Tool) -> str:
+def why_it_asks(tool: Tool) -> str:
+    """What a person is told of a tool that is declared to ask."""
     needs = f" It needs {', '.join(tool.needs)}." if tool.needs else ""
     return f"{tool.name} asks before every call.{needs}"
 

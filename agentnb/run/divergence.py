@@ -2,19 +2,22 @@
 
 What comes from outside is taken as it was recorded: what a person did, what a model answered, what a tool gave. What
 the loop decided is asked of it again, from the same state: its next fact (`advance`), what a call runs with, whether a
-call fits its tool. A loop is asked nothing while anything of it is in flight, as when it runs.
+call fits its tool, whether that tool asks before it runs, and which loop performs it, configured how. A loop is asked
+nothing while anything of it is in flight, as when it runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, ReplayDiverged
-from agentnb.core.events import CallEnd, CallProposed, CallStart, Event, ModelStart, RunEnd, RunStart
+from agentnb.core.events import ApprovalRequest, CallEnd, CallProposed, CallStart, Event, ModelStart, RunEnd, RunStart
 from agentnb.core.evolve import nested
 from agentnb.core.loop import ENDED_FROM_OUTSIDE, Design, fingerprint
 from agentnb.core.state import CallState, State
-from agentnb.run.calling import Refusal, misfit, refusal
+from agentnb.core.tools import Tool
+from agentnb.run.calling import Refusal, misfit, refusal, why_it_asks
 from agentnb.run.frame import Frame
 
 _STAMP = {"seq", "time", "run_id", "path", "phase"}
@@ -31,7 +34,7 @@ class Check:
 
     def look_at(self, event: Event, state: State) -> None:
         """Compare the event that comes next in this state. Raises ReplayDiverged where the loop does otherwise."""
-        expected = self._start(event) if isinstance(event, RunStart) and not event.path else self._expected(event)
+        expected = self._start(event) if isinstance(event, RunStart) else self._expected(event)
         if expected is not None and _said(expected) != _said(event):
             raise ReplayDiverged(
                 f"Event {event.seq} of the recording is not what the loop does now.\n"
@@ -45,29 +48,46 @@ class Check:
         if isinstance(event, RunStart):
             self._begin(event, state)
 
+    def tools(self, path: str) -> Mapping[str, Tool]:
+        """The tools of the loop that runs at this path; none where no loop is known to."""
+        frame = self._frames.get(path)
+        return frame.tools if frame is not None else {}
+
     def _begin(self, event: RunStart, state: State) -> None:
-        above, _, _ = event.path.rpartition("/")
-        outer = self._frames.get(above) if event.path else None
         inside = nested(state, event.path)
         if not event.path:
             self._frames[""] = Frame(self._loop, inside)
-        elif outer is not None and (call := outer.state.open.get(event.call)) is not None:
+        elif (found := self._performed(event)) is not None:
+            outer, call = found
             loop = outer.loop_for(call)
             self._frames.pop(event.path, None)
             if loop is not None:
                 self._frames[event.path] = Frame(loop, inside, path=event.path, above=outer, call=event.call)
 
-    def _start(self, event: RunStart) -> Event:
-        config = self._loop.config()
-        now = {"loop": self._loop.kind(), "config": config, "fingerprint": fingerprint(self._loop.kind(), config)}
-        return event.model_copy(update=now)
+    def _performed(self, event: RunStart) -> tuple[Frame, CallState] | None:
+        """The call that a nested loop performs, in the loop that made it."""
+        outer = self._frames.get(event.path.rpartition("/")[0])
+        call = outer.state.open.get(event.call) if outer is not None else None
+        return (outer, call) if outer is not None and call is not None else None
+
+    def _start(self, event: RunStart) -> Event | None:
+        """How the loop that is to run begins now; a call's result, where none performs that call any more."""
+        loop: Design | None = self._loop
+        if event.path:
+            if (found := self._performed(event)) is None:
+                return None
+            outer, call = found
+            if (loop := outer.loop_for(call)) is None:
+                return None if outer.is_own(call) else CallEnd(call_id=call.id, name=call.name)
+        assert loop is not None
+        return event.model_copy(update=_configured(loop))
 
     def _expected(self, event: Event) -> Event | None:
         """What the loop would do now; None where that is not the loop's to say."""
         frame = self._frames.get(event.path)
         if frame is None:
             return None
-        if isinstance(event, (CallStart, CallEnd)):
+        if isinstance(event, (ApprovalRequest, CallStart, CallEnd)):
             return self._of_call(frame, event)
         state = frame.state
         if event.type not in _DECIDED or state.open or state.model == "asked" or state.failure is not None:
@@ -80,17 +100,34 @@ class Check:
             return None
         return frame.design.advance(state)
 
-    def _of_call(self, frame: Frame, event: CallStart | CallEnd) -> Event | None:
-        """A call starts with what the loop says it runs with, where it fits a tool of the loop's."""
+    def _of_call(self, frame: Frame, event: ApprovalRequest | CallStart | CallEnd) -> Event | None:
+        """A call starts with what the loop says it runs with, where it fits a tool of the loop's, or another loop."""
         call = frame.state.open.get(event.call_id)
-        if call is None or frame.is_own(call) or frame.loop_for(call) is not None:
+        if call is None or frame.is_own(call):
             return None
+        if (loop := frame.loop_for(call)) is not None:
+            begun = any(inside.call == call.id for inside in frame.state.children.values())
+            instead = isinstance(event, CallEnd) and event.outcome == "returned" and not begun
+            return RunStart(name=loop.name, call=call.id, **_configured(loop)) if instead else None
         made = _ready(frame, call)
-        if isinstance(event, CallStart):
-            return made.end if isinstance(made, Refusal) else event.model_copy(update={"arguments": made})
-        if event.outcome == "invalid" and not isinstance(made, Refusal):
+        if isinstance(event, CallEnd):
+            if event.outcome != "invalid" or isinstance(made, Refusal):
+                return None
             return CallStart(call_id=call.id, name=call.name, arguments=made, attempt=call.attempt + 1)
-        return None
+        if isinstance(made, Refusal):
+            return made.end
+        asks = why_it_asks(tool) if (tool := frame.tools[call.name]).approve else None
+        if isinstance(event, CallStart) and asks is not None and call.decision is None:
+            return ApprovalRequest(call_id=call.id, name=call.name, arguments=made, reason=asks)
+        if isinstance(event, ApprovalRequest) and asks is None and event.reason == why_it_asks(tool):
+            return CallStart(call_id=call.id, name=call.name, arguments=made, attempt=call.attempt + 1)
+        return event.model_copy(update={"arguments": made})
+
+
+def _configured(loop: Design) -> dict[str, Any]:
+    """What the start of a run says of its loop."""
+    config = loop.config()
+    return {"loop": loop.kind(), "config": config, "fingerprint": fingerprint(loop.kind(), config)}
 
 
 def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:

@@ -3,27 +3,53 @@
     tool == "write" and arguments.path[:4] != "/tmp"
     event.type == "model_end" and usage.output_tokens > 2000
 
-What a condition may name are values, not objects of ours: it can compare, add and look into them, and nothing else.
-Calls are limited to `len`, `str`, `int`, `float`, `abs`, `min`, `max` and `any`.
+What a condition may name are values, not objects of ours: it can compare, add and look into them, and nothing else. A
+dot looks into data, as brackets do: `arguments.items` is the argument of that name. Calls are limited to `len`, `str`,
+`int`, `float`, `abs`, `min`, `max` and `any`.
+
+It is worked out at every event, so none may take long: arithmetic is of numbers, powers stay small, nothing is repeated
+(`"x" * n`), and what would take more than a line is for a function.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+import operator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import NoneType
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event, plain_event
+from agentnb.core.events import Event
 from agentnb.core.state import State
+from agentnb.run.given import check_text, shown
 
 NAMES = ("event", "tool", "arguments", "phase", "turn", "cost", "usage", "values", "messages")
 """What a condition may name: the event as plain data; the tool and arguments of the call it is about (None, {}); where
 its loop stands (phase, turn, values, the number of messages); what the run has used (cost, usage)."""
 
+LENGTH = 2000
+"""Characters of a condition."""
+
+DEPTH = 50
+"""Levels of brackets, operators and dots in a condition: deeper, working it out would be a recursion too deep."""
+
+BITS = 1024
+"""How large a power may be: 2 ** 1024 and no more."""
+
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     function.__name__: function for function in (len, str, int, float, abs, min, max, any)
 }
+_OPERATORS: tuple[type[ast.AST], ...] = (
+    ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.UAdd, ast.USub, ast.Not, ast.Invert,
+    ast.BitAnd, ast.BitOr, ast.BitXor, *ast.cmpop.__subclasses__(),
+)  # fmt: skip
+_KNOWN = (
+    *_OPERATORS, ast.Expression, ast.Load, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Call,
+    ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.BinOp, ast.Compare, ast.IfExp, ast.List, ast.Tuple, ast.Set, ast.Dict,
+)  # fmt: skip
+_CONSTANTS = (str, int, float, NoneType)
 
 Holds = Callable[[Event, State, State, tuple[str | None, Mapping[str, Any]]], bool]
 
@@ -34,41 +60,106 @@ def compile_condition(text: str) -> Holds:
     Where it names something that is not there (an argument the call does not have, say) it does not hold. Raises
     UsageError where it is no expression, or asks for what it may not.
     """
-    import simpleeval
-
-    evaluator = simpleeval.EvalWithCompoundTypes(functions=dict(_FUNCTIONS))
-    try:
-        parsed = evaluator.parse(text)
-    except (SyntaxError, simpleeval.InvalidExpression) as error:
-        raise UsageError(f"{text!r} is no condition: {error}.") from error
-    _check(text, parsed, evaluator.nodes)
+    check_text("A breakpoint's where", text)
+    parsed = _parse(text)
+    _check(text, parsed)
+    named = frozenset(node.id for node in ast.walk(parsed) if isinstance(node, ast.Name))
+    evaluator, invalid = _evaluator()
+    one_at_a_time = threading.Lock()  # it holds the names it looks up
 
     def holds(event: Event, state: State, run: State, call: tuple[str | None, Mapping[str, Any]]) -> bool:
-        tool, arguments = call
-        evaluator.names = {
-            "event": plain_event(event),
-            "tool": tool,
-            "arguments": dict(arguments),
-            "phase": state.phase,
-            "turn": state.turn,
-            "cost": run.usage.get("cost", 0),
-            "usage": dict(run.usage),
-            "values": state.values,
-            "messages": len(state.messages),
-        }
+        names = {name: _READ[name](event, state, run, call) for name in named.intersection(_READ)}
         try:
-            return bool(evaluator.eval(text, previously_parsed=parsed))
-        except (simpleeval.InvalidExpression, LookupError, TypeError, ValueError, ArithmeticError):
+            with one_at_a_time:
+                evaluator.names = names
+                return bool(evaluator.eval(text, previously_parsed=parsed.body))
+        except (invalid, LookupError, TypeError, ValueError, ArithmeticError):
             return False  # of this event it cannot be said
 
     return holds
 
 
-def _check(text: str, parsed: ast.AST, known: Mapping[type, Any]) -> None:
-    for node in ast.walk(parsed):
-        if isinstance(node, ast.expr) and type(node) not in known:
+_READ: Mapping[str, Callable[[Event, State, State, tuple[str | None, Mapping[str, Any]]], Any]] = {
+    "event": lambda event, state, run, call: event.model_dump(mode="json"),  # with its defaults: `not event.is_error`
+    "tool": lambda event, state, run, call: call[0],
+    "arguments": lambda event, state, run, call: call[1],
+    "phase": lambda event, state, run, call: state.phase,
+    "turn": lambda event, state, run, call: state.turn,
+    "cost": lambda event, state, run, call: run.usage.get("cost", 0),
+    "usage": lambda event, state, run, call: run.usage,
+    "values": lambda event, state, run, call: state.values,
+    "messages": lambda event, state, run, call: len(state.messages),
+}
+
+
+def _parse(text: str) -> ast.Expression:
+    if len(text) > LENGTH:
+        raise UsageError(f"A condition has at most {LENGTH} characters, not {len(text)}: write a function instead.")
+    try:
+        return ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"{shown(text)} is no condition: {getattr(error, 'msg', error)}.") from error
+    except (RecursionError, MemoryError) as error:
+        raise _too_deep(text) from error
+
+
+def _too_deep(text: str) -> UsageError:
+    return UsageError(f"{shown(text)} is nested too deeply for a condition, more than {DEPTH} levels.")
+
+
+def _check(text: str, parsed: ast.AST) -> None:
+    called: list[ast.AST] = []
+    for depth, node in _walk(parsed):
+        if depth > DEPTH:
+            raise _too_deep(text)
+        if not isinstance(node, _KNOWN) or (isinstance(node, ast.Dict) and None in node.keys):
             raise UsageError(f"{text!r}: a condition has no {type(node).__name__}.")
-        if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS):
-            raise UsageError(f"{text!r}: a condition may call {', '.join(_FUNCTIONS)}, and nothing else.")
-        if isinstance(node, ast.Name) and node.id not in (*NAMES, *_FUNCTIONS, "True", "False", "None"):
+        if isinstance(node, ast.Constant) and not isinstance(node.value, _CONSTANTS):
+            raise UsageError(f"{text!r}: a condition's values are JSON's, not {node.value!r}.")
+        if isinstance(node, ast.Call):
+            called.append(node.func)
+            if not (isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS) or node.keywords:
+                raise UsageError(f"{text!r}: a condition may call {', '.join(_FUNCTIONS)}, and nothing else.")
+        if isinstance(node, ast.Name) and node.id not in NAMES and node not in called:
             raise UsageError(f"{text!r}: a condition knows {', '.join(NAMES)}, and no {node.id!r}.")
+
+
+def _walk(node: ast.AST, depth: int = 0) -> Iterator[tuple[int, ast.AST]]:
+    """A node and all inside it, each behind what it is in, with how deep it lies; no deeper than is allowed."""
+    yield depth, node
+    if depth <= DEPTH:
+        for child in ast.iter_child_nodes(node):
+            yield from _walk(child, depth + 1)
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{shown(value)} is no number")
+    return value
+
+
+def _of_numbers(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda left, right: function(_number(left), _number(right))
+
+
+def _power(left: Any, right: Any) -> Any:
+    if isinstance(left, int) and isinstance(right, int) and left.bit_length() * right > BITS:
+        raise OverflowError("The power is too large.")
+    return left**right
+
+
+def _evaluator() -> tuple[Any, type[Exception]]:
+    """What works a condition out, and the error of one that cannot be worked out."""
+    import simpleeval
+
+    class OverData(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]  # which has no types
+        def _eval_attribute(self, node: ast.Attribute) -> Any:
+            data = self._eval(node.value)
+            if not isinstance(data, Mapping):
+                raise LookupError(node.attr)
+            return data[node.attr]
+
+    of_numbers = {ast.Mult: operator.mul, ast.Mod: operator.mod, ast.Pow: _power}
+    operators = {kind: function for kind, function in simpleeval.DEFAULT_OPERATORS.items() if kind in _OPERATORS}
+    operators.update({kind: _of_numbers(function) for kind, function in of_numbers.items()})
+    return OverData(operators=operators, functions=dict(_FUNCTIONS), names={}), simpleeval.InvalidExpression

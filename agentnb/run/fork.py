@@ -30,7 +30,9 @@ from agentnb.core.events import (
 from agentnb.core.evolve import fold
 from agentnb.core.loop import Design, fingerprint
 from agentnb.core.messages import Message, to_message
+from agentnb.core.state import CallState
 from agentnb.run.endings import carry_out
+from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
@@ -73,7 +75,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
     if events and isinstance(events[0], RunStart) and events[0].loop != loop.kind():
         raise RecordingMismatch(f"The recording is of a {events[0].loop}; it cannot go on as a {loop.kind()}.")
 
-    if isinstance(seq, bool) or not 0 <= seq < len(events):
+    if type(seq) is not int or not 0 <= seq < len(events):
         raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")
     event = events[seq]
     if change.event is not None:
@@ -104,14 +106,25 @@ def settle(made: Branch, journal: Journal) -> None:
     if frame is None or call is None:
         raise UnknownCall(f"The call {id!r} is not open where the fork begins.")
     decision = made.decision
-    if decision.decision in ("edit", "replace"):
-        name = decision.name or call.name
-        if name not in frame.tools:
-            raise UnknownCall(f"There is no tool {name!r}; there are {', '.join(sorted(frame.tools))}.")
-        frame.design.bind(frame.tools[name], call, dict(decision.arguments or {}), frame.state)
+    if decision.decision in ("edit", "replace") or (decision.decision == "approve" and frame.loop_for(call) is None):
+        _check_fit(frame, call, decision)
     journal.append(decision, frame)
     if decision.decision in ("reject", "answer"):
         carry_out(journal, frame, call, decision)
+
+
+def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> None:
+    """Raise UnknownCall or InvalidArguments where the call cannot run as is decided."""
+    if frame.is_own(call):
+        if decision.decision == "approve":
+            return
+        raise UnknownCall(f"The call {call.id!r} ({call.name}) is the loop's own: give it a result, or reject it.")
+    name = decision.name or call.name
+    if name not in frame.tools:
+        there = f"there are {', '.join(sorted(frame.tools))}" if frame.tools else f"{frame.design.name} has none"
+        raise UnknownCall(f"There is no tool {name!r}; {there}.")
+    if decision.decision != "approve":  # what that runs with, which may not be there yet, is seen when it starts
+        frame.design.bind(frame.tools[name], call, dict(decision.arguments or {}), frame.state)
 
 
 # -- the past ----------------------------------------------------------------------------------------------------------
@@ -136,13 +149,17 @@ def _past(
 
 
 def _ends_of_running_calls(kept: Sequence[Event], later: Sequence[Event]) -> list[Event]:
-    """The recorded ends of the calls that tools are performing after the events that are kept."""
+    """The recorded ends of the calls that tools are performing after the events that are kept.
+
+    A call that another loop performs is no such call: that loop goes on, or begins, in the new run.
+    """
+    performed = {(event.path.rpartition("/")[0], event.call) for event in later if isinstance(event, RunStart)}
     running = {
         (path, call.id)
         for path, loop in fold(kept).running()
         for call in loop.open.values()
         if call.status == "running" and not call.hidden and not any(c.call == call.id for c in loop.children.values())
-    }
+    } - performed
     ends: list[Event] = []
     for event in later:
         if isinstance(event, CallEnd) and (event.path, event.call_id) in running and event.outcome != "aborted":
@@ -157,7 +174,9 @@ def _ends_of_running_calls(kept: Sequence[Event], later: Sequence[Event]) -> lis
 def _stamped(event: Event, place: Event) -> Event:
     """The event in the place of another. Raises UsageError for one of another type: the rest would not follow."""
     if event.type != place.type:
-        raise UsageError(f"Event {place.seq} is a {place.type}; a {event.type} cannot stand in its place.")
+        raise UsageError(
+            f"Event {place.seq} is of type {place.type}: none of type {event.type} can stand in its place."
+        )
     stamp = {name: getattr(place, name) for name in ("seq", "time", "path", "phase")}
     return event.model_copy(update=stamp)
 
@@ -219,4 +238,6 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     fields = {"decision", "reason", "arguments", "name", "result"}
     if unknown := sorted(set(given) - fields - {"call_id", "by"}):
         raise UsageError(f"A decision has {', '.join(sorted(fields))}, and no {', '.join(unknown)}.")
+    if given["decision"] in ("edit", "replace") and not isinstance(given.get("arguments"), Mapping):
+        raise UsageError(f"A decision to {given['decision']} has arguments, a dict, not {given.get('arguments')!r}.")
     return ApprovalDecision(call_id=id, **{name: portable(given[name]) for name in fields & set(given)})

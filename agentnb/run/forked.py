@@ -17,6 +17,10 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
     loop = loop if loop is not None else origin.loop
     if isinstance(loop, RecordedLoop):
         raise UsageError("A recording from a file does not hold its loop: give the loop that goes on by loop=.")
+    if not origin.recording:
+        raise UsageError("The run has not begun: there is nothing to fork yet.")
+    if at is None and not origin.events:
+        raise UsageError("The replay stands before its first event: say by at= which one the fork departs from.")
     made = branch(origin.recording, len(origin.events) - 1 if at is None else at, change, loop)
     run = Run(loop, recording=made.events, **options)
     with run.lock:

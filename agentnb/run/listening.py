@@ -71,7 +71,7 @@ class Hearing:
 
 def listener(journal: Journal) -> Frame:
     """The loop that hears what the user says now; the run's own where none does."""
-    return next((frame for frame in journal.frames if frame.design.listens), journal.root)
+    return next((frame for frame in journal.frames if frame.design.listens and not frame.state.over), journal.root)
 
 
 def queued(journal: Journal) -> list[tuple[Queue, Message]]:

@@ -10,8 +10,9 @@ would decide otherwise the replay stops before that event and raises ReplayDiver
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class Replay(Recording):
         self._breakpoints = Breakpoints(())
         self._state = State()
         self._lock = threading.RLock()
-        self._watchers: tuple[Callable[[Event], object], ...] = ()
+        self._watchers: tuple[Callable[[Any], object], ...] = ()
 
     # -- where it stands -------------------------------------------------------------------------------------------
 
@@ -107,7 +108,7 @@ class Replay(Recording):
 
     @property
     def breakpoints(self) -> Breakpoints:
-        """Where `continue_` stops; each hit is counted whenever it is gone past."""
+        """Where `continue_` stops; their hits are those from the recording's beginning to where it stopped."""
         return self._breakpoints
 
     @property
@@ -116,7 +117,10 @@ class Replay(Recording):
         return self._lock
 
     def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
-        """Call `watcher` whenever the replay has moved, with the event it stands behind; gives what ends that."""
+        """Call `watcher` whenever the replay has moved, with the event it stands behind; gives what ends that.
+
+        Before the first event it is called with None.
+        """
         self._watchers = (*self._watchers, watcher)
 
         def stop() -> None:
@@ -155,9 +159,9 @@ class Replay(Recording):
 
     def to(self, seq: int) -> Replay:
         """Go to right after the event `seq`, forwards or backwards; -1 is before the first. Gives the replay itself."""
-        given: Any = seq
-        if not isinstance(given, int) or isinstance(given, bool) or not -1 <= seq < len(self._recorded):
-            raise UsageError(f"The recording has the events 0 to {len(self._recorded) - 1}, and no {seq!r}.")
+        if type(seq) is not int or not -1 <= seq < len(self._recorded):
+            there = f"the events 0 to {len(self._recorded) - 1}" if self._recorded else "no events yet"
+            raise UsageError(f"The recording has {there}, and no {seq!r}.")
         try:
             with self._lock:
                 if seq + 1 < self.position:
@@ -191,16 +195,23 @@ class Replay(Recording):
 
         Where there is none the replay goes on to its end, or back to its beginning, and the answer is None.
         """
-        hits: list[Breakpoint] = []
+        here = self.position
+        stops = self._stops(max(0, here - 1) if backwards else len(self._recorded))
+        found = list(stops)[-1:] if backwards else list(islice((stop for stop in stops if stop[0] >= here), 1))
+        seq, hit = found[0] if found else (-1 if backwards else len(self._recorded) - 1, None)
+        if backwards:
+            list(self._stops(seq + 1))  # counted up to there
+        self.to(seq)
+        return hit
 
-        def stops(event: Event, state: State) -> bool:
-            hit = self._breakpoints.hit(event, nested(state, event.path), state)
-            hits.extend([hit] if hit is not None else ())
-            return hit is not None
-
-        if self.find(stops, backwards=backwards) is None:
-            self.to(-1 if backwards else len(self._recorded) - 1)
-        return hits[-1] if hits else None
+    def _stops(self, until: int) -> Iterator[tuple[int, Breakpoint]]:
+        """Which of the first `until` events breakpoints stop at, their hits counted from the first event on."""
+        self._breakpoints.start_over()
+        state = State()
+        for event in self._recorded[:until]:
+            evolve(state, event)
+            if (hit := self._breakpoints.hit(event, nested(state, event.path), state)) is not None:
+                yield event.seq, hit
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """The events from here to the end."""
@@ -244,8 +255,9 @@ class Replay(Recording):
         return done
 
     def _tell(self) -> None:
-        for watcher in self._watchers if self._recorded else ():
-            watcher(self._recorded[self.position - 1])
+        stands_behind = self._recorded[self.position - 1] if self.position else None
+        for watcher in self._watchers:
+            watcher(stands_behind)
 
     def _take_next(self) -> Event:
         event = self._recorded[self.position]

@@ -13,6 +13,9 @@ from agentnb.core.tools import Invocation, Progress
 _RAN = frozenset({"returned", "raised", "timed_out"})
 """Outcomes of calls that a tool has performed."""
 
+_SHOWN = 300
+"""Characters of arguments that an error shows."""
+
 
 @dataclass(slots=True)
 class RecordedTool:
@@ -42,7 +45,9 @@ class RecordedTool:
                     if end.is_error:
                         raise ToolError(str(end.result))
                     return end.result
-            raise AssertionError(f"The recording has no (further) call of {self.name} with {arguments}.")
+            told = str(arguments)
+            told = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
+            raise AssertionError(f"The recording has no (further) call of {self.name} with {told}.")
 
         return invoke
 

@@ -84,12 +84,12 @@ class Feed:
         events: Sequence[Event] = self._run.recording if self._recorded else self._run.events
         return events
 
-    def _hear(self, news: Event | Delta) -> None:
+    def _hear(self, news: Event | Delta | None) -> None:
         if isinstance(news, Delta):
             with self._lock:
                 self._live.feed(news)
                 self._live_changed = True
-        elif self._live.ends_with(news.type):
+        elif news is not None and self._live.ends_with(news.type):
             with self._lock:
                 self._live_changed = self._live.settle(news) or self._live_changed
         self.wake()

@@ -7,10 +7,47 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agentnb import UsageError
+from agentnb import SessionLoop, Snapshot, UsageError, tool
 from agentnb.analysis import backtest
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallProposed, RunStart, ToolCall
+from agentnb.testing import ScriptedLLM, call
 from tests.analysis.recordings import decided_run, researcher
+from tests.worlds import until
+
+PERSON = ("approve", "reject", "edit", "edit again", "replace", "answer")
+POLICY = ("approve", "reject", "edit", "edit again", "ask")
+RUNS_AFTER = {"approve": "as proposed", "edit": "edited", "edit again": "edited again"} | dict.fromkeys(
+    ("reject", "replace", "answer")
+)
+"""What of the call runs after each decision, None where nothing does."""
+PROPOSED: dict[str, Any] = {
+    "approve": lambda call: True,
+    "reject": lambda call: False,
+    "edit": lambda call: {"arguments": {**call.arguments, "edited": 1}},
+    "edit again": lambda call: {"arguments": {**call.arguments, "edited": 2}},
+    "ask": lambda call: None,
+}
+
+
+def recorded(decided: list[tuple[str, str]]) -> Snapshot:
+    """A recording in which a person decided thus, each time after two seconds; every other one in a loop inside."""
+    events: list[Any] = [RunStart(loop="SessionLoop", name="outer"), RunStart(loop="Agent", name="in", path="in")]
+    for number, (person, _) in enumerate(decided):
+        where: dict[str, Any] = {"path": "in" if number % 2 else ""}
+        asked: dict[str, Any] = {"call_id": "again", "name": "write", "arguments": {"n": number}}
+        edited = {"n": number, "edited": 2 if person == "edit again" else 1} if person[:4] in ("edit", "repl") else None
+        word: Any = person.split()[0]
+        events += [
+            CallProposed(call=ToolCall(id="again", name="write", arguments=asked["arguments"]), **where),
+            ApprovalRequest(**asked, **where),
+            ApprovalDecision(call_id="again", decision=word, arguments=edited, **where),
+            CallEnd(call_id="again", **where),
+        ]
+    stamped = [event.model_copy(update={"seq": n, "run_id": "r", "time": 2.0 * n}) for n, event in enumerate(events)]
+    return Snapshot.of(stamped)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +95,45 @@ def test_rules_on_what_a_tool_touches_need_the_loop(run: Any) -> None:
     rule = [{"needs": "disk", "decision": "reject"}]
     assert set(compared(rule, run).values()) == {"asks"}
     assert set(compared(rule, run, loop=researcher()).values()) == {"refused", "agrees"}
+
+
+async def test_loops_inside_have_tools_of_their_own() -> None:
+    @tool(approve=True, needs="network")
+    async def fetch() -> str:
+        return "fetched"
+
+    worker = SessionLoop(ScriptedLLM([[call("fetch", id="f1")], "done"]), [fetch], name="worker")
+    boss = SessionLoop(ScriptedLLM([[call("worker", {"input": "go"}, id="c1")], "done"]), [worker], name="boss")
+    run = boss.start("go")
+    run.play()
+    await until(lambda: run.pending)
+    run.approve("f1")
+    await run
+    assert compared([{"needs": "network", "decision": "reject"}], run, loop=boss) == {"f1": "refused"}
+
+
+def test_what_a_policy_does_to_a_call_does_not_happen_to_the_recording(run: Any) -> None:
+    backtest(lambda call: call.arguments.clear(), run)
+    assert [one.arguments for one in backtest(True, run).decisions] == [
+        {"path": "a"}, {"path": "b"}, {"path": "c"}, {"path": "/etc/passwd"},
+    ]  # fmt: skip
+
+
+def test_a_policy_that_fails_or_edits_what_does_not_fit_leaves_it_to_the_person(run: Any) -> None:
+    assert set(compared(lambda call: call.arguments["no such argument"], run).values()) == {"asks"}
+    assert set(compared(lambda call: {"arguments": {"where": "e"}}, run, loop=researcher()).values()) == {"asks"}
+
+
+@given(st.lists(st.tuples(st.sampled_from(PERSON), st.sampled_from(POLICY)), max_size=12))
+def test_what_it_comes_to_is_what_would_have_run(decided: list[tuple[str, str]]) -> None:
+    """By brute force: what ran under the person, and what would run under the policy, call by call."""
+    tried = backtest(lambda call: PROPOSED[decided[call.arguments["n"]][1]](call), recorded(decided))
+    runs = [(RUNS_AFTER[person], RUNS_AFTER[policy]) for person, policy in decided if policy != "ask"]
+    assert (tried.prompts, tried.saved) == (len(decided), len(runs))
+    assert len(tried.missed) == sum(now is not None and now != then for then, now in runs)
+    assert len(tried.refused) == sum(now is None and then is not None for then, now in runs)
+    assert tried.agreement == pytest.approx(sum(a == b for a, b in runs) / len(runs) if runs else math.nan, nan_ok=True)
+    assert tried.seconds_saved == pytest.approx(2.0 * len(runs))
 
 
 async def test_a_decision_that_was_taken_back_does_not_count() -> None:

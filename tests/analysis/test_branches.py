@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentnb import Store
+from agentnb import Snapshot, Store
 from agentnb.analysis import branches
 from tests.analysis.recordings import researcher
 
@@ -66,3 +67,24 @@ async def test_in_a_cell_what_was_said_is_no_markup() -> None:
     assert "&lt;script&gt;" in page
     assert "<b>" not in page
     assert "\u202e" not in page
+
+
+async def test_a_run_that_is_there_by_several_snapshots_is_there_once_as_far_as_it_goes(three: list[Any]) -> None:
+    run = three[0]
+    (branch,) = branches([run.at(3).snapshot("early"), run, run.at(5).snapshot("later")])
+    assert (branch.name, branch.events) == ("first", len(run.events))
+
+
+async def test_a_tree_may_be_as_deep_as_forks_were_made(three: list[Any]) -> None:
+    start = three[0].events[0]
+    chain = [start.model_copy(update={"run_id": f"r{n}", "forked_from": f"r{n - 1}@0"}) for n in range(2000)]
+    tree = branches([Snapshot.of([event]) for event in chain])
+    assert str(tree).splitlines()[-1].endswith("└─ at 0: r1999, 1 events, open")
+    page = tree._repr_html_()
+    assert page.count("<ul>") == page.count("</ul>") == page.count("<li>") == page.count("</li>") == 2000
+
+
+async def test_in_a_cell_forks_stand_inside_what_they_depart_from(three: list[Any]) -> None:
+    page = re.sub(">[^<]*<", "><", branches(three)._repr_html_())
+    item = "<ul><li>{}</li></ul>"
+    assert page == item.format("<ul><li><ul><li></li></ul></li><li></li></ul>")

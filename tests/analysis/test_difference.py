@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentnb import Loop, UsageError
+from agentnb import ExecutionLoop, Loop, RunFailed, UsageError
 from agentnb.analysis import diff
+from agentnb.analysis.alignment import How, Pair
 from agentnb.loops.want import say
+from agentnb.testing import ScriptedLLM
 from tests.analysis.recordings import decided_run, researcher
-from tests.designs import WORLDS
+from tests.designs import WORLDS, double, loop_agent
 
+OTHER_SIDE: dict[How, How] = {"left": "right", "right": "left"}
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
 
 
@@ -95,6 +98,67 @@ def test_every_event_of_both_is_there_once_and_in_order(left: list[str], right: 
     assert [pair.left for pair in pairs if pair.left is not None] == list(one.events)
     assert [pair.right for pair in pairs if pair.right is not None] == list(other.events)
     assert bool(diff(one, other)) is (left != right)
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), max_size=8))
+def test_they_part_at_the_first_event_that_differs_whichever_is_on_the_left(left: list[str], right: list[str]) -> None:
+    one, other = said(*left), said(*right)
+    asyncio.run(_both(one, other))
+    same = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+    difference = diff(one, other)
+    if left != right:
+        assert difference.common == 1 + same  # behind the start of the run
+    mirrored = [Pair(OTHER_SIDE.get(pair.how, pair.how), pair.right, pair.left) for pair in difference.events]
+    assert diff(other, one).events == mirrored
+
+
+async def test_what_comes_again_and_again_is_the_same_behind_a_change() -> None:
+    one, other = said("x", *"ab" * 200, "z"), said("y", *"ab" * 200, "v")
+    await _both(one, other)
+    assert [pair.how for pair in diff(one, other).events].count("changed") == 2
+
+
+async def test_what_has_nothing_in_common_is_side_by_side_all_the_same() -> None:
+    one, other = said(*(f"x{n}" for n in range(400))), said(*(f"y{n}" for n in range(400)))
+    await _both(one, other)
+    assert [pair.how for pair in diff(one, other).events].count("changed") == 400
+
+
+class Fails(Loop):
+    """Ends in an error whose traceback is another each time."""
+
+    times = 0
+
+    def advance(self, state: Any) -> Any:
+        Fails.times += 1
+        exec("\n" * Fails.times + "raise RuntimeError('no')")  # from another line
+
+
+def asked_for_a_while() -> Any:
+    return researcher().start("go", approve=[{"tool": "read", "decision": "approve"}, {"deadline": 0.01}])
+
+
+def written() -> Any:
+    solutions = ['{"calls": [{"_tool": "double", "n": 1, "_outputPath": "†state.two"}]}', '{"output": "†state.two"}']
+    return ExecutionLoop(ScriptedLLM(solutions), [double]).start("go")
+
+
+@pytest.mark.parametrize("start", [asked_for_a_while, written, lambda: loop_agent().start("go")])
+async def test_times_and_ids_inside_of_what_was_said_are_no_difference_either(start: Callable[[], Any]) -> None:
+    one, other = start(), start()
+    await _both(one, other)
+    difference = diff(one, other)
+    assert str(difference.first) == "None"
+    assert difference.state == []
+
+
+async def test_where_in_the_code_an_error_was_is_no_difference() -> None:
+    one, other = Fails().start("go"), Fails().start("go")
+    for run in (one, other):
+        with pytest.raises(RunFailed):
+            await run
+    assert one.state.error.traceback != other.state.error.traceback
+    assert not diff(one, other)
 
 
 async def _both(one: Any, other: Any) -> None:

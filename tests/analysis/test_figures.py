@@ -6,14 +6,18 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from agentnb import SessionLoop, UsageError
+from agentnb import SessionLoop, Snapshot, UsageError
 from agentnb.analysis import approvals, dwell_times, latency, timeline, tokens
+from agentnb.analysis.drawing import look
+from agentnb.core.events import CallEnd, CallStart, ModelEnd, ModelStart, RunStart, ToolCall
+from agentnb.core.messages import Message
 from agentnb.testing import ScriptedLLM
 from tests.analysis.recordings import decided_run
 from tests.designs import WORLDS
@@ -50,6 +54,23 @@ def test_it_returns_axes_on_a_figure_that_shows_itself(run: Any, figure: Callabl
 def test_it_is_drawn_where_you_say(run: Any, figure: Callable[..., Axes]) -> None:
     mine = Figure().subplots()
     assert figure(run, axes=mine) is mine
+
+
+@every_figure
+def test_what_is_set_up_there_stays(run: Any, figure: Callable[..., Axes]) -> None:
+    mine = Figure().subplots()
+    mine.set_title("My title")
+    mine.set(xlabel="my x", ylabel="my y")
+    figure(run, axes=mine)
+    assert [mine.get_title(where) for where in ("left", "center", "right")] == ["", "My title", ""]
+    assert (mine.get_xlabel(), mine.get_ylabel()) == ("my x", "my y")
+
+
+@every_figure
+@pytest.mark.parametrize("nowhere", [3, Figure()])
+def test_it_is_drawn_on_axes_and_nothing_else(run: Any, figure: Callable[..., Axes], nowhere: Any) -> None:
+    with pytest.raises(UsageError, match="axes= takes matplotlib axes"):
+        figure(run, axes=nowhere)
 
 
 @pytest.mark.parametrize("figure", [timeline, dwell_times])  # what differs between designs; the others count
@@ -108,6 +129,66 @@ def test_approvals_are_counted_by_tool_and_decision(run: Any) -> None:
 
 def test_runs_are_told_apart_in_a_figure_of_several(run: Any) -> None:
     assert labels(dwell_times({"a": run, "b": run})) == ["a researcher", "b researcher"]
+
+
+def long_run(name: str, tool: str = "read", turns: int = 2, second: float = 1.0) -> Snapshot:
+    """A run with one call a turn, each of which takes longer than the one before."""
+    events: list[Any] = [RunStart(loop="SessionLoop", name="long", phase="acting")]
+    for n in range(turns):
+        message = Message(role="assistant", content="", tool_calls=[ToolCall(id=f"c{n}", name=tool, arguments={})])
+        events += [
+            ModelStart(turn=n + 1),
+            ModelEnd(message=message, usage={"input_tokens": 10, "output_tokens": 1}),
+            CallStart(call_id=f"c{n}", name=tool, arguments={}),
+            CallEnd(call_id=f"c{n}", name=tool),
+        ]
+    stamps = [{"seq": n, "run_id": name, "time": n * n * second} for n in range(len(events))]
+    return Snapshot.of([e.model_copy(update=stamp) for e, stamp in zip(events, stamps, strict=True)], name=name)
+
+
+def test_a_timeline_that_leaves_calls_out_says_so() -> None:
+    axes = timeline(long_run("long", turns=100))
+    assert len(labels(axes)) == 60
+    assert axes.get_title("left") == "long: what ran when (the 60 longest of 101)"
+
+
+@pytest.mark.parametrize("figure", [latency, timeline])
+@pytest.mark.parametrize("name", [r"$\frac{$", "two\nlines", "_hidden", "\u202egnp.exe", "x" * 500])
+def test_a_name_is_text_on_one_line(figure: Callable[..., Axes], name: str) -> None:
+    axes = figure(long_run(name, tool=name))
+    axes.get_figure(root=True).draw_without_rendering()  # type: ignore[union-attr]
+    (drawn,) = {text.removesuffix(" (2)") for text in labels(axes) if not text.startswith("model")}
+    assert "\n" not in drawn
+    assert "\u202e" not in drawn
+    assert len(drawn) < 40
+
+
+def test_the_key_of_many_runs_names_each_once_and_hides_none_of_them() -> None:
+    axes = tokens([long_run(f"run {n}") for n in range(12)])
+    assert key(axes) == {"read", "written", *(f"run {n}" for n in range(12))}
+    assert len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in axes.lines}) == 24
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()
+    assert not figure.legends[0].get_window_extent().overlaps(axes.get_window_extent())
+
+
+def test_phases_are_told_apart_however_many_there_are() -> None:
+    looks = [look(number) for number in range(24)]
+    assert len({(one["facecolor"], one["hatch"]) for one in looks}) == 24
+
+
+@pytest.mark.parametrize("figure", [timeline, latency, dwell_times])
+@pytest.mark.parametrize("second", [1e-5, 0.0123, 1.0, 500.0])
+@pytest.mark.parametrize("turns", [1, 40])
+def test_no_two_labels_of_an_axis_in_seconds_overlap(figure: Callable[..., Axes], second: float, turns: int) -> None:
+    axes = figure(long_run("long", turns=turns, second=second), axes=Figure(figsize=(5, 3)).subplots())
+    axes.get_figure(root=True).draw_without_rendering()  # type: ignore[union-attr]
+    left, right = axes.get_window_extent().intervalx
+    ticks = [tick.get_window_extent() for tick in axes.get_xticklabels(which="both") if tick.get_text()]
+    shown = sorted((box.x0, box.x1) for box in ticks if left <= (box.x0 + box.x1) / 2 <= right)
+    assert shown
+    assert all(one[1] <= other[0] for one, other in pairwise(shown))
 
 
 def test_neither_pyplot_nor_pandas_is_loaded_by_a_figure() -> None:

@@ -12,9 +12,10 @@ import pandas
 import pytest
 
 from agentnb import Store, UsageError, replay
-from agentnb.analysis import COLUMNS, calls, decisions, events, messages
+from agentnb.analysis import COLUMNS, backtest, calls, decisions, events, messages
 from tests.analysis.recordings import decided_run, researcher
 from tests.designs import WORLDS
+from tests.test_designs import drive
 
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
 FRAMES = {"events": events, "calls": calls, "messages": messages, "decisions": decisions}
@@ -91,6 +92,24 @@ async def test_a_decision_says_what_was_asked_and_what_came_of_it(run: Any) -> N
     assert (table.waited > 0).all()
 
 
+@every_world
+async def test_times_are_from_one_event_to_another(world: Callable[[], Any]) -> None:
+    """By the events alone: what the columns `waited` and `took` say they are."""
+    run = await drive(world().start("go"))
+    since: dict[tuple[str, str, str], float] = {}
+    waited: list[float] = []
+    answered: list[float] = []
+    for event in run.events:
+        since[event.type, event.path, getattr(event, "call_id", "")] = event.time
+        if event.type == "approval_decision" and event.by == "human":
+            waited.append(event.time - since["approval_request", event.path, event.call_id])
+        elif event.type == "model_end":
+            answered.append(event.time - since["model_start", event.path, ""])
+    assert decisions(run).query("by == 'human'").waited.tolist() == pytest.approx(waited)
+    assert sorted(calls(run).waited.dropna()) == pytest.approx(sorted(waited))
+    assert messages(run).took.dropna().tolist() == pytest.approx(answered)
+
+
 async def test_answers_have_their_tokens_and_what_they_cost(run: Any) -> None:
     answers = messages(run).query("role == 'assistant'")
     assert answers.input_tokens.tolist() == [100, 200, 300]
@@ -143,6 +162,21 @@ def test_what_is_no_recording_is_refused(nothing: Any) -> None:
         events(nothing)
 
 
-def test_no_recordings_are_an_empty_table() -> None:
-    assert list(calls([]).columns) == list(COLUMNS["calls"])
-    assert events([]).empty
+@pytest.mark.parametrize("kind", list(FRAMES))
+async def test_a_column_has_the_same_type_whatever_there_is_in_it(run: Any, kind: str) -> None:
+    begun = researcher().start("Look.")
+    await begun.step("event")
+    types = [dict(FRAMES[kind](of).dtypes) for of in ([], begun, [researcher().start("Look.")], run)]
+    assert list(types[0]) == list(COLUMNS[kind])
+    assert types[:-1] == [types[-1]] * 3
+
+
+def test_a_table_of_a_back_test_has_the_same_types_where_it_is_empty(run: Any) -> None:
+    assert dict(backtest(True, []).frame.dtypes) == dict(backtest(True, run).frame.dtypes)
+
+
+async def test_a_call_that_has_not_ended_is_no_error_and_no_success(run: Any) -> None:
+    first = next(event.seq for event in run.events if event.type == "call_end")
+    table = calls(run.at(first).snapshot())
+    assert table.is_error.isna().tolist() == [False, True]
+    assert table[table.is_error].empty

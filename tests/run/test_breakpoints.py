@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from math import nan
 from typing import Any
 
@@ -246,10 +247,22 @@ async def test_a_condition_may_be_typed(where: str, at: list[str]) -> None:
         "open('/etc/passwd')",
         "event.type.format(event)",
         "state.messages",
-        "tool ==",
         "lambda: 1",
         "x := 1",
         "print(1)",
+        'tool = "echo"',
+        'tool == "look"; True',
+        "tool ==",
+        "len",
+        "max(['a'], key=len)",
+        "f'{1:1000000000}'",
+        "any([any([0 for turn in values]) for phase in values])",
+        "...",
+        "\ud800",
+        "-" * 1000 + "1",
+        "1" + " + 1" * 1000,
+        "tool" + ".a" * 900,
+        7,
     ],
 )
 def test_a_condition_that_asks_for_more_than_data_is_refused(where: str) -> None:
@@ -259,11 +272,40 @@ def test_a_condition_that_asks_for_more_than_data_is_refused(where: str) -> None
     assert list(run.breakpoints) == []
 
 
-@pytest.mark.parametrize("where", ["9 ** 9 ** 9 > 0", "'x' * 10 ** 9 == tool", "event.__class__", "1 / turn > 0"])
-async def test_a_condition_that_cannot_be_worked_out_does_not_hold(where: str) -> None:
+@pytest.mark.parametrize(
+    "where",
+    [
+        "9 ** 9 ** 9 > 0",
+        " + ".join(f"{base} ** 4000000" for base in range(3999990, 4000000)),
+        "'x' * 10 ** 9 == tool",
+        "'%1000000000d' % 5 != ''",
+        "str([[[[1] * 9999] * 9999] * 9999] * 9999) != ''",
+        "event.__class__",
+        "event.type.upper",
+        "usage.pop",
+        "1 / turn > 0",
+    ],
+)
+async def test_a_condition_that_cannot_be_worked_out_does_not_hold_and_takes_no_time(where: str) -> None:
     run = Agent().two_turns().start("hi")
     run.breakpoints.add(where=where, event="run_start")
+    began = time.perf_counter()
     assert await pauses(run) == []
+    assert run.stop_reason == "completed"
+    assert time.perf_counter() - began < 10  # and not minutes
+
+
+async def test_an_argument_may_have_the_name_of_what_an_object_of_python_s_can_do() -> None:
+    turn = [call("echo", {"value": "a", "items": [1], "get": 2}, id="1")]
+    run = Agent().loop(turn, "done").start("hi")
+    run.breakpoints.add(where="arguments.items == [1] and event.message.tool_calls[0].arguments.get == 2")
+    assert [reason.split()[2] for reason in await pauses(run)] == ["model_end"]
+
+
+async def test_an_event_has_every_field_that_events_of_its_type_have() -> None:
+    run = Agent().two_turns().start("hi")
+    run.breakpoints.add(where='event.type == "call_end" and not event.is_error and event.path == ""')
+    assert {reason.split()[2] for reason in await pauses(run)} == {"call_end"}
 
 
 async def test_it_stops_at_the_nth_hit_and_at_those_behind_it() -> None:
@@ -310,3 +352,38 @@ async def test_a_condition_is_looked_at_on_a_replay_as_in_the_run() -> None:
     replayed.breakpoints.add(where='tool == "echo" and arguments.value == "b"', event="call_start")
     assert replayed.continue_() is not None
     assert replayed.events[-1].arguments == {"value": "b"}
+
+
+async def test_on_a_replay_the_nth_hit_is_the_nth_of_the_recording_however_often_it_is_gone_past() -> None:
+    run = Agent().loop(asks("a"), asks("b"), asks("c"), "done").start("hi")
+    await run
+    _, second, third = [event.seq for event in run.events if event.type == "call_start"]
+    replayed = replay(run)
+    here = replayed.breakpoints.add("call_start", nth=2)
+    stopped = []
+    for backwards in (False, False, True, True, False):
+        replayed.continue_(backwards=backwards)
+        stopped.append((replayed.position - 1, here.hits))
+    assert stopped == [(second, 2), (third, 3), (second, 2), (-1, 0), (second, 2)]
+
+
+async def test_on_a_replay_a_cost_is_found_again_from_both_sides() -> None:
+    turns = [[*asks(id), {"type": "usage", "cost": 0.25}] for id in "abc"]
+    run = Agent().loop(*turns, "done").start("hi")
+    await run
+    second = [event.seq for event in run.events if event.type == "model_end"][1]
+    replayed = replay(run)
+    replayed.breakpoints.add(cost_above=0.4)
+    for backwards in (False, True, False):
+        replayed.to(len(run.events) - 1 if backwards else -1).continue_(backwards=backwards)
+        assert replayed.position - 1 == second
+
+
+async def test_a_condition_that_fails_on_a_replay_says_so_and_moves_nothing() -> None:
+    run = Agent().two_turns().start("hi")
+    await run
+    replayed = replay(run).to(3)
+    replayed.breakpoints.add(lambda event, state: event.no_such_field)
+    with pytest.raises(AttributeError, match="no_such_field"):
+        replayed.continue_()
+    assert replayed.position == 4

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from agentnb import SessionLoop, Store, UsageError, tool
-from agentnb.core.errors import InvalidArguments, RecordingMismatch
+import agentnb
+from agentnb import LoopAgent, SessionLoop, Store, UsageError, restore, tool
+from agentnb.core.errors import InvalidArguments, RecordingMismatch, UnknownCall
 from agentnb.core.evolve import fold
-from agentnb.testing import ScriptedLLM
+from agentnb.testing import ScriptedLLM, call
 from tests.designs import WORLDS, states
 from tests.run.agents import Agent, sends
 from tests.test_designs import check, drive, outcome
@@ -204,8 +205,6 @@ async def test_another_model_answers_what_comes_after() -> None:
 
 
 async def test_a_loop_of_another_kind_is_refused() -> None:
-    import agentnb
-
     run = await World().run()
     with pytest.raises(RecordingMismatch, match="SessionLoop"):
         run.fork(at=2, loop=agentnb.Agent(ScriptedLLM([])))
@@ -257,8 +256,6 @@ async def test_a_past_moment_is_forked_as_the_run_is() -> None:
 
 
 async def test_a_recording_without_its_loop_is_forked_with_one(tmp_path: Any) -> None:
-    import agentnb
-
     world = World()
     run = await world.run()
     recorded = agentnb.replay(run.snapshot().save(tmp_path / "run.json"))
@@ -272,10 +269,14 @@ async def test_a_recording_without_its_loop_is_forked_with_one(tmp_path: Any) ->
     [
         ({"at": 99}, "events 0 to"),
         ({"at": -1}, "events 0 to"),
+        ({"at": 2.0}, "events 0 to"),
+        ({"at": "2"}, "events 0 to"),
         ({"at": 3, "message": "a", "result": "b"}, "message and result"),
         ({"at": 0, "decision": "approve"}, "run_start"),
         ({"at": 4, "decision": "perhaps"}, "approve, reject"),
         ({"at": 4, "decision": {"decision": "reject", "mood": "bad"}}, "mood"),
+        ({"at": 4, "decision": "edit"}, "to edit has arguments"),
+        ({"at": 4, "decision": {"decision": "replace", "name": "echo"}}, "to replace has arguments"),
     ],
 )
 async def test_what_cannot_be_forked_is_refused_in_words(change: Any, words: str) -> None:
@@ -284,11 +285,67 @@ async def test_what_cannot_be_forked_is_refused_in_words(change: Any, words: str
         run.fork(**change)
 
 
+async def test_where_nothing_has_happened_there_is_nothing_to_fork() -> None:
+    world = World()
+    with pytest.raises(UsageError, match="has not begun"):
+        world.loop.start("one").fork()
+    recorded = agentnb.replay(await world.run())
+    with pytest.raises(UsageError, match="stands before its first event"):
+        recorded.fork()
+
+
 async def test_an_end_says_where_its_call_can_be_changed() -> None:
     run = await World().run()
     start = seq_of(run, "call_start")
     with pytest.raises(UsageError, match=f"fork at {start}"):
         run.fork(at=seq_of(run, "call_end"), arguments={"text": "two"})
+
+
+async def test_what_a_loop_does_itself_is_not_run_with_other_arguments() -> None:
+    loop = agentnb.Agent(ScriptedLLM(["done"], repeat=True), retriever=lambda query: ["a document"])
+    run = loop.start("one")
+    await run
+    at = seq_of(run, "call_start")
+    with pytest.raises(UnknownCall, match="the loop's own"):
+        run.fork(at, arguments={"query": "two"})
+    assert await run.fork(at, result=[]) == "done"
+
+
+async def test_a_call_of_no_tool_is_not_approved() -> None:
+    run = SessionLoop(ScriptedLLM([[call("nothing", id="c1")], "done"])).start("go")
+    await run
+    with pytest.raises(UnknownCall, match="There is no tool 'nothing'; session_loop has none"):
+        run.fork(seq_of(run, "model_end"), decision="approve")
+
+
+def boss(answer: str) -> SessionLoop:
+    worker = SessionLoop(ScriptedLLM([answer]), name="worker")
+    return SessionLoop(ScriptedLLM([[call("worker", {"input": "go"}, id="c1")], "done"]), [worker], name="boss")
+
+
+async def test_a_loop_inside_that_had_not_begun_begins_in_the_fork() -> None:
+    run = boss("then").start("go")
+    await run
+    now = boss("now")
+    now.llm = ScriptedLLM(["done"])
+    fork = run.fork(seq_of(run, "call_start"), loop=now)
+    await fork
+    assert [e.result for e in fork.events if e.type == "call_end"] == ["now"]
+
+
+@pytest.mark.parametrize("way", ["fork", "restore"])
+async def test_what_is_said_as_a_loop_inside_ends_is_kept_for_the_next_that_listens(way: str) -> None:
+    def pair() -> Any:
+        return LoopAgent("pair", [SessionLoop(ScriptedLLM(["one", "again"]), name=name) for name in ("one", "two")], 1)
+
+    run = pair().start("go")
+    await run
+    at = next(event.seq for event in run.events if event.type == "run_end" and event.path == "one")
+    again = run.fork(at, message="psst", loop=pair()) if way == "fork" else restore(run.at(at).snapshot(), pair())
+    if way == "restore":
+        again.steer("psst")
+    await again
+    assert [e.path for e in again.events if e.type == "message" and e.message.content == "psst"] == ["two"]
 
 
 @every_world

@@ -212,6 +212,24 @@ async def test_the_run_as_it_was_is_read_at_every_event(world: Callable[[], Any]
     assert run.at(len(run.events) - 1).output == run.output
 
 
+async def test_who_watches_hears_which_event_it_stands_behind_and_none_before_the_first() -> None:
+    recorded = replay(await finished())
+    heard: list[Any] = []
+    recorded.watch(heard.append)
+    recorded.to(2).to(-1).step()
+    assert [event and event.seq for event in heard] == [2, None, 0]
+
+
+async def test_a_replay_of_a_run_that_has_not_begun_stays_where_it_is() -> None:
+    recorded = replay(Agent().two_turns().start("hi"))
+    heard: list[Any] = []
+    recorded.watch(heard.append)
+    assert (recorded.step(), recorded.back(), recorded.continue_(), recorded.position) == ([], [], None, 0)
+    assert set(heard) == {None}
+    with pytest.raises(UsageError, match="no events yet"):
+        recorded.to(0)
+
+
 # -- divergence --------------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +270,11 @@ async def test_a_loop_that_decides_otherwise_stops_before_the_first_event_that_d
     assert recorded.position == raised.value.recorded.seq
     with pytest.raises(ReplayDiverged):
         recorded.step()
+    heard: list[Any] = []
+    recorded.to(0).watch(heard.append)
+    with pytest.raises(ReplayDiverged):
+        recorded.to(len(run.events) - 1)
+    assert heard == [run.events[raised.value.recorded.seq - 1]]  # who shows it, shows where it has stopped
 
 
 async def test_a_departure_is_told_for_as_long_as_it_stands_there() -> None:
@@ -288,6 +311,55 @@ async def test_a_tool_that_is_gone_differs_where_it_was_called() -> None:
     await run
     with pytest.raises(ReplayDiverged, match="not found"):
         await replay(run, SessionLoop(ScriptedLLM([])))
+
+
+def boss(*performers: Any) -> SessionLoop:
+    return SessionLoop(ScriptedLLM([[call("worker", {"input": "go"}, id="c1")], "done"]), performers, name="boss")
+
+
+def worker(**options: Any) -> agentnb.Agent:
+    return agentnb.Agent(ScriptedLLM(["worked"]), name="worker", **options)
+
+
+@tool(name="worker")
+async def at_once(input: str) -> str:
+    return "worked"
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "recorded", "expected"),
+    [
+        (worker, lambda: worker(max_iterations=3), "run_start", "run_start"),
+        (worker, lambda: SessionLoop(ScriptedLLM([]), name="worker"), "run_start", "run_start"),
+        (worker, lambda: at_once, "run_start", "call_end"),
+        (lambda: at_once, worker, "call_end", "run_start"),
+    ],
+    ids=["configured otherwise", "of another kind", "now a tool", "now a loop"],
+)
+async def test_another_loop_inside_differs_where_it_begins(then: Any, now: Any, recorded: str, expected: str) -> None:
+    run = boss(then()).start("go")
+    await run
+    with pytest.raises(ReplayDiverged) as raised:
+        await replay(run, boss(now()))
+    assert (raised.value.recorded.type, raised.value.expected.type) == (recorded, expected)
+    assert (raised.value.recorded.path or "worker") == "worker"
+
+
+@pytest.mark.parametrize(
+    ("then", "recorded", "expected"),
+    [(True, "approval_request", "call_start"), (False, "call_start", "approval_request")],
+    ids=["it asks no more", "it asks now"],
+)
+async def test_a_tool_that_asks_otherwise_differs_where_it_was_called(then: bool, recorded: str, expected: str) -> None:
+    def world(approve: bool) -> SessionLoop:
+        wipe = tool(name="wipe", approve=approve)(lambda: "wiped")
+        return SessionLoop(ScriptedLLM([[call("wipe")], "done"]), [wipe], name="world")
+
+    run = world(then).start("go")
+    await drive(run)
+    with pytest.raises(ReplayDiverged) as raised:
+        await replay(run, world(not then))
+    assert (raised.value.recorded.type, raised.value.expected.type) == (recorded, expected)
 
 
 async def test_another_kind_of_loop_differs_at_once() -> None:

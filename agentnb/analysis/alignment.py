@@ -1,0 +1,147 @@
+"""Two recordings side by side: which event of one stands beside which of the other.
+
+Events are compared by what they say, and not by when they happened or in which run. What both begin with stands side by
+side, and so does what both end with; in between, what each has once and both have in the same order (Cohen's patience
+diff); and between two of those what difflib finds. So the first pair that differs is where the two part, and one more
+message in the middle does not make everything after it look different.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from agentnb.core.events import Event
+
+How = Literal["same", "changed", "left", "right"]
+_MIRRORED: dict[How, How] = {"left": "right", "right": "left"}
+
+WINDOW = 150
+"""Events that difflib compares at once: of more than 200 it passes over those that occur often, which in a run are
+nearly all, and to look at all of a hundred thousand would take it minutes."""
+
+_Item = TypeVar("_Item")
+_Span = tuple[int, int, int, int]
+
+_MESSAGE = {"_date": True, "event": {"id", "timestamp", "invocation_id"}}
+_ERROR = {"traceback"}
+UNSAID: dict[str, Any] = {
+    **dict.fromkeys(("seq", "time", "run_id", "forked_from", "timing", "deadline"), True),
+    "message": _MESSAGE,
+    "error": _ERROR,
+}
+"""What of an event is stamped on it or measured, anew in each run: it is no difference."""
+
+
+class Pair(NamedTuple):
+    """Two events side by side: the same, changed, or one that only the left or the right recording has."""
+
+    how: How
+    left: Event | None
+    right: Event | None
+
+
+def aligned(left: Sequence[Event], right: Sequence[Event]) -> list[Pair]:
+    """All events of both in pairs, in order. The other way round it is the same pairs, mirrored."""
+    ours, theirs = _said(left), _said(right)
+    if (len(theirs), theirs) < (len(ours), ours):  # difflib prefers the side that it is given first
+        pairs = _aligned(right, left, theirs, ours)
+        return [Pair(_MIRRORED.get(pair.how, pair.how), pair.right, pair.left) for pair in pairs]
+    return list(_aligned(left, right, ours, theirs))
+
+
+def unsaid(of: Any, names: Any) -> Any:
+    """Plain data without what `names`, as pydantic's `exclude=` has them, leave out of it."""
+    if not isinstance(of, dict):
+        return of
+    inside = names if isinstance(names, dict) else dict.fromkeys(names, True)
+    return {name: unsaid(value, inside.get(name, ())) for name, value in of.items() if inside.get(name) is not True}
+
+
+def _said(events: Sequence[Event]) -> list[str]:
+    return [f"{event.type} {event.model_dump_json(exclude_defaults=True, exclude=UNSAID)}" for event in events]
+
+
+def _aligned(left: Sequence[Event], right: Sequence[Event], ours: list[str], theirs: list[str]) -> Iterator[Pair]:
+    begun = _common(ours, theirs)
+    ended = _common(ours[begun:][::-1], theirs[begun:][::-1])
+    for a, b, c, d in _spans(ours, theirs, (begun, len(ours) - ended, begun, len(theirs) - ended)):
+        if ours[a:b] == theirs[c:d]:
+            yield from (Pair("same", *pair) for pair in zip(left[a:b], right[c:d], strict=True))
+        else:
+            yield from _side_by_side(left[a:b], right[c:d])
+
+
+def _common(ours: Sequence[str], theirs: Sequence[str]) -> int:
+    """How many both begin with."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    return next((number for number, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
+
+
+def _spans(ours: list[str], theirs: list[str], middle: _Span) -> Iterator[_Span]:
+    """Stretches of both, one behind the other: what they begin with, what is between, what they end with."""
+    begin, end, start, stop = middle
+    yield 0, begin, 0, start
+    a, b = begin, start
+    for c, d in [*_anchors(ours[begin:end], theirs[start:stop]), (end - begin, stop - start)]:
+        c, d = begin + c, start + d
+        for at, to, at_right, to_right in _windows(a, c, b, d):
+            for _, *codes in SequenceMatcher(None, ours[at:to], theirs[at_right:to_right]).get_opcodes():
+                e, f, g, h = codes
+                yield at + e, at + f, at_right + g, at_right + h
+        if c < end:
+            yield c, c + 1, d, d + 1
+        a, b = c + 1, d + 1
+    yield end, len(ours), stop, len(theirs)
+
+
+def _windows(a: int, b: int, c: int, d: int) -> Iterator[_Span]:
+    """Stretches of both that are short enough for difflib."""
+    for one, other in zip_longest(range(a, b, WINDOW), range(c, d, WINDOW)):
+        at, at_right = b if one is None else one, d if other is None else other
+        yield at, min(at + WINDOW, b), at_right, min(at_right + WINDOW, d)
+
+
+def _anchors(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
+    """What both have exactly once, and in the same order: the longest such row, as positions on both sides."""
+    here, there = _once(ours), _once(theirs)
+    common = [(number, there[said]) for said, number in here.items() if said in there]
+    ends: list[int] = []
+    last: list[int] = []
+    before: list[int] = []
+    for number, (_, position) in enumerate(common):
+        length = bisect_left(ends, position)
+        before.append(last[length - 1] if length else -1)
+        ends[length : length + 1], last[length : length + 1] = [position], [number]
+    row: list[tuple[int, int]] = []
+    number = last[-1] if last else -1
+    while number >= 0:
+        row.append(common[number])
+        number = before[number]
+    return row[::-1]
+
+
+def _once(said: Sequence[str]) -> dict[str, int]:
+    times = Counter(said)
+    return {one: number for number, one in enumerate(said) if times[one] == 1}
+
+
+def _side_by_side(left: Sequence[Event], right: Sequence[Event]) -> Iterator[Pair]:
+    """Events of the same type in the same loop are one that was changed; the others are on one side only."""
+    for at, to, at_right, to_right in _windows(0, len(left), 0, len(right)):
+        one, other = left[at:to], right[at_right:to_right]
+        kinds = SequenceMatcher(None, [_kind(event) for event in one], [_kind(event) for event in other])
+        for tag, a, b, c, d in kinds.get_opcodes():
+            if tag == "equal":
+                yield from (Pair("changed", *pair) for pair in zip(one[a:b], other[c:d], strict=True))
+            else:
+                yield from (Pair("left", event, None) for event in one[a:b])
+                yield from (Pair("right", None, event) for event in other[c:d])
+
+
+def _kind(event: Event) -> tuple[str, str]:
+    return event.type, event.path

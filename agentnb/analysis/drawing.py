@@ -1,0 +1,87 @@
+"""What figures have in common: where they are drawn, how names and decisions look on them, and their key.
+
+What a user has set up on axes that were given stays: a title or a label is written where there is none. Names come from
+models, tools and people; on a figure they are text on one line, and never mathematics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from agentnb.core.errors import UsageError
+from agentnb.run.given import shown
+from agentnb.widgets.text import one_line, visible
+
+WIDTH = 36
+"""Characters of a name."""
+
+SHADES = ("#2a78b8", "#d9a441", "#5b9279", "#c8553d", "#7d6b9e", "#8a96a3", "#b07d62", "#4f8fa3")
+HATCHES = ("", "///", "...", "xxx", "\\\\\\")
+"""What tells those apart that have the same shade, as there are more of them than shades."""
+MARKERS = (".", "s", "^", "v", "D")
+
+TICKS = 6
+"""Stretches that an axis in seconds is divided into, so that short times do not run into each other."""
+
+
+class Chart(Figure):
+    """A figure that shows itself in a notebook, whether or not pyplot has been set up there."""
+
+    def _repr_png_(self) -> bytes:
+        self.savefig(file := BytesIO(), format="png", dpi=110)
+        return file.getvalue()
+
+
+def axes_for(axes: Axes | None, width: float, height: float) -> Axes:
+    """The axes that were given, or some on a figure of their own. Raises UsageError where what was given is none."""
+    if isinstance(axes, Axes):
+        return axes
+    if axes is not None:
+        raise UsageError(f"axes= takes matplotlib axes to draw on, figure.subplots() for one, not {shown(axes)}.")
+    figure = Chart(figsize=(width, height), layout="constrained", facecolor="white")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def entitle(axes: Axes, title: str, *, x: str = "", y: str = "") -> None:
+    """Write the title and what the axes are, where nobody has."""
+    if not any(axes.get_title(where) for where in ("left", "center", "right")):
+        axes.set_title(title, loc="left")
+    if not axes.get_xlabel():
+        axes.set_xlabel(x)
+    if not axes.get_ylabel():
+        axes.set_ylabel(y)
+
+
+def name_rows(axes: Axes, labels: Sequence[str], *, rows: int = 2) -> None:
+    """Rows from the top to the bottom of the axes, each with its label; room for so many at the least."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(max(rows, len(labels)) - 0.5, -0.5)
+
+
+def label(name: str, width: int = WIDTH) -> str:
+    """A name as it stands on a figure."""
+    text = one_line(visible(name), width).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text  # matplotlib leaves those out of a key
+
+
+def look(number: int) -> dict[str, Any]:
+    """The look of the number-th of many parts of a bar: no two have the same, as far as there are any."""
+    hatch = HATCHES[number // len(SHADES) % len(HATCHES)]
+    return {"facecolor": SHADES[number % len(SHADES)], "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+
+
+def draw_key(axes: Axes, names: Iterable[str], looks: Mapping[str, Mapping[str, Any]]) -> None:
+    """The legend: on a figure of our own outside of the axes, where it hides nothing."""
+    patches = [Patch(label=label(name), **looks[name]) for name in names]
+    if patches and isinstance(axes.figure, Chart):
+        axes.figure.legend(handles=patches, loc="outside lower left", ncols=6, frameon=False, fontsize=9)
+    elif patches:
+        axes.legend(handles=patches, frameon=False, fontsize=9)
