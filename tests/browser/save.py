@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.browser.save", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NOTEBOOK", help=", ".join(known))
     names = parser.parse_args(arguments).names or known
+    if unknown := set(names) - set(known):
+        parser.error(f"no notebook {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     with (
         tempfile.TemporaryDirectory() as folder,
         JupyterServer(Path(folder), {"python3": None}) as server,
