@@ -1,18 +1,23 @@
 """What a recording tells of a person: which calls waited for a decision at a moment, and which had been decided.
 
 With the loop that was recorded, or one like it, the questions have what its tools take; of a recording alone there is
-what its events say. Nothing can be decided about any of them.
+what its events say. Nothing can be decided about any of them, and nothing else be done (`missing`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from agentnb.core.errors import UnknownName
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run.approvals import Decided, Pending, decided, waiting
 from agentnb.run.frame import Frame
 from agentnb.run.recorded_loop import RecordedLoop
+
+_DECISIONS = ("approve", "reject", "edit", "replace", "answer", "undo")
+_ACTS = frozenset([*_DECISIONS, "steer", "follow_up", "withdraw", "play", "pause", "resume", "cancel"])
+"""What a run can do and a recording cannot."""
 
 
 def questions(loop: Design, state: State) -> list[Pending]:
@@ -59,3 +64,13 @@ def _frames(loop: Design, state: State) -> list[Frame]:
                 path = f"{frame.path}/{name}" if frame.path else name
                 frames.append(Frame(inside, child, path=path, above=frame, call=call.id))
     return frames
+
+
+def missing(name: str) -> AttributeError:
+    """The error for what a recording does not have, and what to do instead where a run has it."""
+    if name not in _ACTS:
+        return AttributeError(f"'Replay' object has no attribute {name!r}")
+    return UnknownName(
+        f"Nothing happens in a recording, so it has no {name}(). fork() goes on from where it stands, as a run; with"
+        " decision=, message=, arguments= or result= something is changed there."
+    )

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Itera
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import LimitReached, ReplayDiverged, RunCancelled, RunFailed, UsageError
 from agentnb.core.events import Event
@@ -23,7 +23,7 @@ from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals import Decided, Pending
-from agentnb.run.asked import questions, recorded_decisions, schemas
+from agentnb.run.asked import missing, questions, recorded_decisions, schemas
 from agentnb.run.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.divergence import Check
 from agentnb.run.gate import Unit
@@ -57,6 +57,11 @@ class Replay(Recording):
         self._watchers: tuple[Callable[[Any], object], ...] = ()
 
     # -- where it stands -------------------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:  # which would take every name for one that there is
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(name)
 
     @property
     def position(self) -> int:

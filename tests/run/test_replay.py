@@ -187,6 +187,13 @@ async def test_a_recorded_loop_cannot_be_run(tmp_path: Path) -> None:
         recorded.loop.advance(recorded.state)
 
 
+async def test_who_wants_to_decide_in_a_recording_is_told_of_forks() -> None:
+    recorded = replay(await finished())
+    with pytest.raises(UsageError, match=r"no approve\(\). fork\(\) goes on from where it stands"):
+        recorded.approve("c1")  # type: ignore[attr-defined]
+    assert not hasattr(recorded, "approve")
+
+
 @every_world
 async def test_every_moment_of_every_design_is_as_it_was_and_nothing_is_performed(world: Callable[[], Any]) -> None:
     run = world().start("go")
