@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
@@ -61,7 +62,7 @@ class SqliteDatabase:
         self._read_only = read_only or (path.exists() and not may_write(path))
         self._private = False
         try:
-            self._connection = self._connect_to_read() if self._read_only else connect(path)
+            self._connection = self._connect_to_read() if self._read_only else self._connect(path)
         except FAULTS as error:
             raise failure(self.where, "cannot be used as a store", error) from error
         try:
@@ -77,10 +78,16 @@ class SqliteDatabase:
                 raise failure(self.where, "cannot be used as a store", error) from error
             raise
 
+    def _connect(self, place: Path | str, *, uri: bool = False) -> sqlite3.Connection:
+        """A connection that ends with this object: nobody need close a store."""
+        connection = connect(place, uri=uri)
+        weakref.finalize(self, connection.close).atexit = False  # at the end of the process a run may still write
+        return connection
+
     def _connect_to_read(self) -> sqlite3.Connection:
         if not self._path.exists():
             raise StorageError(f"{self.where} cannot be used as a store: there is no such file.")
-        connection = connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
+        connection = self._connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
         try:
             connection.execute("SELECT count(*) FROM sqlite_master")
         except sqlite3.OperationalError as error:
@@ -92,7 +99,7 @@ class SqliteDatabase:
 
     def _copied(self) -> sqlite3.Connection:
         """A connection to a private copy, with what another process has left in the file's log."""
-        copy = connect("")  # SQLite's own: on disk where it is large, and gone when it is closed
+        copy = self._connect("")  # SQLite's own: on disk where it is large, and gone when it is closed
         try:
             with tempfile.TemporaryDirectory() as folder:
                 lies = Path(folder, "store.db")

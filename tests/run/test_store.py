@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,7 @@ async def test_two_stores_on_one_file_write_beside_each_other(store: Store, path
 async def test_a_damaged_event_is_named(store: Store, path: Path) -> None:
     run = Agent().two_turns().start("hi", name="x", store=store)
     await run
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE events SET body = ? WHERE key % 4294967296 = 3", (b'{"type":"model_end"',))
     raw.close()
     with pytest.raises(RecordingCorrupt, match=r"event 3 of the run .* is damaged"):
@@ -203,7 +204,7 @@ async def test_a_damaged_event_is_named(store: Store, path: Path) -> None:
 async def test_a_missing_event_is_named(store: Store, path: Path) -> None:
     run = Agent().two_turns().start("hi", name="x", store=store)
     await run
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("DELETE FROM events WHERE key % 4294967296 = 3")
     raw.close()
     with pytest.raises(RecordingCorrupt, match=r"event 3 of the run .* is missing"):
@@ -213,7 +214,7 @@ async def test_a_missing_event_is_named(store: Store, path: Path) -> None:
 async def test_one_damaged_run_does_not_hide_the_others(store: Store, path: Path) -> None:
     for name in ("good", "bad"):
         await Agent().loop("ok").start("hi", name=name, store=store)
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE events SET body = x'00' WHERE key = (SELECT max(key) FROM events)")
     raw.close()
     assert [info.name for info in store.runs()] == ["bad", "good"]
@@ -227,7 +228,7 @@ def test_a_file_that_is_no_store_is_refused(path: Path) -> None:
 
 
 def test_a_store_of_a_newer_version_is_refused(path: Path) -> None:
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("PRAGMA user_version = 99")
     raw.close()
     with pytest.raises(VersionMismatch, match="version 99"):

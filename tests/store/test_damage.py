@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ async def path(tmp_path: Path) -> Path:
 
 
 def change(path: Path, sql: str, *values: Any) -> None:
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute(sql, values)
     raw.close()
 
@@ -108,7 +109,7 @@ async def test_a_file_that_is_another_one_now_is_not_written_into_the_void(
 
 def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     for name, version in (("history.db", 0), ("cookies.db", 77)):
-        with sqlite3.connect(tmp_path / name) as raw:
+        with closing(sqlite3.connect(tmp_path / name)) as raw, raw:
             raw.execute("CREATE TABLE runs_of_mine (number INTEGER)")
             raw.execute(f"PRAGMA user_version = {version}")
         raw.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def version(path: Path) -> int:
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         ((found,),) = raw.execute("PRAGMA user_version")
     raw.close()
     return int(found)
@@ -105,7 +106,7 @@ def moved(events: Sequence[Event], run_id: str) -> list[Event]:
 
 def test_what_an_older_agentnb_writes_that_still_has_the_store_open_is_read(old: Path) -> None:
     Store(old).close()
-    with sqlite3.connect(old) as raw:
+    with closing(sqlite3.connect(old)) as raw, raw:
         raw.execute(
             "INSERT INTO runs (number, id, name, loop, created) SELECT 9, 'x', 'later', loop, 2e9 FROM runs LIMIT 1"
         )
@@ -142,7 +143,7 @@ def test_a_migration_is_done_whole_or_not_at_all(old: Path) -> None:
 def test_a_store_of_a_newer_agentnb_is_refused_and_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     Store(path).close()
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute(f"PRAGMA user_version = {STORE_VERSION + 1}")
     raw.close()
     for look in (Store, planned_migrations):

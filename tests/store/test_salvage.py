@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def damage(path: Path, position: int, value: bytes) -> None:
 
 
 def events_in(path: Path) -> int:
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         ((count,),) = raw.execute("SELECT count(*) FROM events")
     raw.close()
     return int(count)
@@ -162,7 +163,7 @@ def test_a_file_that_was_cut_off_gives_what_is_left(path: Path, tmp_path: Path) 
 
 def test_an_event_that_is_lost_is_named_and_those_behind_it_are_there(path: Path, tmp_path: Path) -> None:
     whole = content(path)["third"][1]
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         changed = "CAST(replace(CAST(body AS TEXT), 'e', 'f') AS BLOB)"
         changed = f"CASE key % 4294967296 WHEN 4 THEN x'00' ELSE {changed} END"
         raw.execute(
@@ -182,7 +183,7 @@ def test_an_event_that_is_lost_is_named_and_those_behind_it_are_there(path: Path
 
 
 def test_what_a_run_is_called_is_checked_as_its_events_are(path: Path, tmp_path: Path) -> None:
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE runs SET name = 'thirp' WHERE name = 'third'")
         raw.execute("UPDATE snapshots SET position = 9")
     raw.close()
@@ -225,7 +226,7 @@ async def test_a_database_is_salvaged_too(place: str, tmp_path: Path) -> None:
 
 
 def bodies(path: Path) -> set[bytes]:
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         found = {body for (body,) in raw.execute("SELECT body FROM events")}
     raw.close()
     return found
