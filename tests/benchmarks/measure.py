@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 Contender = Callable[[], Awaitable[object]]
 
@@ -24,6 +25,17 @@ def least_seconds(contenders: Mapping[str, Contender], rounds: int) -> dict[str,
 
 async def _run(contender: Contender) -> None:
     await contender()
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """A collection of garbage looks at the whole process, and most of that is not what is measured."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def report(what: str, ratio: float, aim: float, detail: str = "") -> None:

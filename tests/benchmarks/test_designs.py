@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, tool
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent import BaseAgent, Event
-from tests.benchmarks.measure import report
+from tests.benchmarks.measure import no_collections, report
 from tests.benchmarks.models import Calling
 
 TURNS = 2000
@@ -86,12 +85,8 @@ def test_a_turn_costs_the_same_at_the_end_of_a_long_run(design: str, capsys: pyt
             await started
             return len(started.events)
 
-        gc.collect()
-        gc.disable()  # a collection looks at the whole process, and most of that is not the run
-        try:
+        with no_collections():
             events = asyncio.run(run())
-        finally:
-            gc.enable()
         tenth = events // 10
         growths.append((marks[-1] - marks[-1 - tenth]) / (marks[tenth] - marks[0]))
     growth = sorted(growths)[1]

@@ -11,7 +11,7 @@ import pytest
 
 import agentnb
 from tests.benchmarks.bare import bare_loop
-from tests.benchmarks.measure import least_seconds, report
+from tests.benchmarks.measure import least_seconds, no_collections, report
 from tests.benchmarks.models import Calling, FanningOut, Typing
 
 
@@ -58,15 +58,11 @@ def test_an_iteration_costs_the_same_at_the_end_of_a_long_run(capsys) -> None:
         await agentnb.SessionLoop(Calling(calls), [tool]).start("go")
 
     growths = []
-    gc.collect()
-    gc.disable()  # a collection looks at the whole process, and most of that is not the run
-    try:
+    with no_collections():
         for _ in range(5):
             marks.clear()
             asyncio.run(run())
             growths.append((marks[-1] - marks[-1 - tenth]) / (marks[tenth] - marks[0]))
-    finally:
-        gc.enable()
     growth = statistics.median(growths)
     with capsys.disabled():
         report("growth, last tenth of 10,000 iterations to the first", growth, 1.15)

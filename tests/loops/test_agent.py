@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import statistics
 import threading
 import time
@@ -18,6 +17,7 @@ from agentnb.core.events import CallEnd, CallStart
 from agentnb.core.evolve import fold
 from agentnb.llms.protocol import Chunk
 from agentnb.testing import ScriptedLLM, call, text
+from tests.benchmarks.measure import no_collections
 from tests.loops.agents import AgentWorld, assert_is_sound, short
 from tests.worlds import (
     asks,
@@ -666,13 +666,9 @@ def test_a_turn_costs_the_same_at_the_end_of_a_long_run(retriever: Any) -> None:
         return len([None async for _ in agent.execute("hi")])
 
     growths = []
-    gc.collect()
-    gc.disable()  # a collection looks at the whole process, and most of that is not the run
-    try:
+    with no_collections():
         for _ in range(3):
             marks.clear()
             assert asyncio.run(execute()) > 9 * turns
             growths.append((marks[-1] - marks[-1 - tenth]) / (marks[tenth] - marks[0]))
-    finally:
-        gc.enable()
     assert statistics.median(growths) < 2
