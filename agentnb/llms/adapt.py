@@ -19,6 +19,11 @@ from agentnb.core.errors import UsageError
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 
 
+def in_one_piece(answer: Any) -> UsageError:
+    """The error for what a model's `stream` gave instead of something to iterate over."""
+    return UsageError(f"A model's stream() yields its chunks, and this one returned {answer!r:.80}.")
+
+
 def as_model(llm: Any) -> Model:
     """The model itself where it streams, or one that asks it. Raises UsageError where it is no model."""
     stream = getattr(llm, "stream", None)
@@ -113,7 +118,7 @@ class _InCoroutine:
         given: dict[str, Any] = {"tools": tools, "schema": schema, **options} if self._takes_tools else {}
         stream = await self._stream(messages, **given)
         if not hasattr(stream, "__aiter__"):
-            raise UsageError(f"A model's stream() yields its chunks, and this one returned {stream!r:.80}.")
+            raise in_one_piece(stream)
         async with _closing(stream):
             async for chunk in stream:
                 yield chunk

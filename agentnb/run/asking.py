@@ -19,7 +19,7 @@ from agentnb.core.messages import to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
 from agentnb.core.views import joined
-from agentnb.llms.adapt import as_model
+from agentnb.llms.adapt import as_model, in_one_piece
 from agentnb.llms.protocol import Model
 from agentnb.run.frame import Frame
 from agentnb.run.history import PlainHistory
@@ -57,6 +57,8 @@ class Asking:
             prepared = await self._prepared() if self._design.prepare is not None else None
             stream = self._open(prepared, state)
             if not hasattr(stream, "__aiter__"):
+                if not inspect.isawaitable(stream):
+                    raise in_one_piece(stream)
                 stream = await stream
             async for chunk in stream:
                 delta = reply.feed(chunk, int((time.monotonic() - started) * 1000))

@@ -58,6 +58,15 @@ async def test_a_model_whose_stream_is_not_async_is_told_so() -> None:
         await SessionLoop(Sync()).start("hi")
 
 
+async def test_a_model_whose_stream_comes_in_one_piece_is_told_so() -> None:
+    class InOnePiece:
+        def stream(self, messages: Any, *, tools: Any = None, schema: Any = None) -> Any:
+            return ["hi"]
+
+    with pytest.raises(RunFailed, match=r"yields its chunks, and this one returned \['hi'\]"):
+        await SessionLoop(InOnePiece()).start("hi")
+
+
 def test_a_model_that_streams_is_taken_as_it_is() -> None:
     model = SimpleNamespace(stream=lambda messages, **options: None)
     assert as_model(model) is model
