@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentnb.analysis.backtest import Backtest, backtest
-    from agentnb.analysis.branches import branches
     from agentnb.analysis.difference import Difference, diff
     from agentnb.analysis.figures import approvals, dwell_times, latency, timeline, tokens
     from agentnb.analysis.frames import COLUMNS, calls, decisions, events, messages
+    from agentnb.analysis.policies import Backtest, backtest
+    from agentnb.analysis.tree import branches
 
 __all__ = [
     "COLUMNS",
@@ -36,14 +36,15 @@ __all__ = [
 ]
 
 _WHERE = {
-    "backtest": ("Backtest", "backtest"),
-    "branches": ("branches",),
     "difference": ("Difference", "diff"),
     "figures": ("approvals", "dwell_times", "latency", "timeline", "tokens"),
     "frames": ("COLUMNS", "calls", "decisions", "events", "messages"),
+    "policies": ("Backtest", "backtest"),
+    "tree": ("branches",),
 }
 _WHEN_ASKED_FOR = {name: module for module, names in _WHERE.items() for name in names}
-"""Figures need matplotlib, which takes a second to import, and tables do not."""
+"""Figures need matplotlib, which takes a second to import, and tables do not. No module has the name of what it has: it
+would stand in its place once it is imported."""
 
 
 def __getattr__(name: str) -> Any:
