@@ -73,7 +73,7 @@ class Branch:
 def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> Branch:
     """The past of a run that departs at the event `at` of this recording. Raises UsageError where it cannot."""
     if events and isinstance(events[0], RunStart) and events[0].loop != loop.kind():
-        raise RecordingMismatch(f"The recording is of a {events[0].loop}; it cannot go on as a {loop.kind()}.")
+        raise RecordingMismatch(f"The recording is of {events[0].loop}, and the loop to go on with is {loop.kind()}.")
 
     if type(seq) is not int or not 0 <= seq < len(events):
         raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")

@@ -66,7 +66,7 @@ def restore(
 def _check(snapshot: Snapshot, loop: Design) -> None:
     start = snapshot.start
     if start.loop != loop.kind():
-        raise RecordingMismatch(f"The recording is of a {start.loop}; it cannot go on as a {loop.kind()}.")
+        raise RecordingMismatch(f"The recording is of {start.loop}, and the loop to go on with is {loop.kind()}.")
     config = loop.config()
     if start.fingerprint != fingerprint(loop.kind(), config):
         names = sorted(k for k in {*config, *start.config} if config.get(k) != start.config.get(k))

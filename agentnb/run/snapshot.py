@@ -19,12 +19,12 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, VersionMismatch
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
 from agentnb.core.events import Event, RunStart, decode_event, encode_event
 from agentnb.core.evolve import fold
 from agentnb.core.state import State
 from agentnb.run.given import check_path, check_text
-from agentnb.run.whole import written_whole
+from agentnb.run.whole import DATABASE, written_whole
 
 _DIGEST = b'"digest":"'
 _BEGINS = b'{"chain":"%s","event":'
@@ -108,6 +108,9 @@ class Snapshot:
             raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
         except OSError as error:
             raise StorageError(f"{path} cannot be read as a snapshot: {error.strerror}.") from error
+        if data.startswith(DATABASE):
+            store = f"agentnb.Store({str(path)!r})"
+            raise UsageError(f"{path} is a database and no snapshot. If it is a store, {store}.load(name) gives one.")
         return _read(data, str(path))
 
 

@@ -10,7 +10,7 @@ from typing import IO
 
 from agentnb.core.errors import StorageError, UsageError
 
-_DATABASE = b"SQLite format 3\0"
+DATABASE = b"SQLite format 3\0"
 
 
 @contextmanager
@@ -39,6 +39,6 @@ def written_whole(path: Path, what: str) -> Iterator[IO[bytes]]:
 def _is_database(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return file.read(len(_DATABASE)) == _DATABASE
+            return file.read(len(DATABASE)) == DATABASE
     except OSError:
         return False

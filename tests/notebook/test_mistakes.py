@@ -56,7 +56,7 @@ MISTAKES = [
     ("model('x').start('go', limits={'turn': 3})", "UsageError", "limits= knows calls, cost"),
     ("agentnb.Store('/nowhere/runs.db')", "StorageError", "/nowhere/runs.db cannot be used as a store"),
     ("agentnb.restore('nowhere.json', model('x'))", "RecordingMissing", "There is no file nowhere.json"),
-    ("agentnb.restore(over, agentnb.Agent(None))", "RecordingMismatch", "cannot go on as a Agent"),
+    ("agentnb.restore(over, agentnb.Agent(None))", "RecordingMismatch", "the loop to go on with is Agent"),
     ("agentnb.SessionLop(None)", "UnknownName", "has no attribute 'SessionLop'. Did you mean: 'SessionLoop'?"),
     ("agentnb.SessionLoop('gpt-5', [write])", "UsageError", "not its name: agentnb.llms.OpenAI('gpt-5')"),
     ("agentnb.SessionLoop(None, write)", "UsageError", "Tools come as a list, also a single one: [write]."),

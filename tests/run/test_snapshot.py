@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb import SessionLoop, Snapshot, restore
-from agentnb.core.errors import RecordingCorrupt, RecordingMismatch, StorageError, VersionMismatch
+from agentnb import SessionLoop, Snapshot, Store, restore
+from agentnb.core.errors import RecordingCorrupt, RecordingMismatch, StorageError, UsageError, VersionMismatch
 from agentnb.testing import ScriptedLLM
 from tests.core.test_loop import Ladder
 from tests.run.agents import Agent, sends
@@ -130,6 +130,12 @@ async def test_a_snapshot_of_a_newer_version_is_refused() -> None:
 async def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Snapshot.load(tmp_path / "none.json")
+
+
+async def test_a_store_is_no_snapshot_and_has_some(tmp_path: Path) -> None:
+    Store(tmp_path / "runs.db").close()
+    with pytest.raises(UsageError, match=r"runs.db'\).load\(name\) gives one"):
+        Snapshot.load(tmp_path / "runs.db")
 
 
 async def test_a_snapshot_cannot_be_restored_into_another_loop() -> None:
