@@ -306,7 +306,7 @@ SAYS = {
             "researcher(max_turns=3)",
             "the same loop: all 33 events as recorded\nevent 0 was {'max_turns': 12}\nevent 0 is now {'max_turns': 3}",
         ),
-        ("write_test(run", "1 passed"),
+        ("write_test(run", "It passes."),
     ],
     "04_what_if.ipynb": [
         ("def requests", "6 requests were made then; 1 is made by the fork."),
