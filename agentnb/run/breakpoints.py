@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from math import isfinite
 from typing import Any, Literal, get_args
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import FAILURES, UsageError
 from agentnb.core.events import EVENT_TYPES, CallStart, Event
 from agentnb.core.state import State
 from agentnb.run.expressions import Holds, compile_condition
@@ -227,6 +227,8 @@ class Breakpoints(Sequence[Breakpoint]):
         self._lock = threading.Lock()
         self.added: Callable[[], object] = lambda: None
         """Called when there is one: a run that has none is not looked at."""
+        self.failed: Callable[[Breakpoint, Event, BaseException], object] | None = None
+        """Called with one whose function has failed; the error is raised where this is None."""
         for spec in given:
             self.add(spec)
 
@@ -270,8 +272,17 @@ class Breakpoints(Sequence[Breakpoint]):
         """The first breakpoint that stops the run behind this event; all that are hit count it."""
         if event.type in NEVER:
             return None
-        hits = [one for one in self._all if one.is_hit(event, state, run)]
+        hits = [one for one in self._all if self._is_hit(one, event, state, run)]
         return hits[0] if hits else None
+
+    def _is_hit(self, one: Breakpoint, event: Event, state: State, run: State) -> bool:
+        try:
+            return one.is_hit(event, state, run)
+        except FAILURES as error:
+            if self.failed is None:
+                raise
+            self.failed(one, event, error)
+            return False
 
     def __getitem__(self, index: Any) -> Any:
         return self._all[index]

@@ -23,7 +23,8 @@ from typing import Any, Literal
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.core.state import State
-from agentnb.run.breakpoints import Breakpoints
+from agentnb.run.breakpoints import Breakpoint, Breakpoints
+from agentnb.run.portable import text_of_error
 
 Unit = Literal["event", "call", "turn", "phase"]
 UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
@@ -48,6 +49,7 @@ class Gate:
 
     def __init__(self, breakpoints: Sequence[Any], limits: Mapping[str, Any] | None) -> None:
         self.breakpoints = Breakpoints(breakpoints)
+        self.breakpoints.failed = self._stop_where_one_fails
         self.limits = _check_limits(limits or {})
         self.pausing: str | None = None
         """Why a pause is to come, where one is."""
@@ -82,6 +84,12 @@ class Gate:
             self.release_permit()
         if (hit := self.breakpoints.hit(event, state, run)) is not None:
             self.ask_for_pause(f"breakpoint at {event.type} (seq {event.seq}): {hit.label}", at_once=True)
+
+    def _stop_where_one_fails(self, breakpoint: Breakpoint, event: Event, error: BaseException) -> None:
+        """As a debugger does; and switch it off, for it would fail at the next event too."""
+        breakpoint.enabled = False
+        words = f"{breakpoint.label} failed and is switched off ({type(error).__name__}: {text_of_error(error)})"
+        self.ask_for_pause(f"breakpoint at {event.type} (seq {event.seq}): {words}", at_once=True)
 
     def boundary(self, unit: Unit, events: Sequence[Event]) -> int | None:
         """How many of these events a step by `unit` takes in, None where they do not reach its end."""

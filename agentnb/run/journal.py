@@ -111,12 +111,10 @@ class Journal:
             if recorder is not None:
                 recorder.record(seq, line)
             self.fresh = True
-            try:
-                for observe in self.observers:
-                    observe(event, frame)
-            finally:  # it is a fact, even where a breakpoint of the user's fails on it
-                if self.watchers:
-                    self.tell(event)
+            for observe in self.observers:
+                observe(event, frame)
+            if self.watchers:
+                self.tell(event)
         return True
 
     def observe(self, observer: Observer) -> None:

@@ -62,7 +62,6 @@ FAILS: dict[str, Callable[[], Run]] = {
     "model": lambda: SessionLoop(LeavingModel()).start("go"),
     "transform_context": lambda: session(transform_context=leave).start("go"),
     "should_stop_after_turn": lambda: session(should_stop_after_turn=leave).start("go"),
-    "breakpoint": lambda: session().start("go", breakpoints=[leave]),
     "agent of a LoopAgent": lambda: LoopAgent("outer", [Leaving("inner")], 1).start("go"),
 }
 GOES_ON: dict[str, Callable[[], Run]] = {
@@ -95,6 +94,17 @@ def test_the_run_fails_where_it_cannot_go_on(start: Callable[[], Run]) -> None:
 def test_the_run_goes_on_where_it_can(start: Callable[[], Run]) -> None:
     run = start()
     run.play()
+    assert run.result(10) == "done"
+    assert_others_go_on()
+
+
+def test_a_breakpoint_that_leaves_stops_the_run_there() -> None:
+    run = session().start("go", breakpoints=[leave])
+    paused = threading.Event()
+    run.watch(lambda event: paused.set() if event.type == "run_paused" else None)
+    run.play()
+    assert paused.wait(10)
+    run.resume()
     assert run.result(10) == "done"
     assert_others_go_on()
 

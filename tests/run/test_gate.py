@@ -200,14 +200,20 @@ async def test_a_breakpoint_at_the_model_stops_before_it_is_asked() -> None:
     assert len(run.loop.llm.requests) == 1
 
 
-async def test_a_breakpoint_that_fails_ends_the_run_loudly() -> None:
-    run = Agent().loop("done").start("hi", breakpoints=[lambda event, state: event.no_such_field])
-    seen: list[Any] = []
-    run.watch(seen.append)
-    with pytest.raises(RunFailed, match="AttributeError"):
-        await collect(run)
-    assert_one_terminal_event_last(seen)
-    assert seen == run.events
+async def test_a_breakpoint_that_fails_stops_the_run_there_says_why_and_is_switched_off() -> None:
+    def at_two(event: Any, state: Any) -> bool:
+        return event.turn == 2
+
+    run = Agent().loop("done").start("hi", breakpoints=[at_two])
+    run.play()
+    await until(lambda: run.state.paused)
+    assert run.paused_for == (
+        "breakpoint at run_start (seq 0): at_two failed and is switched off"
+        " (AttributeError: 'RunStart' object has no attribute 'turn')"
+    )
+    assert not run.breakpoints[0].enabled
+    run.resume()
+    assert await run == "done"
 
 
 def test_what_is_no_breakpoint_is_refused() -> None:
