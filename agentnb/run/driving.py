@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -27,11 +28,15 @@ from agentnb.run.portable import portable
 
 Owner = Literal["pull", "await", "play", "step"]
 
+_in_background: dict[Driving, object] = {}
+"""The runs that go on in the background: nobody else need hold on to them, so that a variable may be used again."""
+
 
 class Driving:
     """Drives one run on behalf of whoever asks; its methods are safe from every thread."""
 
-    def __init__(self, design: Design, journal: Journal, gate: Gate, driver: Driver) -> None:
+    def __init__(self, run: object, design: Design, journal: Journal, gate: Gate, driver: Driver) -> None:
+        self._run = weakref.ref(run)
         self.journal = journal
         self.gate = gate
         self.driver = driver
@@ -69,6 +74,8 @@ class Driving:
             if self.owner is not None or (owner != "play" and self.driver.home is not None):
                 return False
             self.owner = owner
+            if owner == "play":
+                _in_background[self] = self._run()
             self.gate.running = owner != "step"
             if owner in ("pull", "await"):  # what was to hold up a step, or whoever drove before, is not meant for this
                 self.gate.pausing = None
@@ -82,6 +89,7 @@ class Driving:
             if self.owner != "step":
                 self.reported = len(self.journal.events)
             self.owner = None
+            _in_background.pop(self, None)
             self.gate.running = False
             if self._playing and not self.settled:
                 self._play_here()

@@ -74,7 +74,7 @@ class Run(Decisions, Recording):
         if not recording:
             loop.hears(self._hearing)
         super().__init__(self._journal, self._driver.lost)
-        self._driving = Driving(loop, self._journal, self._gate, self._driver)
+        self._driving = Driving(self, loop, self._journal, self._gate, self._driver)
         _remember(self)
 
     def _open_store(self, store: RunStore | None, recording: Sequence[Event]) -> Recorder | None:
@@ -259,10 +259,10 @@ def _remember(run: Run) -> None:
 
 
 def latest_run() -> Run | None:
-    """The run that was started or restored last in this process, as long as somebody holds on to it."""
+    """The run that was started or restored last in this process, as long as it goes on or somebody holds on to it."""
     return _latest() if _latest is not None else None
 
 
 def runs_here() -> list[Run]:
-    """The runs that were started or restored in this process and that somebody holds on to, newest first."""
+    """The runs of this process that go on in the background, or that somebody holds on to, newest first."""
     return [run for _, run in reversed(list(_runs.items()))]

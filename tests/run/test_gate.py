@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from typing import Any
 
 import pytest
 
-from agentnb import LimitReached, Loop, RunCancelled, RunFailed, UsageError
+from agentnb import LimitReached, Loop, Run, RunCancelled, RunFailed, SessionLoop, UsageError, tool
 from agentnb.core.events import Event, StateUpdate
 from agentnb.core.state import State
-from agentnb.testing import text
+from agentnb.run import runs_here
+from agentnb.testing import ScriptedLLM, call, text
 from tests.run.agents import Agent, sends
 from tests.worlds import asks, assert_folds, assert_one_terminal_event_last, collect, provider_faults, types, until
 
@@ -198,6 +201,28 @@ async def test_a_breakpoint_at_the_model_stops_before_it_is_asked() -> None:
     run.resume()
     await run
     assert len(run.loop.llm.requests) == 1
+
+
+def test_a_run_in_the_background_goes_on_and_is_found_though_nobody_holds_on_to_it() -> None:
+    def begin() -> None:
+        asked = threading.Event()
+        run = SessionLoop(ScriptedLLM([[call("shown")], "done"]), [shown]).start("hi", name="nobody's")
+        run.watch(lambda event: asked.set() if event.type == "approval_request" else None)
+        run.play()
+        assert asked.wait(10)
+
+    def found() -> list[Run]:
+        gc.collect()
+        return [run for run in runs_here() if run.name == "nobody's"]
+
+    @tool(approve=True)
+    def shown() -> str:
+        return "shown"
+
+    begin()
+    found()[0].approve(found()[0].pending[0].id)
+    assert found()[0].result(10) == "done"
+    assert found() == []
 
 
 async def test_a_breakpoint_that_fails_stops_the_run_there_says_why_and_is_switched_off() -> None:
