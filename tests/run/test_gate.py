@@ -220,8 +220,10 @@ def test_a_run_in_the_background_goes_on_and_is_found_though_nobody_holds_on_to_
         return "shown"
 
     begin()
-    found()[0].approve(found()[0].pending[0].id)
-    assert found()[0].result(10) == "done"
+    [run] = found()
+    run.approve(run.pending[0].id)
+    assert run.result(10) == "done"
+    del run
     assert found() == []
 
 
