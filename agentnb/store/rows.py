@@ -98,7 +98,7 @@ def snapshot_named(database: Database, name: str, *, salvage: bool = False) -> t
         return None
     *row, written = rows[0]
     if not fits(written, row_checksum(*row)) and not salvage:
-        raise RecordingCorrupt(f"{database.where}: the snapshot {name!r} is damaged: its checksum is another one.")
+        raise _damaged_snapshot(database, name)
     return row[1], row[2]
 
 
@@ -108,10 +108,12 @@ def snapshots_of(database: Database, run: int) -> list[tuple[str, int, float]]:
     rows = database.query(sql, run)
     for *row, written in rows:
         if not fits(written, row_checksum(*row)):
-            raise RecordingCorrupt(
-                f"{database.where}: the snapshot {row[0]!r} is damaged: its checksum is another one."
-            )
+            raise _damaged_snapshot(database, row[0])
     return [(name, position, created) for name, _, position, created, _ in rows]
+
+
+def _damaged_snapshot(database: Database, name: str) -> RecordingCorrupt:
+    return RecordingCorrupt(f"{database.where}: the snapshot {name!r} is damaged: its checksum is another one.")
 
 
 def add_tag(database: Database, run: int, tag: str) -> None:
