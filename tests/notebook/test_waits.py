@@ -152,7 +152,8 @@ def test_a_panel_nobody_looks_at_any_more_is_closed_when_its_run_is_over(page: P
     [panel] = page.show("a")
     page.kernel.run("shown = runs[0].panel()")
     for name, count in (("one", 1), ("two", 1), ("one", 0)):
-        page.send(panel, {"type": "views", "page": name, "count": count})
+        told = page.send(panel, {"type": "views", "page": name, "count": count})
+    page.kernel.until(lambda: page.kernel.is_idle(told))  # a panel's messages are not in line with the cells
     assert page.kernel.run("shown.close_unseen(); print(shown.comm is not None)").strip() == "True"
     last = page.send(panel, {"type": "views", "page": "two", "count": 0})
     page.kernel.until(lambda: page.kernel.is_idle(last))
