@@ -68,6 +68,12 @@ class Database(Protocol):
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Read."""
 
+    def check(self, table: str) -> None:
+        """Raise RecordingCorrupt where the database itself finds a table damaged, so that rows of it may be missing.
+
+        What is read of a table has checksums of its own; this is for where nothing shows that something is not there.
+        """
+
     def write(self, sql: str, *values: object) -> None:
         """Write, and commit where that is not in a transaction."""
 

@@ -21,11 +21,11 @@ from pydantic import ValidationError
 
 from agentnb.core.events import decode_event
 from agentnb.store.database import checksum, row_checksum
+from agentnb.store.write_ahead_log import FRAME, HEAD, log_of, pages
 
 BODY = b'{"type":"'
 _SIZES = (8192, 4096, 1024, 2048, 16384, 32768, 65536, 512)
 """What a page may have; the first one, which says it, may be damaged, so that it is told by where pages begin."""
-_WAL_HEAD, _FRAME_HEAD = 32, 24
 _LEAF, _TREE_PAGES = 13, (2, 5, 10, 13)
 _WIDEST = 40
 """Bytes of the head of a record: a store's has at most six values."""
@@ -53,7 +53,7 @@ class Rows:
 def rows_in(path: Path) -> Rows:
     """Every row that can be read in a SQLite file and in its log."""
     whole = path.read_bytes()
-    log = path.with_name(path.name + "-wal")
+    log = log_of(path)
     logged = log.read_bytes() if log.exists() else b""
     return _Pages(whole, logged, _page_size(whole, logged)).rows()
 
@@ -63,12 +63,12 @@ def _page_size(whole: bytes, logged: bytes) -> int:
     told = int.from_bytes(whole[16:18], "big")
     if told in _SIZES and told * int.from_bytes(whole[28:32], "big") == len(whole) > 0:
         return told
-    return max(_SIZES, key=lambda size: _begin(whole, 0, size) + _begin(logged, _FRAME_HEAD, size))
+    return max(_SIZES, key=lambda size: _begin(whole, 0, size) + _begin(logged, FRAME.size, size))
 
 
 def _begin(data: bytes, head: int, size: int) -> int:
     """How many pages begin where they would at this size, less those places where none can."""
-    places = range(_WAL_HEAD + head if head else 0, len(data), size + head)
+    places = range(HEAD.size + head if head else 0, len(data), size + head)
     return sum(1 if data[place] in _TREE_PAGES else -(data[place] != 0) for place in places)
 
 
@@ -80,9 +80,7 @@ class _Pages:
         self.usable = size  # a store's pages keep nothing back
         self.pages = [whole[start : start + size] for start in range(0, len(whole), size)]
         self.newest = dict(enumerate(self.pages, 1))
-        for start in range(_WAL_HEAD, len(logged), _FRAME_HEAD + size):
-            number = int.from_bytes(logged[start : start + 4], "big")
-            page = logged[start + _FRAME_HEAD : start + _FRAME_HEAD + size]
+        for number, page in pages(logged, size):
             self.pages.append(page)
             self.newest[number] = page
 

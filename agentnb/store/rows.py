@@ -20,8 +20,15 @@ class Run(NamedTuple):
     damaged: bool
 
 
+def check(database: Database) -> None:
+    """Raise RecordingCorrupt where a run, a snapshot or a tag may be missing."""
+    for table in ("runs", "snapshots", "tags"):
+        database.check(table)
+
+
 def all_runs(database: Database) -> list[Run]:
-    """Newest first."""
+    """Newest first. Raises RecordingCorrupt where one may be missing."""
+    check(database)
     tags: dict[int, list[str]] = {}
     damaged = set()
     for number, tag, written in database.query("SELECT run, tag, checksum FROM tags"):
@@ -34,6 +41,7 @@ def all_runs(database: Database) -> list[Run]:
     runs = []
     for number, id, name, loop, created, written in found:
         sound = fits(written, row_checksum(number, id, name, loop, created)) and number not in damaged
+        sound = sound and all(isinstance(text, str) for text in (id, name or "", loop))
         runs.append(Run(number, id, name, loop, created, tuple(sorted(tags.get(number, ()))), not sound))
     return runs
 

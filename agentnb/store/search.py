@@ -80,7 +80,8 @@ def find(database: Database, wanted: Wanted) -> list[RunInfo]:
     infos = []
     for run in runs:
         count, reason, damaged = ends.get(run.number, (0, None, False))
-        infos.append(RunInfo(run.id, run.name, run.loop, run.created, count, reason, run.tags, damaged or run.damaged))
+        damaged = damaged or run.damaged or (reason is None and not _is_sound(database))  # it may be longer
+        infos.append(RunInfo(run.id, run.name, run.loop, run.created, count, reason, run.tags, damaged))
     return [info for info in infos if wanted.stop_reason in (None, info.stop_reason)]
 
 
@@ -199,6 +200,14 @@ def _ends(database: Database, numbers: list[int]) -> dict[int, tuple[int, str | 
     except RecordingCorrupt:  # somewhere in the file; the runs it is not in are told of
         rows = [row for number in numbers for row in _readable(database, f"{sql} WHERE number = ?", number)]
     return {number: _end(key, as_bytes(body), written) for number, _, key, body, written in rows}
+
+
+def _is_sound(database: Database) -> bool:
+    try:
+        database.check("events")
+    except RecordingCorrupt:
+        return False
+    return True
 
 
 def _readable(database: Database, sql: str, number: int) -> list[tuple[Any, ...]]:

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from agentnb.core.errors import RecordingCorrupt, StorageError
+from agentnb.store.write_ahead_log import log_of
 
 BUSY_SECONDS = 10.0
 """How long to wait for another process's write, which takes milliseconds; after that something is wrong."""
@@ -63,11 +64,6 @@ def check_file(path: Path) -> None:
 def may_write(path: Path) -> bool:
     """Whether a store can be written here; SQLite's log lies beside its file."""
     return os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)
-
-
-def log_of(path: Path) -> Path:
-    """Where SQLite writes first."""
-    return path.with_name(path.name + "-wal")
 
 
 def identity(path: Path) -> tuple[int, int] | None:

@@ -98,6 +98,7 @@ class Store:
 
     def names(self) -> list[str]:
         """What `load` takes: the names of snapshots, and of each run its name or else its id; newest first."""
+        rows.check(self._database)
         named = self._database.query("SELECT name FROM snapshots ORDER BY created DESC, number DESC")
         runs = self._database.query("SELECT coalesce(name, id) FROM runs ORDER BY created DESC, number DESC")
         return list(dict.fromkeys(str(name) for (name,) in (*named, *runs)))
@@ -160,9 +161,18 @@ class Store:
                 events.append(self._event(key, as_bytes(body), written, run_id, first + expected))
             except RecordingCorrupt:
                 if salvage:
-                    break
+                    return events
                 raise
+        if not salvage:
+            self._check_that_is_all(events, run_id, start, position)
         return events
+
+    def _check_that_is_all(self, events: Sequence[Event], run_id: str, start: int, position: int) -> None:
+        """See that no event is missing at the end; of a run that is over, the last one says so."""
+        if position < SPAN and start + len(events) < position:
+            raise RecordingCorrupt(f"{self.where}: event {start + len(events)} of the run {run_id} is missing.")
+        if position == SPAN and start == 0 and not (events and events[-1].terminal):
+            self._database.check("events")
 
     def _event(self, key: int, body: bytes, written: int | None, run_id: str, expected: int) -> Event:
         seq = expected % SPAN
