@@ -100,7 +100,7 @@ def _frames(trace: TracebackType | None, *, everything: bool = False) -> Iterato
     while trace is not None:
         code = trace.tb_frame.f_code
         file = code.co_filename
-        of_python = file.startswith((_PYTHON, "<frozen")) and not file.startswith(_INSTALLED)
+        of_python = file.startswith((_PYTHON, "<frozen", "<string>")) and not file.startswith(_INSTALLED)
         if everything or not (of_python or file.startswith((_OURS, *_KERNEL))):
             yield file, trace.tb_lineno, code.co_name
         trace = trace.tb_next

@@ -236,7 +236,8 @@ class Breakpoints(Sequence[Breakpoint]):
         """Stop at what `spec` says, a callable of `(event, state)`, a word or a mapping, or at these conditions.
 
         The conditions are `event`, `tool`, `arguments` (each `(field, operator, value)`), `phase`, `cost_above` and
-        `where`, an expression; all of them hold where it stops. nth: which time it stops first. Raises UsageError.
+        `where`, an expression of event, tool, arguments, phase, turn, cost, usage, values and messages; all of them
+        hold where it stops. nth: which time it stops first. Raises UsageError.
         """
         if type(nth) is not int or nth < 1:
             raise UsageError(f"nth is which hit stops the run, 1 for the first, not {nth!r}.")
@@ -289,6 +290,9 @@ class Breakpoints(Sequence[Breakpoint]):
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def __repr__(self) -> str:
+        return f"Breakpoints({list(self._all)})"
 
 
 def _read(spec: Any, conditions: Mapping[str, Any]) -> tuple[str, Callable[[Event, State, State], object], bool]:

@@ -182,9 +182,10 @@ def duration(seconds: float) -> str:
         return f"{round(seconds * 1000)} ms"
     if seconds < 99.95:
         return f"{seconds:.{2 if seconds < 9.995 else 1}f} s"
-    if seconds < 3600:
-        return f"{int(seconds // 60)} min {int(seconds % 60):02} s"
-    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02} min"
+    whole = int(seconds + 0.5)  # rounded before it is divided: 119.9 s are two minutes, not one
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
 def bill(things: Things, usage: Mapping[str, Any]) -> list[tuple[str, str]]:

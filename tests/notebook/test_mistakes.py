@@ -76,6 +76,7 @@ MISTAKES = [
     ("waiting.result(timeout='soon')", "UsageError", "takes a number of seconds, or None, not 'soon'."),
     ("waiting.result(timeout=0.1)", "WaitTimeoutError", "The run is not over after 0.1 s; it goes on."),
     ("waiting.at('first')", "UsageError", "The recording has the events 0 to 4, and no 'first'."),
+    ("waiting.fork(1, decision='reject', message='x')", "UsageError", "A fork changes one thing, not message and"),
     ("waiting.steer(5)", "UsageError", "A run is told a text or a message, not 5."),
     ("waiting.panel(['buttons'])", "UsageError", "A panel has no part 'buttons'"),
     (

@@ -11,7 +11,7 @@ import pytest
 
 from agentnb import UsageError, replay, restore
 from agentnb.core.events import RunPaused
-from agentnb.run.breakpoints import OPERATORS, Argument
+from agentnb.run.breakpoints import OPERATORS, Argument, Breakpoints
 from agentnb.testing import call
 from tests.run.agents import Agent
 from tests.widgets.support import asking_inside, engine
@@ -94,6 +94,11 @@ def test_what_is_no_breakpoint_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match="breakpoint"):
         run.breakpoints.add(wrong)
     assert list(run.breakpoints) == []
+
+
+def test_breakpoints_say_what_they_are_in_a_cell() -> None:
+    breakpoints = Breakpoints(["call_end"])
+    assert repr(breakpoints) == f"Breakpoints([{breakpoints[0]!r}])"
 
 
 def test_a_breakpoint_is_made_one_way() -> None:

@@ -218,3 +218,8 @@ def test_what_a_loop_leaves_open_ends_with_it_and_what_it_performs_is_not_counte
 def test_times_are_told_as_a_person_reads_them() -> None:
     told = [duration(seconds) for seconds in (0, 0.0004, 0.25, 1, 9.996, 42.04, 100, 3599, 7500)]
     assert told == ["0 ms", "0 ms", "250 ms", "1.00 s", "10.0 s", "42.0 s", "1 min 40 s", "59 min 59 s", "2 h 05 min"]
+
+
+def test_a_time_just_short_of_a_whole_minute_is_that_minute() -> None:
+    told = [duration(seconds) for seconds in (119.4, 119.6, 3599.4, 3599.6, 7199.6)]
+    assert told == ["1 min 59 s", "2 min 00 s", "59 min 59 s", "1 h 00 min", "2 h 00 min"]

@@ -155,9 +155,10 @@ export class Trace {
 }
 
 export function duration(seconds) {
-  const rest = Math.round(seconds % 60);
   if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 99.95) return `${seconds.toFixed(seconds < 9.995 ? 2 : 1)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${String(rest % 60).padStart(2, "0")} s`;
-  return `${Math.floor(seconds / 3600)} h ${String(Math.floor((seconds % 3600) / 60)).padStart(2, "0")} min`;
+  const whole = Math.floor(seconds + 0.5); // rounded before it is divided: 119.9 s are two minutes, not one
+  const two = (number) => String(Math.floor(number)).padStart(2, "0");
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  return `${Math.floor(whole / 3600)} h ${two((whole % 3600) / 60)} min`;
 }
