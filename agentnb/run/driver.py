@@ -357,6 +357,6 @@ class Driver:
         seconds = self._gate.limits.get("seconds")
         if seconds is None:
             return None
-        left = seconds - (time.time() - self._state.started if self._state.started is not None else 0)
         why = f"The limit of {seconds:g} seconds is reached."
-        return asyncio.get_running_loop().call_later(max(0.0, left), self.finish, "limit", why)
+        left = max(0.0, seconds - self._gate.seconds_driven())
+        return asyncio.get_running_loop().call_later(left, self.finish, "limit", why)

@@ -207,7 +207,9 @@ def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: 
         raise UsageError(f"Event {event.seq} ends the call {id!r}: its result can be changed; for the rest, {where}.")
     followed = event.type not in ("approval_decision", "call_start")
     past = _past(events, event.seq, loop, without=not followed)
-    return Branch(past, call=(path, id), decision=_decision(id, change))
+    # Nobody has waited since the recording was made: it is decided when it was then.
+    decision = _decision(id, change).model_copy(update={"time": max(event.time, past[-1].time)})
+    return Branch(past, call=(path, id), decision=decision)
 
 
 def _is_start(event: Event, path: str, id: str) -> bool:

@@ -59,6 +59,13 @@ class Gate:
         self.running = False
         """Whether somebody drives the run to its end, and not only step by step."""
         self._turn_ends: set[int] = set()
+        self._driven_since: float | None = None
+
+    def seconds_driven(self) -> float:
+        """The time since the run was first driven, here: how old a recording is that it goes on from does not count."""
+        if self._driven_since is None:
+            self._driven_since = time.monotonic()
+        return time.monotonic() - self._driven_since
 
     def release_permit(self) -> None:
         """The step is over, whether or not its end has come."""
@@ -113,7 +120,7 @@ class Gate:
         used: dict[str, float] = {
             "turns": state.requests if starting == "model" else -1,
             "calls": state.calls_started if starting == "call" else -1,
-            "seconds": time.time() - (state.started or time.time()),
+            "seconds": self.seconds_driven(),
             "tokens": tokens,
             "cost": state.usage.get("cost", 0),
         }

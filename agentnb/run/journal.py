@@ -98,7 +98,7 @@ class Journal:
             elif phase is not None:
                 phase = frame.moves.get((state.phase, phase)) or phase_opened(frame.design, state.phase, event)
             stamp["phase"] = phase
-            stamp["time"] = time.time()
+            stamp["time"] = stamp["time"] or time.time()  # a fork's change was made when that of its recording was
             stamp["path"] = frame.path
             line = self._encode(event) if recorder is not None else b""
             stamp["seq"] = seq = len(events)

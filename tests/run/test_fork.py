@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -157,6 +158,23 @@ async def test_what_was_approved_may_have_been_rejected() -> None:
     assert await fork == "as you wish"
     assert "too early" in fork.messages[2].content
     assert agent.ran == ["x>all"]
+
+
+async def test_what_is_decided_otherwise_is_decided_when_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time
+    world = World(approve=True)
+    with monkeypatch.context() as yesterday:
+        yesterday.setattr(time, "time", lambda: now() - 86_400)
+        run = world.loop.start("one")
+        await run.step("turn")
+        run.approve(run.pending[0].id)
+        await run
+    for type in ("approval_request", "approval_decision"):
+        fork = run.fork(seq_of(run, type), decision="reject")
+        await fork
+        decided = fork.events[seq_of(fork, "approval_decision")]
+        assert decided.time == run.events[seq_of(run, type)].time
+        assert fork.events[-1].time > decided.time + 80_000  # what comes of it happens now
 
 
 @pytest.mark.parametrize("at", ["approval_request", "approval_decision"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from agentnb import Agent, ConversationEngine, LimitReached, Loop, LoopAgent, SessionLoop, tool
+from agentnb import Agent, ConversationEngine, LimitReached, Loop, LoopAgent, SessionLoop, restore, tool
 from agentnb.core.events import CallStart
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
@@ -125,3 +126,15 @@ async def test_the_start_of_a_call_says_whether_the_loop_performs_it_itself() ->
         ("", "work", False),
         ("", "len", True),
     ]
+
+
+@pytest.mark.parametrize("way", ["restored", "forked"])
+async def test_the_seconds_of_a_recording_s_age_are_not_the_run_s(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time
+    with monkeypatch.context() as yesterday:
+        yesterday.setattr(time, "time", lambda: now() - 86_400)
+        run = worker(again=2).start("go", limits={"seconds": 60})
+        await run.step("turn")
+    other = run.fork() if way == "forked" else restore(run.snapshot(), worker(), limits={"seconds": 60})
+    await other
+    assert other.stop_reason == "completed"
