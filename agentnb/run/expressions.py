@@ -29,6 +29,9 @@ NAMES = ("event", "tool", "arguments", "phase", "turn", "cost", "usage", "values
 """What a condition may name: the event as plain data; the tool and arguments of the call it is about (None, {}); where
 its loop stands (phase, turn, values, the number of messages); what the run has used (cost, usage)."""
 
+WHOLE = {"event": "event.type", "arguments": "arguments.path", "usage": "usage.output_tokens", "values": "values.draft"}
+"""Those of them that have parts, each with one of its parts: they are never equal to a text or a number."""
+
 LENGTH = 2000
 """Characters of a condition."""
 
@@ -116,12 +119,30 @@ def _check(text: str, parsed: ast.AST) -> None:
             raise UsageError(f"{text!r}: a condition has no {type(node).__name__}.")
         if isinstance(node, ast.Constant) and not isinstance(node.value, _CONSTANTS):
             raise UsageError(f"{text!r}: a condition's values are JSON's, not {node.value!r}.")
+        if isinstance(node, ast.Compare) and (name := _compared_whole(node)) is not None:
+            raise UsageError(f"{text!r}: {name} has parts, and it is these that are compared, as in {WHOLE[name]}.")
         if isinstance(node, ast.Call):
             called.append(node.func)
             if not (isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS) or node.keywords:
                 raise UsageError(f"{text!r}: a condition may call {', '.join(_FUNCTIONS)}, and nothing else.")
         if isinstance(node, ast.Name) and node.id not in NAMES and node not in called:
             raise UsageError(f"{text!r}: a condition knows {', '.join(NAMES)}, and no {node.id!r}.")
+
+
+def _compared_whole(node: ast.Compare) -> str | None:
+    """What is compared with a text or a number though it has parts: that would never hold, and nobody would know why."""
+    sides = [node.left, *node.comparators]
+    for operation, left, right in zip(node.ops, sides, sides[1:], strict=False):
+        looks_in = isinstance(operation, (ast.In, ast.NotIn))
+        if isinstance(left, ast.Name) and left.id in WHOLE and (looks_in or _is_plain(right)):
+            return left.id
+        if isinstance(right, ast.Name) and right.id in WHOLE and not looks_in and _is_plain(left):
+            return right.id
+    return None
+
+
+def _is_plain(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is not None
 
 
 def _walk(node: ast.AST, depth: int = 0) -> Iterator[tuple[int, ast.AST]]:

@@ -278,6 +278,25 @@ def test_a_condition_that_asks_for_more_than_data_is_refused(where: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("where", "instead"),
+    [
+        ('event == "call_start"', "event.type"),
+        ('"call_start" == event', "event.type"),
+        ('tool == "look" and event in ("call_start", "call_end")', "event.type"),
+        ("usage > 1000", "usage.output_tokens"),
+    ],
+)
+def test_what_has_parts_is_not_compared_as_if_it_had_none(where: str, instead: str) -> None:
+    with pytest.raises(UsageError, match=instead):
+        Breakpoints().add(where=where)
+
+
+@pytest.mark.parametrize("where", ["arguments == {}", '"path" in arguments', "event != None"])
+def test_what_has_parts_may_be_looked_at_as_such(where: str) -> None:
+    assert len(Breakpoints([{"where": where}])) == 1
+
+
+@pytest.mark.parametrize(
     "where",
     [
         "9 ** 9 ** 9 > 0",
