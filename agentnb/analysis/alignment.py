@@ -62,8 +62,13 @@ def unsaid(of: Any, names: Any) -> Any:
     return {name: unsaid(value, inside.get(name, ())) for name, value in of.items() if inside.get(name) is not True}
 
 
+def said(event: Event) -> str:
+    """What the event says, which is what it is compared by, as JSON."""
+    return event.model_dump_json(exclude_defaults=True, exclude=UNSAID)
+
+
 def _said(events: Sequence[Event]) -> list[str]:
-    return [f"{event.type} {event.model_dump_json(exclude_defaults=True, exclude=UNSAID)}" for event in events]
+    return [f"{event.type} {said(event)}" for event in events]
 
 
 def _aligned(left: Sequence[Event], right: Sequence[Event], ours: list[str], theirs: list[str]) -> Iterator[Pair]:

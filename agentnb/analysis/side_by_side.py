@@ -7,22 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from agentnb.analysis.alignment import said
 from agentnb.core.events import Event
 from agentnb.widgets.rows import row
-from agentnb.widgets.text import brief, one_line, visible
+from agentnb.widgets.text import as_json, one_line, visible
 
 if TYPE_CHECKING:
     from agentnb.analysis.alignment import Pair
-    from agentnb.analysis.difference import Difference
+    from agentnb.analysis.difference import Change, Difference
 
 SHOWN = 60
 """Rows of the table."""
 CONTEXT = 2
 """Rows that are the same, shown around those that are not."""
 WIDTH = 160
-"""Characters of an event."""
+"""Characters of what an event says, and of a value."""
+BEFORE = 40
+"""Characters before the place where two texts part that are cut to be told."""
 
 
 def as_text(difference: Difference) -> str:
@@ -32,8 +35,8 @@ def as_text(difference: Difference) -> str:
         return f"{left} and {right} say the same in all their {len(difference.events)} events."
     lines = [f"{left} and {right}: the same in {difference.common} events, then"]
     for pair in _shown(difference.events):
-        lines += [f"  {sign} {_told(event)}" for sign, event in _signed(pair)] if pair is not None else ["    ..."]
-    lines += [f"  {change.where}: {_short(change.left)} | {_short(change.right)}" for change in difference.state]
+        lines += [f"  {sign} {told}" for sign, told in _signed(pair)] if pair is not None else ["    ..."]
+    lines += [f"  {change.where}: {' | '.join(_values(change))}" for change in difference.state]
     return "\n".join(lines)
 
 
@@ -42,10 +45,9 @@ def as_table(difference: Difference) -> str:
     if not difference:
         return f"<p>{escape(visible(str(difference)))}</p>"
     rows = [_row(_shown_pair(pair)) for pair in _shown(difference.events)]
-    rows += [
-        _row((("left", f"{change.where}: {_short(change.left)}"), ("right", f"{change.where}: {_short(change.right)}")))
-        for change in difference.state
-    ]
+    for change in difference.state:
+        left, right = (f"{change.where}: {value}" for value in _values(change))
+        rows.append(_row((("left", left), ("right", right))))
     heads = "".join(f'<th style="{_CELL}">{escape(visible(name))}</th>' for name in (difference.left, difference.right))
     caption = f"The same in {difference.common:,} events; then, on the left and on the right:"
     return (
@@ -71,19 +73,46 @@ def _shown(pairs: Sequence[Pair]) -> list[Pair | None]:
     return shown if last + 1 == len(pairs) or not near else [*shown, None]
 
 
-def _signed(pair: Pair) -> list[tuple[str, Event]]:
+def _signed(pair: Pair) -> list[tuple[str, str]]:
+    left, right = _told(pair)
     if pair.how == "same":
-        return [(" ", event) for event in (pair.left,) if event is not None]
-    return [(sign, event) for sign, event in (("-", pair.left), ("+", pair.right)) if event is not None]
+        return [(" ", left)]
+    return [(sign, told) for sign, told in (("-", left), ("+", right)) if told]
 
 
-def _told(event: Event) -> str:
+def _told(pair: Pair) -> tuple[str, str]:
+    """A line about each of the two events; about what is different where their lines would be the same."""
+    left, right = (_summary(event) for event in pair[1:])
+    if pair.how == "changed" and pair.left is not None and pair.right is not None and left == right:
+        left, right = _apart(visible(said(pair.left)), visible(said(pair.right)))
+    return _line(pair.left, left), _line(pair.right, right)
+
+
+def _summary(event: Event | None) -> str:
+    return one_line(visible(row(event)["summary"]), WIDTH) if event is not None else ""
+
+
+def _line(event: Event | None, words: str) -> str:
+    if event is None:
+        return ""
     where = f" in {event.path}" if event.path else ""
-    return one_line(visible(f"{event.seq} {event.type}{where} {row(event)['summary']}"), WIDTH)
+    return visible(f"{event.seq} {event.type}{where} {words}")
 
 
-def _short(value: Any) -> str:
-    return brief(visible(value) if isinstance(value, str) else value, WIDTH)
+def _values(change: Change) -> tuple[str, str]:
+    left, right = (value if isinstance(value, str) else as_json(value).decode() for value in change[1:])
+    return _apart(visible(left), visible(right))
+
+
+def _apart(left: str, right: str) -> tuple[str, str]:
+    """The beginnings of both; where these are the same, what they are from a little before they part."""
+    begun = one_line(left, WIDTH), one_line(right, WIDTH)
+    if begun[0] != begun[1]:
+        return begun
+    characters = enumerate(zip(left, right, strict=False))
+    part = next((at for at, (one, other) in characters if one != other), min(len(left), len(right)))
+    begin = max(0, part - BEFORE)
+    return f"…{one_line(left[begin:], WIDTH)}", f"…{one_line(right[begin:], WIDTH)}"
 
 
 _COLOURS = {"left": "rgba(200, 85, 61, 0.16)", "right": "rgba(91, 145, 121, 0.20)", "same": "transparent"}
@@ -95,8 +124,10 @@ _SIGNS = {"left": "\N{MINUS SIGN} ", "right": "+ ", "same": ""}
 def _shown_pair(pair: Pair | None) -> Sequence[tuple[str, str]]:
     if pair is None:
         return (("same", "\N{HORIZONTAL ELLIPSIS}"),) * 2
-    sides = (("left", pair.left), ("right", pair.right))
-    return [(("same" if pair.how == "same" else side), _told(event) if event else "") for side, event in sides]
+    return [
+        ("same" if pair.how == "same" else side, told)
+        for side, told in zip(("left", "right"), _told(pair), strict=True)
+    ]
 
 
 def _row(cells: Sequence[tuple[str, str]]) -> str:

@@ -130,7 +130,7 @@ def _check(text: str, parsed: ast.AST) -> None:
 
 
 def _compared_whole(node: ast.Compare) -> str | None:
-    """What is compared with a text or a number though it has parts: that would never hold, and nobody would know why."""
+    """What has parts, and is compared with a text or a number: that would never hold, and nobody would know why."""
     sides = [node.left, *node.comparators]
     for operation, left, right in zip(node.ops, sides, sides[1:], strict=False):
         looks_in = isinstance(operation, (ast.In, ast.NotIn))

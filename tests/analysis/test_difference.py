@@ -72,6 +72,20 @@ async def test_what_was_said_differently_is_one_change_and_the_rest_is_the_same(
     assert ("messages[9].content", "Yes.", "No.") in difference.state
 
 
+async def test_what_is_different_is_told_however_late_it_comes() -> None:
+    same = "The level changed in 1899, and this is how sure we can be of it. " * 5
+    difference = diff(await done(answer=f"{same}It is written."), await done(answer=f"{same}There is none."))
+    for told in (str(difference), difference._repr_html_()):
+        for words in ("It is written.", "There is none."):
+            assert told.count(words) == 4  # the answer, the run's end, its last message and its output
+
+
+async def test_values_of_which_one_begins_as_the_other_goes_on_are_told_apart() -> None:
+    difference = diff(await done(answer="a" * 400), await done(answer="a" * 401))
+    left, right = next(line for line in str(difference).splitlines() if line.startswith("  output: "))[10:].split(" | ")
+    assert (left, right) == ("…" + "a" * 40, "…" + "a" * 41)
+
+
 def said(*words: str) -> Any:
     def sayings(_: Any) -> Any:
         for word in words:
