@@ -25,7 +25,8 @@ from agentnb.core.tools import Tool
 from agentnb.run.divergence import Check
 from agentnb.run.given import shown
 from agentnb.run.host import host
-from agentnb.run.policy import ProposedCall, Verdict, make_policy
+from agentnb.run.policy import FAILED, ProposedCall, Verdict, make_policy
+from agentnb.widgets.text import one_line, visible
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -98,6 +99,11 @@ class Backtest:
         return self._that("refused")
 
     @property
+    def failed(self) -> list[Judged]:
+        """The calls it came to no verdict about, because it failed: the person would be asked, and is told how."""
+        return [one for one in self._that("asks") if one.reason.startswith(FAILED)]
+
+    @property
     def agreement(self) -> float:
         """The share of the questions it answers that it answers as the person did, from 0 to 1; NaN where of none."""
         return len(self._that("agrees")) / self.saved if self.saved else float("nan")
@@ -116,7 +122,11 @@ class Backtest:
         told = f"{self.saved} of {self.prompts} questions saved ({self.seconds_saved:.3g} s)"
         if self.saved:
             told += f", {self.agreement:.0%} as the person decided"
-        return f"<Backtest: {told}, {len(self.missed)} missed, {len(self.refused)} refused>"
+        told += f", {len(self.missed)} missed, {len(self.refused)} refused"
+        if self.failed:
+            how = one_line(visible(self.failed[0].reason.removeprefix(FAILED)))
+            told += f"; the policy failed at {len(self.failed)} of them, first with {how}"
+        return f"<Backtest: {told}>"
 
 
 def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
@@ -164,7 +174,7 @@ def _fitting(verdict: Verdict, call: ProposedCall) -> Verdict:
     try:
         call.tool.bind(deepcopy(verdict.arguments))
     except InvalidArguments as error:
-        return Verdict("ask", f"The policy failed: {error}")
+        return Verdict("ask", f"{FAILED}{error}")
     return verdict
 
 

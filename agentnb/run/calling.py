@@ -29,7 +29,7 @@ from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
 from agentnb.run.interrupt import show
 from agentnb.run.journal import Journal
-from agentnb.run.policy import NO_POLICY, Policy, ProposedCall, Verdict
+from agentnb.run.policy import FAILED, NO_POLICY, Policy, ProposedCall, Verdict
 from agentnb.run.portable import error_info, portable, text_of_error
 
 _make_end = CallEnd.make  # found once: each attribute of a record's class is looked for by way of its metaclass
@@ -115,7 +115,7 @@ class Calling:
         try:
             self.bind(call, tool, said.arguments)
         except InvalidArguments as error:
-            return Verdict("ask", f"The policy failed: {error}")
+            return Verdict("ask", f"{FAILED}{error}")
         return replace(said, arguments=portable(said.arguments))
 
     def bind(self, call: CallState, tool: Tool, arguments: dict[str, Any]) -> Invocation:

@@ -46,6 +46,9 @@ class Verdict:
 
 Policy = Callable[[ProposedCall], "Verdict | Awaitable[Verdict]"]
 
+FAILED = "The policy failed: "
+"""What the reason begins with of a verdict that a policy did not come to."""
+
 NO_POLICY = Verdict("approve", by=None)
 _RULE_KEYS = frozenset({"tool", "arguments", "needs", "decision", "reason", "deadline"})
 
@@ -114,7 +117,7 @@ async def _await_verdict(said: Awaitable[Any]) -> Verdict:
     try:
         return _verdict(await said)
     except FAILURES as error:  # a policy that fails has not said yes
-        return Verdict("ask", f"The policy failed: {type(error).__name__}: {error}")
+        return Verdict("ask", f"{FAILED}{type(error).__name__}: {error}")
 
 
 def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> Verdict | Awaitable[Verdict]:
@@ -122,7 +125,7 @@ def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> 
         said = policy(call)
         return _await_verdict(said) if inspect.isawaitable(said) else _verdict(said)
     except FAILURES as error:  # a policy that fails has not said yes
-        return Verdict("ask", f"The policy failed: {type(error).__name__}: {error}")
+        return Verdict("ask", f"{FAILED}{type(error).__name__}: {error}")
 
 
 def _verdict(said: Any) -> Verdict:

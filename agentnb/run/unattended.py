@@ -24,7 +24,7 @@ from agentnb.run.frame import Frame
 from agentnb.run.headless import IN_BACKGROUND, STEPPED, Headless, in_force
 from agentnb.run.inflight import InFlight
 from agentnb.run.journal import Journal
-from agentnb.run.policy import ProposedCall, Verdict
+from agentnb.run.policy import FAILED, ProposedCall, Verdict
 from agentnb.run.portable import portable
 
 DECLARING = (
@@ -172,7 +172,7 @@ class Unattended:
                 try:
                     frame.design.bind(frame.tools[call.name], call, dict(said.arguments), frame.state)
                 except InvalidArguments as error:
-                    said = Verdict("reject", f"The policy failed: {error}")
+                    said = Verdict("reject", f"{FAILED}{error}")
             why = f"Nobody is there to decide: {headless.absence}."
             if said.decision in ("approve", "edit"):
                 arguments = portable(said.arguments) if said.arguments is not None else None

@@ -124,6 +124,13 @@ def test_a_policy_that_fails_or_edits_what_does_not_fit_leaves_it_to_the_person(
     assert set(compared(lambda call: {"arguments": {"where": "e"}}, run, loop=researcher()).values()) == {"asks"}
 
 
+def test_a_policy_that_failed_says_so_and_how(run: Any) -> None:
+    tried = backtest(lambda call: call.arguments["path"] != "c" or call.arguments["no such argument"], run)
+    assert [one.arguments for one in tried.failed] == [{"path": "c"}]
+    assert "the policy failed at 1 of them, first with KeyError: 'no such argument'>" in repr(tried)
+    assert "failed" not in repr(backtest(lambda call: None, run))
+
+
 @given(st.lists(st.tuples(st.sampled_from(PERSON), st.sampled_from(POLICY)), max_size=12))
 def test_what_it_comes_to_is_what_would_have_run(decided: list[tuple[str, str]]) -> None:
     """By brute force: what ran under the person, and what would run under the policy, call by call."""
