@@ -60,6 +60,11 @@ def entitle(axes: Axes, title: str, *, x: str = "", y: str = "") -> None:
         axes.set_ylabel(y)
 
 
+def say_empty(axes: Axes, words: str) -> None:
+    """Say why nothing is drawn: axes alone look as if something had gone wrong."""
+    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color="#555555")
+
+
 def name_rows(axes: Axes, labels: Sequence[str], *, rows: int = 2) -> None:
     """Rows from the top to the bottom of the axes, each with its label; room for so many at the least."""
     axes.set_yticks(range(len(labels)), labels)

@@ -19,7 +19,19 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from agentnb.analysis.call_rows import CallRow, call_rows
-from agentnb.analysis.drawing import MARKERS, SHADES, TICKS, Chart, axes_for, draw_key, entitle, label, look, name_rows
+from agentnb.analysis.drawing import (
+    MARKERS,
+    SHADES,
+    TICKS,
+    Chart,
+    axes_for,
+    draw_key,
+    entitle,
+    label,
+    look,
+    name_rows,
+    say_empty,
+)
 from agentnb.analysis.message_rows import MessageRow, message_rows
 from agentnb.analysis.sources import one_source, sources
 from agentnb.analysis.stretches import Stretch, phases, stretches
@@ -157,6 +169,8 @@ def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
     axes.set_xlim(0, max(map(len, used.values()), default=0) + 1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _name_lines(axes, list(used), has_cost=costs is not None)
+    if not used:
+        say_empty(axes, "no model has told how many tokens it used")
     return axes
 
 
@@ -219,6 +233,8 @@ def latency(of: Any, *, axes: Axes | None = None) -> Axes:
         axes.xaxis.set_major_formatter(EngFormatter("s"))
         all_of_them = [one for seconds in took.values() for one in seconds]
         _divide(axes, max(all_of_them) / min(all_of_them))
+    else:
+        say_empty(axes, "no request was answered, and no call came to an end")
     return axes
 
 
@@ -250,6 +266,8 @@ def approvals(of: Any, *, axes: Axes | None = None) -> Axes:
     _stacked(axes, labels, counts, {decision: {"color": colour} for decision, colour in DECIDED.items()})
     entitle(axes, "what was decided about calls, and how long it took a person", x="calls")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if not counts:
+        say_empty(axes, "nothing was decided about any call")
     return axes
 
 

@@ -39,13 +39,13 @@ class Branches(list[Branch]):
     """The recordings that are forks of none here, each with its forks. As the last line of a cell it is a tree."""
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return "\n".join(_lines(self)) or "no recordings"
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return "".join(_markup(self))
+        return "".join(_markup(self)) if self else "<p>no recordings</p>"
 
 
 def branches(of: Any) -> Branches:

@@ -88,3 +88,8 @@ async def test_in_a_cell_forks_stand_inside_what_they_depart_from(three: list[An
     page = re.sub(">[^<]*<", "><", branches(three)._repr_html_())
     item = "<ul><li>{}</li></ul>"
     assert page == item.format("<ul><li><ul><li></li></ul></li><li></li></ul>")
+
+
+def test_where_there_is_nothing_it_says_so(tmp_path: Path) -> None:
+    nothing = branches(Store(tmp_path / "empty.db"))
+    assert (str(nothing), nothing._repr_html_()) == ("no recordings", "<p>no recordings</p>")

@@ -202,3 +202,14 @@ def test_neither_pyplot_nor_pandas_is_loaded_by_a_figure() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("figure", "why"), [(tokens, "tokens"), (latency, "no request"), (approvals, "nothing was")])
+async def test_a_figure_of_nothing_says_why_nothing_is_there(figure: Callable[..., Axes], why: str, run: Any) -> None:
+    silent = SessionLoop(ScriptedLLM(["hello"])).start("go")
+    if figure is latency:
+        await silent.step()
+    else:
+        await silent
+    assert [text.get_text().startswith(why) or why in text.get_text() for text in figure(silent).texts] == [True]
+    assert not any("no" in text.get_text().split() for text in figure(run).texts)
