@@ -167,13 +167,13 @@ from pathlib import Path
 import agentnb
 from agentnb.core.loop import Design
 
-from {module} import {name}
+from {module} import {name} as given
 
 RECORDING = Path(__file__).with_name({file!r})
 
 
 def test_{what}_decides_as_recorded() -> None:
-    loop = {name} if isinstance({name}, Design) else {name}()
+    loop = given if isinstance(given, Design) else given()
     agentnb.replay(RECORDING, loop).to({last})
 '''
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -166,7 +167,7 @@ async def test_a_recording_becomes_a_test_that_passes(tmp_path: Path) -> None:
 async def test_such_a_test_fails_when_the_loop_decides_otherwise(tmp_path: Path) -> None:
     run = await decided_run()
     file = write_test(run, tmp_path / "test_nile.py", "tests.analysis.recordings:researcher")
-    file.write_text(file.read_text().replace("else researcher()", "else researcher(max_turns=1)"))
+    file.write_text(file.read_text().replace("else given()", "else given(max_turns=1)"))
     done = pytest_of(file)
     assert "1 failed" in done.stdout
     assert "ReplayDiverged" in done.stdout
@@ -224,6 +225,18 @@ async def test_every_design_and_kind_of_recording_becomes_a_test_that_passes(
     tests = [made for name, made in runpy.run_path(str(file)).items() if name.startswith("test_")]
     assert len(tests) == 1
     tests[0]()
+
+
+@pytest.mark.parametrize("name", ["loop", "agentnb", "Path", "Design", "RECORDING", "given", "test_loop"])
+async def test_a_loop_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    run = WORLDS["session"]().start("go", approve=True)
+    await run
+    module = ModuleType("loops_of_a_user")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    setattr(module, name, WORLDS["session"])
+    file = write_test(run, tmp_path / "test_it.py", f"{module.__name__}:{name}")
+    (test,) = [made for made_as, made in runpy.run_path(str(file)).items() if made_as.startswith("test_")]
+    test()
 
 
 @pytest.mark.parametrize("speed", [0, -1.0, float("nan"), "fast", True])

@@ -24,7 +24,7 @@ from agentnb.core.events import Event, RunStart, decode_event, encode_event
 from agentnb.core.evolve import fold
 from agentnb.core.state import State
 from agentnb.run.given import check_path, check_text
-from agentnb.run.whole import DATABASE, written_whole
+from agentnb.run.whole import DATABASE, EXPORT, SNAPSHOT, written_whole
 
 _DIGEST = b'"digest":"'
 _BEGINS = b'{"chain":"%s","event":'
@@ -111,6 +111,9 @@ class Snapshot:
         if data.startswith(DATABASE):
             store = f"agentnb.Store({str(path)!r})"
             raise UsageError(f"{path} is a database and no snapshot. If it is a store, {store}.load(name) gives one.")
+        if data.startswith(EXPORT):
+            taken = f"agentnb.Store('runs.db').import_({str(path)!r})"
+            raise UsageError(f"{path} is an export of a store and no snapshot: {taken} takes in the runs that it has.")
         return _read(data, str(path))
 
 
@@ -172,7 +175,7 @@ def _read(text: bytes, where: str) -> Snapshot:
         data = json.loads(text.decode())
         version, entries = data["version"], data["events"]
     except (ValueError, KeyError, TypeError) as error:
-        if text.startswith(b'{"agentnb":"snapshot",') or _BEGINS[:10] in text:
+        if text.startswith(SNAPSHOT) or _BEGINS[:10] in text:
             raise RecordingCorrupt(f"{where} was changed or cut off after it was written{_fault(text)}.") from error
         raise RecordingCorrupt(f"{where} is not a snapshot{_line_of(error, text)}.") from error
     if isinstance(version, int) and version > SCHEMA_VERSION:

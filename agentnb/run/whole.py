@@ -11,6 +11,9 @@ from typing import IO
 from agentnb.core.errors import StorageError, UsageError
 
 DATABASE = b"SQLite format 3\0"
+SNAPSHOT = b'{"agentnb":"snapshot",'
+EXPORT = b'{"agentnb":"export",'
+"""How the files begin that recordings are kept in: whoever is given one of another kind can say which it is."""
 
 
 @contextmanager

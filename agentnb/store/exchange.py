@@ -18,9 +18,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, VersionMismatch
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
 from agentnb.core.events import Event, decode_event, encode_event
-from agentnb.run.whole import written_whole
+from agentnb.run.whole import DATABASE, SNAPSHOT, written_whole
 
 EXPORT_VERSION = 1
 """What this agentnb writes; it reads up to this."""
@@ -81,18 +81,27 @@ def read(path: Path, *, salvage: bool = False) -> list[ExportedRun]:
     salvage: give what is before the line at fault; a run that it cuts off is as far as it goes.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        text = path.read_bytes()
     except FileNotFoundError as error:
         raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
     except OSError as error:
         raise StorageError(f"{path} cannot be read as an export: {error.strerror}.") from error
+    _check_kind(text, str(path))
     runs: list[ExportedRun] = []
     try:
-        _read(lines, runs, str(path))
+        _read(text.split(b"\n"), runs, str(path))
     except RecordingCorrupt:
         if not salvage:
             raise
     return [run for run in runs if run.events]
+
+
+def _check_kind(text: bytes, where: str) -> None:
+    """Raise UsageError for a file of another kind, which tells how that is read."""
+    if text.startswith(SNAPSHOT):
+        raise UsageError(f"{where} is a snapshot and no export: agentnb.Snapshot.load({where!r}) reads it.")
+    if text.startswith(DATABASE):
+        raise UsageError(f"{where} is a database and no export. If it is a store, its export(path) writes one.")
 
 
 def _read(lines: list[bytes], runs: list[ExportedRun], where: str) -> None:
@@ -119,7 +128,7 @@ def _entry(line: bytes, chain: Any, where: str) -> dict[str, Any]:
     said += b"}"
     chain.update(said)
     if not mark or link != chain.hexdigest()[:_LINK].encode() + b'"}':
-        raise RecordingCorrupt(f"{where}: it was changed or cut off after it was written.")
+        raise RecordingCorrupt(f"{where}: it was changed or cut off after it was written, or is no export.")
     try:
         entry = from_json(said)
     except ValueError as error:

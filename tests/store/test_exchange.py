@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import SessionLoop, Store, UsageError, tool
+from agentnb import SessionLoop, Snapshot, Store, UsageError, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
 from agentnb.store import rows
 from agentnb.testing import ScriptedLLM, call
@@ -178,6 +178,18 @@ def test_an_export_takes_no_stores_place(source: Store) -> None:
         with pytest.raises(UsageError, match="is a database, perhaps a store"):
             write(source.path)
     assert source.load("nile").state.over
+
+
+def test_a_file_of_another_kind_is_told_as_what_it_is(source: Store, store: Store, file: Path, tmp_path: Path) -> None:
+    snapshot = source.load("nile").save(tmp_path / "nile.json")
+    with pytest.raises(UsageError, match=r"is a snapshot and no export: agentnb\.Snapshot\.load\("):
+        store.import_(snapshot)
+    with pytest.raises(UsageError, match="is a database and no export"):
+        store.import_(source.path)
+    with pytest.raises(UsageError, match=r"is an export of a store and no snapshot: .*\.import_\("):
+        Snapshot.load(file)
+    with pytest.raises(RecordingCorrupt, match="or is no export"):
+        store.import_(Path(__file__))
 
 
 @pytest.mark.parametrize("place", ["nowhere/runs.jsonl", ""])
