@@ -24,6 +24,7 @@ from agentnb.core.events import Event, RunStart, decode_event, encode_event
 from agentnb.core.evolve import fold
 from agentnb.core.state import State
 from agentnb.run.given import check_path, check_text
+from agentnb.run.reading import read_bytes
 from agentnb.run.whole import DATABASE, EXPORT, SNAPSHOT, written_whole
 
 _DIGEST = b'"digest":"'
@@ -103,7 +104,7 @@ class Snapshot:
         """Read a file. Raises RecordingMissing, RecordingCorrupt, or VersionMismatch for one of a newer agentnb."""
         check_path("Snapshot.load(path)", path)
         try:
-            data = Path(path).read_bytes()
+            data = read_bytes(Path(path))
         except FileNotFoundError as error:
             raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
         except OSError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from agentnb.core.errors import StorageError, UsageError
+from agentnb.run.reading import opened
 
 DATABASE = b"SQLite format 3\0"
 SNAPSHOT = b'{"agentnb":"snapshot",'
@@ -41,7 +42,7 @@ def written_whole(path: Path, what: str) -> Iterator[IO[bytes]]:
 
 def _is_database(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             return file.read(len(DATABASE)) == DATABASE
     except OSError:
         return False

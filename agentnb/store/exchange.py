@@ -20,6 +20,7 @@ from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
 from agentnb.core.events import Event, decode_event, encode_event
+from agentnb.run.reading import read_bytes
 from agentnb.run.whole import DATABASE, SNAPSHOT, written_whole
 
 EXPORT_VERSION = 1
@@ -81,7 +82,7 @@ def read(path: Path, *, salvage: bool = False) -> list[ExportedRun]:
     salvage: give what is before the line at fault; a run that it cuts off is as far as it goes.
     """
     try:
-        text = path.read_bytes()
+        text = read_bytes(path)
     except FileNotFoundError as error:
         raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
     except OSError as error:

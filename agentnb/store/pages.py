@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentnb.core.events import decode_event
+from agentnb.run.reading import read_bytes
 from agentnb.store.database import checksum, row_checksum
 from agentnb.store.write_ahead_log import FRAME, HEAD, log_of, pages
 
@@ -52,7 +53,7 @@ class Rows:
 
 def rows_in(path: Path) -> Rows:
     """Every row that can be read in a SQLite file and in its log."""
-    whole = path.read_bytes()
+    whole = read_bytes(path)
     log = log_of(path)
     logged = log.read_bytes() if log.exists() else b""
     return _Pages(whole, logged, _page_size(whole, logged)).rows()

@@ -11,20 +11,29 @@ import shutil
 import sqlite3
 import tempfile
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 from agentnb.core.errors import RecordingCorrupt, StorageError, StoreConflict
+from agentnb.run.reading import Identity, connected, disconnected, identity, opened
 from agentnb.store.database import COLUMNS, SPAN, Database, Rows
 from agentnb.store.schema import MIGRATIONS, STORE_VERSION, TABLES
-from agentnb.store.sqlite_file import FAULTS, check_file, connect, failure, identity, kind, may_write, rescue
-from agentnb.store.write_ahead_log import Lost, Torn, fault, log_of
+from agentnb.store.sqlite_file import (
+    FAULTS,
+    begin_log,
+    check_file,
+    check_log,
+    connect,
+    failure,
+    kind,
+    may_write,
+    rescue,
+)
+from agentnb.store.write_ahead_log import log_of
 
 PAGE_BYTES = 8192
 """Events with a result are a kilobyte or two: on SQLite's own 4096 a fifth of every page would stay empty."""
@@ -39,9 +48,6 @@ _WORDS = {
     "real": "REAL",
     "bytes": "BLOB",
 }
-
-
-_connected: WeakSet[SqliteDatabase] = WeakSet()
 
 
 def is_store(path: Path) -> bool:
@@ -65,9 +71,11 @@ class SqliteDatabase:
         self._path = path
         self._lock = threading.RLock()
         self._checked: dict[str, str] = {}
+        self._ends: list[weakref.finalize[..., SqliteDatabase]] = []
         check_file(path)
-        self._file = identity(path)
-        self._check_log()
+        check_log(path)
+        self._log = log_of(path)
+        self._files = self._identities()
         self._read_only = read_only or (path.exists() and not may_write(path))
         self._private = False
         try:
@@ -75,15 +83,16 @@ class SqliteDatabase:
         except FAULTS as error:
             raise failure(self.where, "cannot be used as a store", error) from error
         try:
-            self._check_tables()
+            with self._one_view():
+                self._check_tables()
             if not self._read_only:
                 self._connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
-                self._connection.execute("PRAGMA journal_mode=WAL")
+                begin_log(self._connection)
                 self._connection.execute("PRAGMA synchronous=NORMAL")
-                self._file = identity(path)
-            _connected.add(self)
+                self._connection.execute("SELECT count(*) FROM sqlite_master")  # SQLite opens the log when it reads
+                self._files = self._identities()
         except BaseException as error:
-            self._connection.close()
+            self._disconnect()
             if isinstance(error, FAULTS):
                 raise failure(self.where, "cannot be used as a store", error) from error
             raise
@@ -91,7 +100,11 @@ class SqliteDatabase:
     def _connect(self, place: Path | str, *, uri: bool = False) -> sqlite3.Connection:
         """A connection that ends with this object: nobody need close a store."""
         connection = connect(place, uri=uri)
-        weakref.finalize(self, connection.close).atexit = False  # at the end of the process a run may still write
+        if (file := identity(self._path)) is not None:
+            connected(file)
+        end = weakref.finalize(self, _end, connection, file)
+        end.atexit = False  # at the end of the process a run may still write
+        self._ends.append(end)
         return connection
 
     def _connect_to_read(self) -> sqlite3.Connection:
@@ -114,7 +127,8 @@ class SqliteDatabase:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 lies = Path(folder, "store.db")
-                shutil.copyfile(self._path, lies)
+                with opened(self._path) as file, lies.open("wb") as copied:
+                    shutil.copyfileobj(file, copied)
                 if (log := log_of(self._path)).exists():
                     shutil.copyfile(log, log_of(lies))
                 with closing(connect(lies)) as source:
@@ -124,23 +138,14 @@ class SqliteDatabase:
         copy.execute("PRAGMA query_only=ON")
         return copy
 
-    def _check_log(self) -> None:
-        """Refuse a file of whose log SQLite would lose something without a word; one that is open here is well."""
-        if any(other._file == self._file for other in _connected):
-            return
-        found, log = fault(self._path), log_of(self._path).name
-        if isinstance(found, Lost):
-            raise RecordingCorrupt(
-                f"{self.where} is damaged: the log beside it, {log}, is wrong at its byte {found.at} or soon after, and"
-                f" all that follows would be lost. {rescue(self.where)}"
-            )
-        if isinstance(found, Torn):
-            warnings.warn(
-                f"The log of {self.where} ends in a write that is not whole, as where a process is killed in the middle"
-                " of it: the last few events of a run may be missing.",
-                RuntimeWarning,
-                stacklevel=5,
-            )
+    @contextmanager
+    def _one_view(self) -> Iterator[None]:
+        """What is read within is of one moment: another process may bring the store up to date meanwhile."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("ROLLBACK")
 
     def _check_tables(self) -> None:
         """Refuse what is no store, before anything in it is changed, and what says of itself what no store does."""
@@ -188,8 +193,8 @@ class SqliteDatabase:
             if self._in_transaction():
                 yield
                 return
-            self.write("BEGIN IMMEDIATE")
             try:
+                self.write("BEGIN IMMEDIATE")  # may wait for another process, and be interrupted when it has begun
                 yield
                 self.write("COMMIT")
             except BaseException:
@@ -245,18 +250,34 @@ class SqliteDatabase:
                 raise failure(self.where, "could not be written", error) from error
 
     def _check_file(self) -> None:
-        """SQLite would go on to write into a file that has no name any more."""
-        if not self._read_only and identity(self._path) != self._file:
+        """Refuse to write where SQLite would go on to, into a file that has no name any more.
+
+        Its log is deleted under it where this process lost its locks: by a fork, or as `agentnb.run.reading` tells.
+        """
+        if not self._read_only and (found := self._identities()) != self._files:
+            what = "it" if found[0] != self._files[0] else f"{self._log.name} beside it"
             raise StorageError(
-                f"{self.where} could not be written: it is not the file any more that was opened, but was moved,"
+                f"{self.where} could not be written: {what} is not the file any more that was opened, but was moved,"
                 " deleted or replaced. What was written before can still be read here: store.export(path) keeps it."
             )
 
+    def _identities(self) -> tuple[Identity | None, Identity | None]:
+        return identity(self._path), identity(self._log)
+
     def close(self) -> None:
         """Close the file."""
-        _connected.discard(self)
         with self._lock:
-            self._connection.close()
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        for end in self._ends:
+            end()
+
+
+def _end(connection: sqlite3.Connection, file: Identity | None) -> None:
+    connection.close()
+    if file is not None:
+        disconnected(file)
 
 
 Columns = list[tuple[Any, ...]]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
+import warnings
 from pathlib import Path
 
 from agentnb.core.errors import RecordingCorrupt, StorageError
-from agentnb.store.write_ahead_log import log_of
+from agentnb.run.reading import identity, is_connected, opened
+from agentnb.store.write_ahead_log import Lost, Torn, fault, log_of
 
 BUSY_SECONDS = 10.0
 """How long to wait for another process's write, which takes milliseconds; after that something is wrong."""
@@ -40,6 +43,20 @@ def _text(data: bytes) -> str:
     return data.decode(errors="replace")  # a name that is damaged hides no run
 
 
+def begin_log(connection: sqlite3.Connection) -> None:
+    """Have what is written go to a log first. SQLite does not wait where another process turns to that just now."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if kind(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
 def check_file(path: Path) -> None:
     """Refuse what SQLite would tell of in words that help nobody, or would make an empty store of."""
     if path.is_dir():
@@ -49,7 +66,7 @@ def check_file(path: Path) -> None:
             raise StorageError(f"{path} cannot be used as a store: there is no folder {path.resolve().parent}.")
         return
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             begins = file.read(_FIRST_PAGE)
     except OSError as error:
         raise StorageError(f"{path} cannot be used as a store: {error.strerror}.") from error
@@ -61,18 +78,34 @@ def check_file(path: Path) -> None:
         raise StorageError(f"{path} cannot be used as a store: file is not a database.")
 
 
+def check_log(path: Path) -> None:
+    """Refuse a file of whose log SQLite would lose something without a word; one that is open here is well."""
+    if is_connected(identity(path)):
+        return
+    log = log_of(path).name
+    try:
+        found = fault(path)
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be used as a store: the log beside it, {log}, cannot be read: {error.strerror}."
+        ) from error
+    if isinstance(found, Lost):
+        raise RecordingCorrupt(
+            f"{path} is damaged: the log beside it, {log}, is wrong at its byte {found.at} or soon after, and"
+            f" all that follows would be lost. {rescue(str(path))}"
+        )
+    if isinstance(found, Torn):
+        warnings.warn(
+            f"The log of {path} ends in a write that is not whole, as where a process is killed in the middle"
+            " of it: the last few events of a run may be missing.",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+
+
 def may_write(path: Path) -> bool:
     """Whether a store can be written here; SQLite's log lies beside its file."""
     return os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)
-
-
-def identity(path: Path) -> tuple[int, int] | None:
-    """Which file has this name now."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def kind(error: Exception) -> int:

@@ -7,6 +7,7 @@ Each row has a checksum of its event, so that one that was damaged is named and 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -26,11 +27,13 @@ from agentnb.store.schema import pending
 from agentnb.store.search import OF_RUN, Date, RunInfo, Wanted, find
 
 _open: WeakSet[Store] = WeakSet()
+_listing = threading.Lock()
 
 
 def open_stores() -> list[Store]:
     """The stores that are open in this process."""
-    return list(_open)
+    with _listing:
+        return list(_open)
 
 
 class Store:
@@ -50,7 +53,8 @@ class Store:
         except BaseException:
             self._database.close()
             raise
-        _open.add(self)
+        with _listing:
+            _open.add(self)
 
     @property
     def where(self) -> str:
@@ -292,7 +296,8 @@ class Store:
 
     def close(self) -> None:
         """Close it; runs that still write to it fail."""
-        _open.discard(self)
+        with _listing:
+            _open.discard(self)
         self._database.close()
 
     def __repr__(self) -> str:

@@ -37,17 +37,23 @@ class Lost(NamedTuple):
     at: int
 
 
+_Pair = tuple[int, int]
+
+
 class _Frame(NamedTuple):
     at: int
     number: int
     is_commit: bool
-    salts: tuple[int, int]
-    checksums: tuple[int, int]
+    salts: _Pair
+    checksums: _Pair
+    head: memoryview
+    """What of its head the checksums are of."""
     page: memoryview
 
 
 def log_of(path: Path) -> Path:
-    """Where SQLite writes first."""
+    """Where SQLite writes first; beside the file itself, where `path` is a link to it."""
+    path = path.resolve()
     return path.with_name(path.name + "-wal")
 
 
@@ -85,17 +91,31 @@ def _fault(logged: bytes) -> Torn | Lost | None:
         return Lost(0) if any(logged) else None
     frames = _frames(logged, size)
     for frame in frames:
-        sums = _checksums(logged[frame.at : frame.at + 8], sums, order)  # the salts have none
-        sums = _checksums(frame.page, sums, order)
+        sums = _continued(frame, sums, order)
         fits, is_newest = sums == frame.checksums and frame.number != 0, frame.salts == tuple(salts)
         if fits and is_newest:
             continue
         # A commit behind it was written later, so that this was whole then; without one, it may have been taken back.
-        if any(later.is_commit and later.salts == tuple(salts) for later in frames) or (fits and frame.is_commit):
+        if (fits and frame.is_commit) or _has_commit(frames, frame, sums, order, tuple(salts)):
             return Lost(frame.at)
         return Torn(frame.at) if is_newest and frame.is_commit else None
     rest = HEAD.size + (len(logged) - HEAD.size) // (FRAME.size + size) * (FRAME.size + size)
     return Torn(rest) if logged[rest + 8 : rest + 16] == logged[16:24] else None  # the salts of a piece of a frame
+
+
+def _has_commit(frames: Iterator[_Frame], damaged: _Frame, sums: _Pair, order: str, salts: _Pair) -> bool:
+    """Whether one of these frames, behind a damaged one, ends a commit that was whole.
+
+    That goes on from the frame before it; what is left of a commit that a process was killed in, and that was written
+    over since, does not.
+    """
+    before = {damaged.checksums, sums}
+    for frame in frames:
+        following = (_continued(frame, sums, order) for sums in before)
+        if frame.is_commit and frame.salts == salts and frame.checksums in following:
+            return True
+        before = {frame.checksums}
+    return False
 
 
 def _frames(logged: bytes, size: int) -> Iterator[_Frame]:
@@ -104,10 +124,16 @@ def _frames(logged: bytes, size: int) -> Iterator[_Frame]:
     for at in range(HEAD.size, len(logged) - FRAME.size - size + 1, FRAME.size + size):
         number, after, one, two, first, second = FRAME.unpack_from(logged, at)
         page = view[at + FRAME.size : at + FRAME.size + size]
-        yield _Frame(at, number, after != 0, (one, two), (first, second), page)
+        yield _Frame(at, number, after != 0, (one, two), (first, second), view[at : at + 8], page)
 
 
-def _checksums(data: bytes | memoryview, sums: tuple[int, int], order: str) -> tuple[int, int]:
+def _continued(frame: _Frame, sums: _Pair, order: str) -> _Pair:
+    """The checksums of all up to this frame."""
+    sums = _checksums(frame.head, sums, order)
+    return _checksums(frame.page, sums, order)
+
+
+def _checksums(data: bytes | memoryview, sums: _Pair, order: str) -> _Pair:
     """SQLite's two checksums over words in this byte order, continued."""
     first, second = sums
     for one, two in struct.iter_unpack(order + "II", data):

@@ -195,6 +195,58 @@ def test_a_log_whose_last_write_is_not_whole_is_told_and_the_rest_is_there(path:
         assert [info.tags for info in store.runs()] == [(), (), ()]  # that one was given was written last
 
 
+@pytest.mark.parametrize("what", ["opened", "salvaged"])
+def test_a_log_is_found_where_a_link_leads_to(path: Path, tmp_path: Path, what: str) -> None:
+    link, everything = tmp_path / "link.db", bodies(Path(shutil.copytree(path.parent, tmp_path / "other")) / "runs.db")
+    link.symlink_to(path)
+    damage(log(path), 60_000, b"damage")
+    if what == "opened":
+        with pytest.raises(RecordingCorrupt, match=r"the log beside it, runs\.db-wal, is wrong at its byte"):
+            Store(link)
+    else:
+        salvage(link, tmp_path / "saved.db")
+        assert len(everything - bodies(tmp_path / "saved.db")) <= 1
+
+
+def test_a_log_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    Store(tmp_path / "runs.db").close()
+    (tmp_path / "runs.db-wal").mkdir()
+    with pytest.raises(StorageError, match=r"the log beside it, runs\.db-wal, cannot be read: Is a directory"):
+        Store(tmp_path / "runs.db")
+
+
+def record(store: Store, id: str, events: int) -> None:
+    recorder = store.record_run(id, None, "SessionLoop", [])
+    for seq in range(events):
+        recorder.record(seq, b'{"type":"call_end","call_id":"%d","result":"%s"}' % (seq, b"x" * 3000))
+    recorder.flush()
+
+
+def test_what_is_left_of_a_write_that_was_not_whole_is_no_damage_once_it_was_written_over(tmp_path: Path) -> None:
+    path, size = tmp_path / "runs.db", FRAME.size + PAGE
+    with closing(Store(path)) as store, closing(sqlite3.connect(path)) as other:
+        record(store, "one", 60)
+        other.execute("PRAGMA wal_checkpoint").fetchall()
+        store.tag("one", "begins the log anew")
+        before, file = log(path).read_bytes(), path.read_bytes()
+        record(store, "two", 20)
+        after = log(path).read_bytes()
+    other.close()
+    salts = after[16:24]
+    heads = [after[at : at + FRAME.size] for at in range(HEAD.size, len(after), size)]
+    last = max(number for number, head in enumerate(heads) if head[8:16] == salts and head[4:8] != bytes(4))
+    cut = HEAD.size + last * size + FRAME.size  # killed between the head of a commit's last frame and its page
+    path.write_bytes(file)
+    log(path).write_bytes(after[:cut] + before[cut:])
+    with pytest.warns(RuntimeWarning, match=r"ends in a write that is not whole"):
+        store = Store(path)
+    with closing(store):
+        store.tag("one", "and goes on")
+        shutil.copytree(tmp_path, tmp_path / "copy")
+    with closing(Store(tmp_path / "copy" / "runs.db")) as copy:
+        assert copy.find(tag="and goes on")[0].events == 60
+
+
 def test_what_a_process_that_is_killed_has_committed_is_there_and_no_damage(tmp_path: Path) -> None:
     path, chance = tmp_path / "runs.db", random.Random(11)
     for _ in range(10):

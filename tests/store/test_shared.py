@@ -1,0 +1,127 @@
+"""A store that is open several times, in one process or in several, loses nothing and gives no false alarm."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentnb import Snapshot, Store
+from agentnb.core.errors import RecordingCorrupt, StorageError, UsageError
+from agentnb.notebook import runs
+from agentnb.store import is_store, salvage, sqlite_file
+from agentnb.store.sqlite import SqliteDatabase
+from tests.analysis.recordings import researcher
+from tests.store.test_migrations import STORES
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Any:
+    with closing(Store(tmp_path / "runs.db")) as store:
+        await researcher().start("go", name="first", store=store, approve=True)
+        yield store
+
+
+def another_process_opens_and_closes(path: Path) -> None:
+    script = f"import sqlite3; c = sqlite3.connect({str(path)!r}); print(c.execute('SELECT name FROM runs').fetchall())"
+    subprocess.run([sys.executable, "-c", f"{script}; c.close()"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
+LOOKS: dict[str, Callable[[Store, Path], object]] = {
+    "open it again": lambda store, path: Store(path).close(),
+    "ask whether it is one": lambda store, path: is_store(path),
+    "list it": lambda store, path: runs(path),
+    "salvage it": lambda store, path: salvage(path, path.with_name("saved.db")),
+    "take it for a snapshot": lambda store, path: Snapshot.load(path),
+    "take it for an export": lambda store, path: store.import_(path),
+    "export into it": lambda store, path: store.export(path),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+async def test_who_looks_at_a_store_that_is_open_takes_none_of_its_locks_away(
+    store: Store, look: Callable[[Store, Path], object]
+) -> None:
+    with suppress(UsageError, RecordingCorrupt):
+        look(store, store.path)
+    another_process_opens_and_closes(store.path)
+    await researcher().start("go", name="second", store=store, approve=True)
+    with closing(sqlite3.connect(store.path)) as other:
+        assert other.execute("SELECT name FROM runs").fetchall() == [("first",), ("second",)]
+    other.close()
+
+
+def test_a_log_that_is_deleted_under_a_store_is_told_where_it_would_be_written(store: Store, tmp_path: Path) -> None:
+    store.path.read_bytes()  # by somebody who does not know that this takes SQLite's locks
+    another_process_opens_and_closes(store.path)
+    with pytest.raises(StorageError, match=r"runs\.db-wal beside it is not the file any more that was opened"):
+        store.tag("first", "good")
+    assert store.export(tmp_path / "kept.jsonl") == 27
+
+
+class Interrupted:
+    """A connection whose user loses patience while a transaction waits for another process."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, *values: Any) -> Any:
+        done = self._connection.execute(sql, *values)
+        if sql.startswith("BEGIN"):
+            raise KeyboardInterrupt
+        return done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def test_a_cell_that_is_interrupted_while_it_waits_to_write_leaves_nothing_half_done(store: Store) -> None:
+    database: Any = store._database
+    connection = database._connection
+    database._connection = Interrupted(connection)
+    with pytest.raises(KeyboardInterrupt):
+        store.tag("first", "interrupted")
+    database._connection = connection
+    store.tag("first", "good")
+    with closing(sqlite3.connect(store.path, timeout=0.1)) as other, other:
+        assert other.execute("SELECT tag FROM tags").fetchall() == [("good",)]
+        other.execute("BEGIN IMMEDIATE")
+    other.close()
+
+
+# -- opened at the same moment ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("old", STORES[:-1], ids=lambda path: path.stem)
+def test_a_store_that_another_process_brings_up_to_date_meanwhile_is_no_damaged_one(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(shutil.copy(old, tmp_path / "runs.db"))
+    columns = SqliteDatabase._columns
+
+    def meanwhile(database: SqliteDatabase, table: str) -> Any:
+        monkeypatch.undo()
+        Store(path).close()
+        return columns(database, table)
+
+    monkeypatch.setattr(SqliteDatabase, "_columns", meanwhile)
+    with closing(Store(path)) as store:
+        assert store.runs()
+
+
+def test_a_new_store_waits_for_another_process_that_makes_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr(sqlite_file.time, "sleep", lambda seconds: other.execute("ROLLBACK"))
+        with closing(Store(tmp_path / "runs.db")) as store:
+            assert store.runs() == []
+    other.close()
