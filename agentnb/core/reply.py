@@ -13,6 +13,7 @@ from typing import Any
 from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
+from agentnb.core.readable import is_readable
 from agentnb.core.unicode import mended, mended_inside
 
 # Found once: each attribute of a record's class is looked for by way of its metaclass.
@@ -178,15 +179,16 @@ class Reply:
 
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     """A call's arguments as an object, and the text itself where it is not one."""
-    if type(arguments) is dict or isinstance(arguments, Mapping):
-        return mended_inside(dict(arguments)), None
     if arguments is None or arguments == "":
         return {}, None
     try:
-        parsed = json.loads(arguments)
-    except (ValueError, TypeError):
-        return {}, mended(str(arguments))
-    return (mended_inside(parsed), None) if isinstance(parsed, dict) else ({}, mended(str(arguments)))
+        parsed = arguments if isinstance(arguments, Mapping) else json.loads(arguments)
+        given = mended_inside(dict(parsed)) if isinstance(parsed, Mapping) else None
+    except (ValueError, TypeError, RecursionError):
+        given = None
+    if given is not None and is_readable(given):
+        return given, None
+    return {}, mended(str(arguments))
 
 
 def _text(content: Any) -> str:

@@ -20,6 +20,7 @@ from agentnb.core.errors import FAILURES, UsageError
 from agentnb.core.events import Delta, Event, encode_event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design, phase_opened
+from agentnb.core.readable import check_levels
 from agentnb.core.state import CallState, State
 from agentnb.run.frame import Frame
 from agentnb.run.portable import not_serializable
@@ -177,6 +178,8 @@ class Journal:
 
     def _encode(self, event: Event) -> bytes:
         try:
-            return encode_event(event)  # its run and its position are where it is kept, and it does not have them yet
+            line = encode_event(event)  # its run and its position are where it is kept, and it does not have them yet
+            check_levels(line)
+            return line
         except ValueError as error:
             raise not_serializable(event, error) from error

@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from agentnb.core.errors import NotSerializable
 from agentnb.core.events import ErrorInfo, Event
 from agentnb.core.messages import Message
+from agentnb.core.readable import BITS, check_readable
 from agentnb.core.unicode import mended
 
 DEPTH = 50
@@ -28,16 +29,22 @@ def portable(value: Any) -> Any:
     """`value` as JSON data; an object JSON cannot say becomes its text, and text that is not Unicode is mended."""
     if isinstance(value, str):
         return value if value.isascii() else mended(value)
-    if value is None or isinstance(value, (bool, int, float)):
+    if _is_plain(value):
         return value
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     try:
         plain = to_jsonable_python(value, serialize_unknown=True)
-        to_json(plain)  # refuses text with lone surrogates, which UTF-8 cannot write
+        check_readable(to_json(plain))  # which refuses text with lone surrogates, too: UTF-8 cannot write it
     except (PydanticSerializationError, UnicodeError, ValueError, RecursionError):
         return _mend_inside(value)
     return plain
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() <= BITS
+    return value is None or isinstance(value, float)
 
 
 def _mend_inside(value: Any, above: tuple[int, ...] = ()) -> Any:
@@ -49,7 +56,7 @@ def _mend_inside(value: Any, above: tuple[int, ...] = ()) -> Any:
         if isinstance(value, Mapping):
             return {_text(key): _mend_inside(item, above) for key, item in value.items()}
         return [_mend_inside(item, above) for item in value]
-    if value is None or isinstance(value, (bool, int, float)):
+    if _is_plain(value):
         return value
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else _text(value)
 
@@ -65,8 +72,12 @@ def _text(value: Any) -> str:
 def portable_input(input: Any) -> Any:
     """A run's input as it will stand in the journal."""
     if isinstance(input, (list, tuple)):
-        return [portable_input(item) for item in input]
-    return portable(input.plain if isinstance(input, Message) else input)
+        return portable([portable(_plain(item)) for item in input])
+    return portable(_plain(input))
+
+
+def _plain(item: Any) -> Any:
+    return item.plain if isinstance(item, Message) else item
 
 
 def text_of_error(error: BaseException) -> str:

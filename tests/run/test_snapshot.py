@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb import SessionLoop, Snapshot, Store, restore
+from agentnb import SessionLoop, Snapshot, Store, restore, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMismatch, StorageError, UsageError, VersionMismatch
-from agentnb.testing import ScriptedLLM
+from agentnb.testing import ScriptedLLM, text
 from tests.core.test_loop import Ladder
 from tests.run.agents import Agent, sends
 from tests.worlds import (
@@ -351,7 +351,7 @@ async def test_what_is_queued_survives() -> None:
 FRESH = """
 import asyncio, sys, warnings
 from agentnb import SessionLoop, restore, tool
-from agentnb.testing import ScriptedLLM
+from agentnb.testing import ScriptedLLM, text
 
 @tool
 async def echo(value: str) -> str:
@@ -386,3 +386,47 @@ async def test_nothing_in_a_snapshot_is_evaluated(tmp_path: Path) -> None:
         again = restore(Snapshot.load(run.snapshot().save(tmp_path / "s.json")), SessionLoop(ScriptedLLM([])))
     assert again.messages[0]["content"] == hostile
     assert agentnb.__version__
+
+
+def levels(count: int) -> Any:
+    value: Any = "x"
+    for _ in range(count):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        *((where, levels(count)) for where in ("input", "arguments", "result") for count in (199, 250)),
+        ("input", 10**5000),
+        ("result", 10**5000),
+    ],
+    ids=["input", "input", "arguments", "arguments", "result", "result", "long input", "long result"],
+)
+async def test_what_can_be_recorded_can_be_read_again(where: str, value: Any, tmp_path: Path) -> None:
+    """pydantic writes more levels, and longer integers, than anybody reads."""
+
+    @tool
+    async def give(what: object = None) -> object:
+        """Give it."""
+        return value if where == "result" else "given"
+
+    arguments = {"what": value} if where == "arguments" else {}
+    turn = [{"type": "tool_call", "id": "1", "name": "give", "arguments": arguments}]
+    store = Store(tmp_path / "runs.db")
+    loop = SessionLoop(ScriptedLLM([turn, text("done")]), [give])
+    run = loop.start(value if where == "input" else "go", name="odd", store=store)
+    await run
+    assert store.load("odd").events == tuple(run.events)
+    assert store.export(tmp_path / "odd.jsonl") == len(run.events)
+    assert store.import_(tmp_path / "odd.jsonl") == [run.id]
+    assert Snapshot.from_json(run.snapshot().to_json()).events == tuple(run.events)
+    store.close()
+
+
+async def test_arguments_that_nobody_could_read_are_no_end_of_the_run() -> None:
+    arguments = f'{{"what": {"[" * 900}{"]" * 900}}}'
+    run = Agent().loop([{"type": "tool_call", "id": "1", "name": "read", "arguments": arguments}], "done").start("hi")
+    await run
+    assert run.stop_reason == "completed"
