@@ -175,7 +175,7 @@ def _read(text: bytes, where: str) -> Snapshot:
     try:
         data = json.loads(text.decode())
         version, entries = data["version"], data["events"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         if text.startswith(SNAPSHOT) or _BEGINS[:10] in text:
             raise RecordingCorrupt(f"{where} was changed or cut off after it was written{_fault(text)}.") from error
         raise RecordingCorrupt(f"{where} is not a snapshot{_line_of(error, text)}.") from error

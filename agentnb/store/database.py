@@ -9,6 +9,8 @@ from zlib import crc32
 
 from pydantic_core import to_json
 
+from agentnb.core.errors import StoreConflict
+
 Words = Mapping[str, str]
 """What a schema's `{identity}`, `{key}`, `{integer}`, `{real}` and `{bytes}` are here."""
 
@@ -47,6 +49,24 @@ def fits(written: int | None, computed: int) -> bool:
 def as_bytes(body: object) -> bytes:
     """A body as the database gives it; one that is none any more is empty."""
     return bytes(body) if isinstance(body, (bytes, memoryview)) else b""
+
+
+def conflict(where: str, rows: Rows) -> StoreConflict:
+    """The error for events where another process has written one of them."""
+    return StoreConflict(
+        f"Event {int(rows[0]) % SPAN} of this run is in {where} already: another process goes on with it."
+    )
+
+
+def unwritten(database: Database, rows: Rows) -> Rows | None:
+    """What of these events is still to be written where the store has the first of them; None where it has others.
+
+    They were written, and then the connection was lost, or somebody was interrupted, before that was known.
+    """
+    sql = "SELECT key, body, checksum FROM events WHERE key BETWEEN ? AND ? ORDER BY key"
+    found = database.query(sql, rows[0], rows[-COLUMNS])
+    there = [value for key, body, written in found for value in (key, as_bytes(body), written)]
+    return rows[len(there) :] if there and there == list(rows[: len(there)]) else None
 
 
 class Database(Protocol):

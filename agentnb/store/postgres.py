@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from agentnb.core.errors import StorageError, StoreConflict, UsageError
-from agentnb.store.database import COLUMNS, SPAN, Database, Rows
+from agentnb.core.errors import StorageError, UsageError
+from agentnb.store.database import COLUMNS, Database, Rows, conflict, unwritten
 
 if TYPE_CHECKING:
     import psycopg
@@ -127,21 +127,15 @@ class PostgresDatabase:
         try:
             self._again(lambda: self._insert(some), "could not be written")
         except self._psycopg.errors.UniqueViolation as error:
-            if self._has(some):  # written, and then the connection was lost before we were told
-                return
-            raise StoreConflict(
-                f"Event {int(rows[0]) % SPAN} of this run is in {self.where} already: another process goes on with it."
-            ) from error
+            left = unwritten(self, rows)
+            if left is None:
+                raise conflict(self.where, rows) from error
+            if left:
+                self.append(left)
 
     def _insert(self, some: Sequence[tuple[int | bytes, ...]]) -> None:
         with self._connection.transaction(), self._connection.cursor() as cursor:
             cursor.executemany("INSERT INTO events (key, body, checksum) VALUES (%s, %s, %s)", some)
-
-    def _has(self, some: Sequence[tuple[int | bytes, ...]]) -> bool:
-        found = self.query(
-            "SELECT key, body, checksum FROM events WHERE key BETWEEN ? AND ? ORDER BY key", some[0][0], some[-1][0]
-        )
-        return [(key, bytes(body), written) for key, body, written in found] == list(some)
 
     def _again(self, do: Callable[[], T], what: str) -> T:
         """Do it; where the connection turns out to be lost, make it anew and do it again, but not half a transaction.

@@ -29,12 +29,12 @@ class RunRecorder:
         if self._failure is not None:  # what comes after a gap, or after another process's events, is not this run
             raise self._failure
         if self._rows:
-            rows, self._rows = self._rows, []
             try:
-                self._database.append(rows)
+                self._database.append(self._rows)
             except StorageError as error:
                 self._failure = error
                 raise
+            self._rows = []  # not before: who is interrupted writes them again
 
     def name_snapshot(self, name: str, position: int) -> None:
         """Keep a name for a position of this run; the newest of that name counts."""

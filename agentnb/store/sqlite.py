@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentnb.core.errors import RecordingCorrupt, StorageError, StoreConflict
+from agentnb.core.errors import RecordingCorrupt, StorageError
 from agentnb.run.reading import Identity, connected, disconnected, identity, opened
-from agentnb.store.database import COLUMNS, SPAN, Database, Rows
+from agentnb.store.database import COLUMNS, Database, Rows, conflict, unwritten
 from agentnb.store.schema import MIGRATIONS, STORE_VERSION, TABLES
 from agentnb.store.sqlite_file import (
     FAULTS,
@@ -242,10 +242,11 @@ class SqliteDatabase:
                     some = rows[start : start + COLUMNS * ROWS_AT_ONCE]
                     self._connection.execute(_insert(len(some) // COLUMNS), some)
             except sqlite3.IntegrityError as error:
-                raise StoreConflict(
-                    f"Event {int(rows[0]) % SPAN} of this run is in {self.where} already: another process goes on"
-                    " with it."
-                ) from error
+                left = unwritten(self, rows)
+                if left is None:
+                    raise conflict(self.where, rows) from error
+                if left:
+                    self.append(left)
             except FAULTS as error:
                 raise failure(self.where, "could not be written", error) from error
 

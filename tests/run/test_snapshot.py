@@ -430,3 +430,8 @@ async def test_arguments_that_nobody_could_read_are_no_end_of_the_run() -> None:
     run = Agent().loop([{"type": "tool_call", "id": "1", "name": "read", "arguments": arguments}], "done").start("hi")
     await run
     assert run.stop_reason == "completed"
+
+
+def test_a_text_of_too_many_levels_is_no_snapshot() -> None:
+    with pytest.raises(RecordingCorrupt, match="is not a snapshot"):
+        Snapshot.from_json("[" * 100_000)

@@ -67,16 +67,19 @@ def test_a_log_that_is_deleted_under_a_store_is_told_where_it_would_be_written(s
 
 
 class Interrupted:
-    """A connection whose user loses patience while a transaction waits for another process."""
+    """A connection whose user loses patience while a statement waits: before it is done, or when it is."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, statement: str, *, done: bool = True) -> None:
         self._connection = connection
+        self._statement = statement
+        self._done = done
 
     def execute(self, sql: str, *values: Any) -> Any:
-        done = self._connection.execute(sql, *values)
-        if sql.startswith("BEGIN"):
-            raise KeyboardInterrupt
-        return done
+        if not sql.startswith(self._statement):
+            return self._connection.execute(sql, *values)
+        if self._done:
+            self._connection.execute(sql, *values)
+        raise KeyboardInterrupt
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
@@ -85,7 +88,7 @@ class Interrupted:
 def test_a_cell_that_is_interrupted_while_it_waits_to_write_leaves_nothing_half_done(store: Store) -> None:
     database: Any = store._database
     connection = database._connection
-    database._connection = Interrupted(connection)
+    database._connection = Interrupted(connection, "BEGIN")
     with pytest.raises(KeyboardInterrupt):
         store.tag("first", "interrupted")
     database._connection = connection
@@ -94,6 +97,21 @@ def test_a_cell_that_is_interrupted_while_it_waits_to_write_leaves_nothing_half_
         assert other.execute("SELECT tag FROM tags").fetchall() == [("good",)]
         other.execute("BEGIN IMMEDIATE")
     other.close()
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+async def test_a_cell_that_is_interrupted_while_events_are_written_leaves_no_gap(store: Store, done: bool) -> None:
+    run = researcher().start("go", name="second", store=store, approve=True)
+    await run.step("turn")
+    database: Any = store._database
+    connection = database._connection
+    run.steer("and then?")
+    database._connection = Interrupted(connection, "INSERT INTO events", done=done)
+    with pytest.raises(KeyboardInterrupt):
+        run.snapshot("here")
+    database._connection = connection
+    await run
+    assert list(store.load("second").events) == list(run.events)
 
 
 # -- opened at the same moment ---------------------------------------------------------------------------------------
