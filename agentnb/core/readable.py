@@ -26,7 +26,7 @@ def check_readable(line: bytes) -> None:
 
 def check_levels(line: bytes) -> None:
     """The same for a whole event, of whose values each is known to be readable, unless it has too many levels."""
-    if line.count(b"[") + line.count(b"{") > _FEW:
+    if len(line) > 2 * _FEW and line.count(b"[") + line.count(b"{") > _FEW:
         from_json(line)
 
 

@@ -24,15 +24,12 @@ _connections: Counter[Identity] = Counter()
 _kept: dict[Identity, list[FileIO]] = {}
 
 
-def identity(path: Path) -> Identity | None:
+def identity(path: str | Path) -> Identity | None:
     """Which file has this name now."""
     try:
-        return _identity(os.stat(path))
+        found = os.stat(path)
     except OSError:
         return None
-
-
-def _identity(found: os.stat_result) -> Identity:
     return found.st_dev, found.st_ino
 
 
@@ -75,7 +72,8 @@ def opened(path: Path) -> Iterator[FileIO]:
 
 def _close(file: FileIO) -> None:
     with _guard:
-        found = _identity(os.fstat(file.fileno()))
+        status = os.fstat(file.fileno())
+        found = status.st_dev, status.st_ino
         if is_connected(found):
             _kept.setdefault(found, []).append(file)
         else:

@@ -68,13 +68,14 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.where = str(path)
-        self._path = path
+        self._path = path.absolute()  # wherever the notebook goes from here
         self._lock = threading.RLock()
         self._checked: dict[str, str] = {}
         self._ends: list[weakref.finalize[..., SqliteDatabase]] = []
         check_file(path)
         check_log(path)
         self._log = log_of(path)
+        self._names = (str(self._path), str(self._log))
         self._files = self._identities()
         self._read_only = read_only or (path.exists() and not may_write(path))
         self._private = False
@@ -263,7 +264,8 @@ class SqliteDatabase:
             )
 
     def _identities(self) -> tuple[Identity | None, Identity | None]:
-        return identity(self._path), identity(self._log)
+        file, log = self._names
+        return identity(file), identity(log)
 
     def close(self) -> None:
         """Close the file."""

@@ -21,7 +21,7 @@ from agentnb.run.given import check_name, check_path, check_position, shown
 from agentnb.run.snapshot import Snapshot
 from agentnb.store import exchange, rows
 from agentnb.store.database import SPAN, as_bytes, checksum, fits, keys
-from agentnb.store.places import database_at
+from agentnb.store.places import database_at, is_address
 from agentnb.store.recorder import RunRecorder
 from agentnb.store.schema import pending
 from agentnb.store.search import OF_RUN, Date, RunInfo, Wanted, find
@@ -47,6 +47,8 @@ class Store:
     def __init__(self, place: str | Path) -> None:
         self._database = database_at(place)
         self.path = Path(self._database.where)
+        if not is_address(place):
+            self.path = self.path.absolute()
         try:
             for step in pending(self._database.version, self.where):
                 self._database.migrate(step.statements, step.to, step.fill)

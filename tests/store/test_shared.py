@@ -66,6 +66,16 @@ def test_a_log_that_is_deleted_under_a_store_is_told_where_it_would_be_written(s
     assert store.export(tmp_path / "kept.jsonl") == 27
 
 
+async def test_a_notebook_may_go_to_another_folder_while_a_store_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with closing(Store("runs.db")) as store:
+        monkeypatch.chdir("/")
+        await researcher().start("go", name="first", store=store, approve=True)
+        assert [row.name for row in runs()] == ["first"]
+
+
 class Interrupted:
     """A connection whose user loses patience while a statement waits: before it is done, or when it is."""
 
