@@ -324,6 +324,17 @@ async def test_a_cancelled_run_goes_on_from_before_it_was_cancelled() -> None:
     assert await again == "done"
 
 
+async def test_a_run_that_was_killed_while_it_was_being_cancelled_goes_on_from_before_that() -> None:
+    run = Agent().loop(sends("a")).start("hi")
+    await run.step("turn")
+    run.cancel()
+    cancelled = next(event.seq for event in run.events if event.type == "cancel")
+    again = restore(run.at(cancelled).snapshot(), Agent().loop("done"))
+    assert [item.id for item in again.pending] == ["a"]
+    again.approve("a")
+    assert await again == "done"
+
+
 async def test_a_finished_run_is_restored_as_finished() -> None:
     run = await a_run()
     again = goes_on(run)
