@@ -8,12 +8,12 @@ nothing while anything of it is in flight, as when it runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, ReplayDiverged
 from agentnb.core.events import ApprovalRequest, CallEnd, CallProposed, CallStart, Event, ModelStart, RunEnd, RunStart
-from agentnb.core.evolve import nested
+from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import ENDED_FROM_OUTSIDE, Design, fingerprint
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
@@ -48,9 +48,13 @@ class Check:
         if isinstance(event, RunStart):
             self._begin(event, state)
 
+    def frame(self, path: str) -> Frame | None:
+        """The loop that runs at this path; None where no loop is known to."""
+        return self._frames.get(path)
+
     def tools(self, path: str) -> Mapping[str, Tool]:
         """The tools of the loop that runs at this path; none where no loop is known to."""
-        frame = self._frames.get(path)
+        frame = self.frame(path)
         return frame.tools if frame is not None else {}
 
     def _begin(self, event: RunStart, state: State) -> None:
@@ -122,6 +126,15 @@ class Check:
         if isinstance(event, ApprovalRequest) and asks is None and event.reason == why_it_asks(tool):
             return CallStart(call_id=call.id, name=call.name, arguments=made, attempt=call.attempt + 1)
         return event.model_copy(update={"arguments": made})
+
+
+def frame_at(events: Iterable[Event], path: str, loop: Design) -> Frame | None:
+    """The loop at `path` as it stands behind these events; None where none runs there."""
+    check, state = Check(loop), State()
+    for event in events:
+        evolve(state, event)
+        check.take(event, state)
+    return check.frame(path)
 
 
 def _configured(loop: Design) -> dict[str, Any]:
