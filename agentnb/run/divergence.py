@@ -8,6 +8,7 @@ nothing while anything of it is in flight, as when it runs.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -158,9 +159,9 @@ def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
     return arguments
 
 
-def _said(event: Event) -> dict[str, Any]:
-    """What an event says, without where and when it was said."""
-    return {"type": event.type, **event.model_dump(mode="json", exclude=_STAMP)}
+def _said(event: Event) -> str:
+    """What an event says, without where and when it was said: as JSON, for to Python NaN would be no other NaN."""
+    return json.dumps({"type": event.type, **event.model_dump(mode="json", exclude=_STAMP)}, sort_keys=True)
 
 
 def _short(event: Event) -> str:
