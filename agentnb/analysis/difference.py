@@ -98,7 +98,7 @@ def _of_fact(value: Any) -> Any:
 
 def _between(where: str, left: Any, right: Any) -> Iterator[Change]:
     """The smallest values that differ; of lists that part, what is behind what they have in common."""
-    if left == right:
+    if left == right or (left != left and right != right):  # NaN is no other NaN to Python
         return
     if isinstance(left, dict) and isinstance(right, dict):
         for key in dict.fromkeys([*left, *right]):

@@ -60,6 +60,13 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
         known.messages = len(state.messages)
 
 
+def _origin(event: Event, message: Message) -> str | None:
+    """Where a message came from that entered a history with this event, as results of calls may have before it."""
+    if isinstance(event, MessageAdded):
+        return event.origin if message is event.message else None
+    return "history" if isinstance(event, RunStart) else None
+
+
 def _message_row(source: Source, event: Event, state: State, message: Message, known: _Heard) -> MessageRow:
     row = MessageRow(
         run=source.name,
@@ -68,7 +75,7 @@ def _message_row(source: Source, event: Event, state: State, message: Message, k
         path=event.path,
         turn=state.turn,
         role=message.role,
-        origin=event.origin if isinstance(event, MessageAdded) else "history" if isinstance(event, RunStart) else None,
+        origin=_origin(event, message),
         content=text_of(message.content) or words_of(message.get("data")),
         calls=len(message.tool_calls),
         call_id=message.tool_call_id,

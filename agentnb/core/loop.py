@@ -154,6 +154,17 @@ class Design(ABC):
         """What the loop that performs this call is given."""
         return call.arguments.get("input")
 
+    def result_given(self, call: CallState, result: Any) -> Any:
+        """What somebody gives as the result of one of the loop's own calls, as the call itself would have given it.
+
+        Raises UsageError where it can be no such result.
+        """
+        return result
+
+    def read_again(self, message: Message) -> Message:
+        """An answer of the model's whose text somebody has put in the place of another, read as if it had come so."""
+        return message
+
     def fact_of(self, item: Any) -> Event | Delta:
         """What an activity says on its way, where that is an async generator, as a fact, or as what is only shown."""
         raise TypeError(f"{self.kind()} does not know what to make of a {type(item).__name__}.")

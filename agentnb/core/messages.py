@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field
 
-from agentnb.core.errors import InvalidArguments
+from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.record import Record
 
 _SCALARS = frozenset({str, int, float, bool})
@@ -175,6 +175,14 @@ def to_message(value: Message | Mapping[str, Any] | str) -> Message:
     if not isinstance(value, Mapping):
         raise InvalidArguments(f"A message is text, or a mapping with role and content, not {value!r}.")
     return Message.model_validate(dict(value))
+
+
+def to_said(value: Message | Mapping[str, Any] | str) -> Message:
+    """A message that somebody says. Raises UsageError for a call, or the result of one, which nobody else can make."""
+    message = to_message(value)
+    if message.role == "tool" or message.tool_calls:
+        raise UsageError("A tool call and its result come from a model and a tool; nobody else can say them.")
+    return message
 
 
 def to_messages(value: Any) -> list[Message]:

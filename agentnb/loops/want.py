@@ -36,7 +36,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from agentnb.core.errors import NotSerializable, UsageError
 from agentnb.core.loop import Design
-from agentnb.core.messages import Message, text_of, to_message, to_plain
+from agentnb.core.messages import Message, text_of, to_plain, to_said
 from agentnb.core.tools import Tool
 from agentnb.core.unicode import mended_inside
 
@@ -159,11 +159,7 @@ def _shown_words(words: tuple[Message, ...]) -> str:
 
 
 def _messages(words: tuple[Any, ...]) -> tuple[Message, ...]:
-    messages = tuple(to_message(json_of(word, "a message")) for word in words)
-    for message in messages:
-        if message.role == "tool" or message.tool_calls:
-            raise UsageError("A tool call and its result come from a model and a tool; a loop cannot say them itself.")
-    return messages
+    return tuple(to_said(json_of(word, "a message")) for word in words)
 
 
 def _input(input: Any = None) -> Any:

@@ -8,12 +8,13 @@ nothing while anything of it is in flight, as when it runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, ReplayDiverged
 from agentnb.core.events import ApprovalRequest, CallEnd, CallProposed, CallStart, Event, ModelStart, RunEnd, RunStart
-from agentnb.core.evolve import nested
+from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import ENDED_FROM_OUTSIDE, Design, fingerprint
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
@@ -48,9 +49,13 @@ class Check:
         if isinstance(event, RunStart):
             self._begin(event, state)
 
+    def frame(self, path: str) -> Frame | None:
+        """The loop that runs at this path; None where no loop is known to."""
+        return self._frames.get(path)
+
     def tools(self, path: str) -> Mapping[str, Tool]:
         """The tools of the loop that runs at this path; none where no loop is known to."""
-        frame = self._frames.get(path)
+        frame = self.frame(path)
         return frame.tools if frame is not None else {}
 
     def _begin(self, event: RunStart, state: State) -> None:
@@ -124,6 +129,15 @@ class Check:
         return event.model_copy(update={"arguments": made})
 
 
+def frame_at(events: Iterable[Event], path: str, loop: Design) -> Frame | None:
+    """The loop at `path` as it stands behind these events; None where none runs there."""
+    check, state = Check(loop), State()
+    for event in events:
+        evolve(state, event)
+        check.take(event, state)
+    return check.frame(path)
+
+
 def _configured(loop: Design) -> dict[str, Any]:
     """What the start of a run says of its loop."""
     config = loop.config()
@@ -145,9 +159,9 @@ def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
     return arguments
 
 
-def _said(event: Event) -> dict[str, Any]:
-    """What an event says, without where and when it was said."""
-    return {"type": event.type, **event.model_dump(mode="json", exclude=_STAMP)}
+def _said(event: Event) -> str:
+    """What an event says, without where and when it was said: as JSON, for to Python NaN would be no other NaN."""
+    return json.dumps({"type": event.type, **event.model_dump(mode="json", exclude=_STAMP)}, sort_keys=True)
 
 
 def _short(event: Event) -> str:

@@ -321,10 +321,12 @@ class Driver:
     def _settle_pause(self) -> bool:
         """Make a pause a fact once nothing is in flight; gives whether it did."""
         gate = self._gate
-        if gate.pausing is None or self._state.paused or not self._inflight.is_at_rest:
+        if gate.pausing is None or not self._inflight.is_at_rest:
             return False
         with self._journal.lock:
             reason, gate.pausing = gate.pausing, None
+            if self._state.paused:  # a step came to a breakpoint in a run that is paused, and stays so
+                return False
             self._journal.append(RunPaused.make(reason=reason))
         return True
 

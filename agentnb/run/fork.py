@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from agentnb.core.errors import AgentnbError, RecordingMismatch, UnknownCall, UsageError
@@ -29,8 +29,9 @@ from agentnb.core.events import (
 )
 from agentnb.core.evolve import fold
 from agentnb.core.loop import Design, fingerprint
-from agentnb.core.messages import Message, to_message
+from agentnb.core.messages import Message, to_message, to_said
 from agentnb.core.state import CallState
+from agentnb.run.divergence import frame_at
 from agentnb.run.endings import carry_out
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
@@ -79,12 +80,11 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
         raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")
     event = events[seq]
     if change.event is not None:
-        made = Branch(_past(events, seq, loop, instead=_stamped(change.event, event)))
+        made = _with_event(events, event, _stamped(change.event, event), loop)
     elif change.message is not None:
         made = _with_message(events, event, change.message, loop)
     elif change.result is not None and isinstance(event, CallEnd):
-        ended = {"result": portable(change.result), "is_error": False, "outcome": "answered", "error": None}
-        made = Branch(_past(events, seq, loop, instead=event.model_copy(update={**ended, "details": None})))
+        made = Branch(_past(events, seq, loop, instead=_ended_with(events, event, change.result, loop)))
     elif change.given:
         made = _with_decision(events, event, change, loop)
     else:
@@ -93,24 +93,37 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
         fold(made.events)
     except AgentnbError as error:
         raise UsageError(f"The run cannot go on like that from its event {seq}: {error}") from error
-    return made
+    return _checked(made, loop)
 
 
 def settle(made: Branch, journal: Journal) -> None:
-    """Make what was changed at the fork a fact of the new run. Raises InvalidArguments where arguments do not fit."""
+    """Make what was changed at the fork a fact of the new run."""
     if made.call is None or made.decision is None:
         return
     path, id = made.call
-    frame = next((frame for frame in journal.frames if frame.path == path), None)
+    frame = next(frame for frame in journal.frames if frame.path == path)
+    call = frame.state.open[id]
+    journal.append(made.decision, frame)
+    if made.decision.decision in ("reject", "answer"):
+        carry_out(journal, frame, call, made.decision)
+
+
+def _checked(made: Branch, loop: Design) -> Branch:
+    """The branch, if what is decided in it can be, and as it is kept. Raises UnknownCall or InvalidArguments."""
+    if made.call is None or made.decision is None:
+        return made
+    path, id = made.call
+    frame = frame_at(made.events, path, loop)
     call = frame.state.open.get(id) if frame is not None else None
     if frame is None or call is None:
         raise UnknownCall(f"The call {id!r} is not open where the fork begins.")
     decision = made.decision
     if decision.decision in ("edit", "replace") or (decision.decision == "approve" and frame.loop_for(call) is None):
         _check_fit(frame, call, decision)
-    journal.append(decision, frame)
-    if decision.decision in ("reject", "answer"):
-        carry_out(journal, frame, call, decision)
+    if decision.decision == "answer" and frame.is_own(call):
+        result = frame.design.result_given(call, decision.result)
+        return replace(made, decision=decision.model_copy(update={"result": result}))
+    return made
 
 
 def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> None:
@@ -136,6 +149,8 @@ def _past(
     """The events up to `seq`, or up to the one before it, as those of a new run."""
     kept = [*events[:seq], *([] if without else [instead or events[seq]])]
     over = next((n for n, event in enumerate(kept) if isinstance(event, CancelRequested) or event.terminal), None)
+    if instead is not None and over is not None:
+        raise UsageError(f"The fork of a run that is over goes on before its event {over}: nothing behind it is kept.")
     kept = kept[:over]
     if not kept:
         raise UsageError("A fork begins with the event run_start at the least.")
@@ -181,21 +196,60 @@ def _stamped(event: Event, place: Event) -> Event:
     return event.model_copy(update=stamp)
 
 
+def _ended_with(events: Sequence[Event], end: CallEnd, result: Any, loop: Design) -> CallEnd:
+    """The end of a call that gave another result, which its loop reads where the call is its own."""
+    result = portable(result)
+    frame = frame_at(events[: end.seq], end.path, loop)
+    call = frame.state.open.get(end.call_id) if frame is not None else None
+    if frame is not None and call is not None and frame.is_own(call):
+        result = frame.design.result_given(call, result)
+    ended = {"result": result, "is_error": False, "outcome": "answered", "error": None, "details": None}
+    return end.model_copy(update=ended)
+
+
+def _with_event(events: Sequence[Event], event: Event, instead: Event, loop: Design) -> Branch:
+    """Another event of the same type."""
+    if isinstance(event, ModelEnd) and isinstance(instead, ModelEnd):
+        return _with_answer(events, event, instead, loop)
+    return Branch(_past(events, event.seq, loop, instead=instead))
+
+
 def _with_message(events: Sequence[Event], event: Event, message: Any, loop: Design) -> Branch:
     """Another message where one was said, or else one from the user behind the event."""
     if isinstance(event, RunStart):
         return Branch(_past(events, event.seq, loop, instead=event.model_copy(update={"input": portable(message)})))
-    if isinstance(event, (MessageAdded, ModelEnd)):
-        said = _said_instead(event.message, message)
+    if isinstance(event, ModelEnd):
+        answer = _answer_instead(event, message)
+        if (frame := frame_at(events[: event.seq], event.path, loop)) is not None:
+            answer = frame.design.read_again(answer)
+        return _with_answer(events, event, event.model_copy(update={"message": answer}), loop)
+    if isinstance(event, MessageAdded):
+        is_text = isinstance(message, str)
+        said = event.message.model_copy(update={"content": message}) if is_text else to_said(portable(message))
         return Branch(_past(events, event.seq, loop, instead=event.model_copy(update={"message": said})))
-    return Branch(_past(events, event.seq, loop), steer=to_message(portable(message)))
+    return Branch(_past(events, event.seq, loop), steer=to_said(portable(message)))
 
 
-def _said_instead(before: Message, message: Any) -> Message:
-    """The message that takes another's place; text alone changes what it says, and not who says it."""
+def _answer_instead(event: ModelEnd, message: Any) -> Message:
+    """The answer that takes another's place; text alone changes what it says, and not which calls it makes."""
     if isinstance(message, str):
-        return before.model_copy(update={"content": message})
-    return to_message(portable(message))
+        return event.message.model_copy(update={"content": message})
+    answer = to_message(portable(message))
+    if answer.role != "assistant":
+        raise UsageError(f"Event {event.seq} is a model's answer: its role is assistant, not {answer.role!r}.")
+    return answer
+
+
+def _with_answer(events: Sequence[Event], event: ModelEnd, answer: ModelEnd, loop: Design) -> Branch:
+    """Another answer of the model's. Raises UsageError where calls that it began with are none of it any more."""
+    frame = frame_at(events[: event.seq], event.path, loop)
+    made = {call.id for call in frame.state.calls.values() if not (call.hidden or call.let_go)} if frame else set()
+    if begun := sorted(made - {call.id for call in answer.message.tool_calls}):
+        raise UsageError(
+            f"Event {event.seq} is an answer that had made calls before it was complete ({', '.join(begun)}), and they"
+            " stay: fork before them, with a loop whose model answers otherwise."
+        )
+    return Branch(_past(events, event.seq, loop, instead=answer))
 
 
 def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: Design) -> Branch:

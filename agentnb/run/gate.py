@@ -90,13 +90,18 @@ class Gate:
         if self.permit is not None and self._ends(self.permit.unit, event):
             self.release_permit()
         if (hit := self.breakpoints.hit(event, state, run)) is not None:
-            self.ask_for_pause(f"breakpoint at {event.type} (seq {event.seq}): {hit.label}", at_once=True)
+            self._stop_at(event, hit.label)
 
     def _stop_where_one_fails(self, breakpoint: Breakpoint, event: Event, error: BaseException) -> None:
         """As a debugger does; and switch it off, for it would fail at the next event too."""
         breakpoint.enabled = False
         words = f"{breakpoint.label} failed and is switched off ({type(error).__name__}: {text_of_error(error)})"
+        self._stop_at(event, words)
+
+    def _stop_at(self, event: Event, words: str) -> None:
+        """Pause here; a step that was to go further ends here too."""
         self.ask_for_pause(f"breakpoint at {event.type} (seq {event.seq}): {words}", at_once=True)
+        self.release_permit()
 
     def boundary(self, unit: Unit, events: Sequence[Event]) -> int | None:
         """How many of these events a step by `unit` takes in, None where they do not reach its end."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Queue, Queued, Withdrawn
-from agentnb.core.messages import Message, to_message
+from agentnb.core.messages import Message, to_said
 from agentnb.run.frame import Frame
 from agentnb.run.given import shown
 from agentnb.run.journal import Journal
@@ -43,7 +43,7 @@ class Hearing:
         """Put a message into one of the queues; False where the run is over."""
         if not isinstance(message, (str, Mapping, Message)):
             raise UsageError(f"A run is told a text or a message, not {shown(message)}.")
-        said = to_message(portable_input(message))
+        said = to_said(portable_input(message))
         with self._journal.lock:
             if self.over:
                 return False

@@ -84,7 +84,7 @@ def _before_the_end(events: Sequence[Event], loop: Design) -> Sequence[Event]:
         return events[:-1]
     if isinstance(last, RunEnd) and last.reason == "error":
         return events[: loop.goes_on_after_an_error_from(events)]
-    if not isinstance(last, RunEnd) or last.reason != "cancelled":
+    if isinstance(last, RunEnd) and last.reason != "cancelled":
         return events
     for position in range(len(events) - 1, -1, -1):
         if isinstance(events[position], CancelRequested):

@@ -27,7 +27,7 @@ from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
 from agentnb.run.journal import Journal
 from agentnb.run.policy import NO_POLICY, Policy, Verdict
-from agentnb.run.remembered import decide_as_before
+from agentnb.run.remembered import decide_as_before, same_arguments
 
 Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
@@ -353,5 +353,7 @@ def _is_decided(call: CallState, arguments: dict[str, Any]) -> bool:
     decision = call.decision
     if decision is None or decision.decision != "approve":
         return True
-    shown = decision.arguments if decision.arguments is not None else call.approval and call.approval.arguments
-    return shown is None or shown == arguments
+    shown = decision.arguments
+    if shown is None and call.approval is not None:
+        shown = call.approval.arguments
+    return shown is None or shown is arguments or same_arguments(shown, arguments)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import nan
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentnb import ExecutionLoop, Loop, RunFailed, UsageError
+from agentnb import ExecutionLoop, Loop, RunFailed, SessionLoop, Snapshot, UsageError, tool
 from agentnb.analysis import diff
 from agentnb.analysis.alignment import How, Pair
 from agentnb.loops.want import say
-from agentnb.testing import ScriptedLLM
+from agentnb.testing import ScriptedLLM, call
 from tests.analysis.recordings import decided_run, researcher
 from tests.designs import WORLDS, double, loop_agent
 
@@ -211,3 +212,13 @@ async def test_in_a_cell_nothing_that_was_said_is_markup() -> None:
 def test_two_recordings_are_compared_and_not_more(run: Any) -> None:
     with pytest.raises(UsageError, match="One recording is needed here, and this is 2"):
         diff([run, run], run)
+
+
+async def test_a_result_that_is_no_number_is_no_difference() -> None:
+    @tool
+    async def measure() -> float:
+        return nan
+
+    run = SessionLoop(ScriptedLLM([[call("measure", id="m1")], "done"]), [measure]).start("go")
+    await run
+    assert not diff(run, Snapshot.from_json(run.snapshot().to_json()))

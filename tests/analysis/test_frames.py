@@ -11,9 +11,10 @@ from typing import Any
 import pandas
 import pytest
 
-from agentnb import Store, UsageError, replay
+from agentnb import SessionLoop, Store, UsageError, replay
 from agentnb.analysis import COLUMNS, backtest, calls, decisions, events, messages
-from tests.analysis.recordings import decided_run, researcher
+from agentnb.testing import ScriptedLLM, call
+from tests.analysis.recordings import decided_run, read, researcher
 from tests.designs import WORLDS
 from tests.test_designs import drive
 
@@ -180,3 +181,18 @@ async def test_a_call_that_has_not_ended_is_no_error_and_no_success(run: Any) ->
     table = calls(run.at(first).snapshot())
     assert table.is_error.isna().tolist() == [False, True]
     assert table[table.is_error].empty
+
+
+async def test_only_what_was_said_has_an_origin() -> None:
+    turns = [[call("read", {"table": "a"}, id="r1")], "done"]
+    run = SessionLoop(ScriptedLLM(turns), [read], steering_mode="discard").start("Look it up.")
+    run.watch(lambda event: event.type == "call_start" and run.steer("Look elsewhere."))
+    await run
+    told = messages(run)[["role", "origin"]].astype(object).where(lambda frame: frame.notna(), None)
+    assert told.to_numpy().tolist() == [
+        ["user", "input"],
+        ["assistant", None],
+        ["tool", None],  # it entered the history together with what was said next
+        ["user", "steering"],
+        ["assistant", None],
+    ]

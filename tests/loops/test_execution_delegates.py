@@ -278,7 +278,7 @@ async def test_delegates_of_two_instances_run_at_once_each_with_its_own_data() -
     )
     await told(loop)
     data = [next(m["data"] for m in data_of(request.messages) if m["kind"] == "state") for request in llm.requests]
-    assert data == [{"a": 10, "b": {"c": 2}}, {"a": 20, "b": {"c": 2}}]
+    assert sorted(data, key=str) == [{"a": 10, "b": {"c": 2}}, {"a": 20, "b": {"c": 2}}]  # either may ask first
 
 
 async def test_a_delegate_whose_model_fails_pauses_the_run_which_goes_on_when_it_is_resumed() -> None:

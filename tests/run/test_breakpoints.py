@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from math import nan
@@ -163,9 +164,19 @@ async def test_a_cost_is_stopped_at_once() -> None:
 
 async def test_a_step_stops_at_a_breakpoint_too() -> None:
     run = Agent().loop(asks("a"), "done").start("hi", breakpoints=[{"event": "model_start"}])
-    await run.step("turn")
+    assert types(await run.step("turn"))[-2:] == ["model_start", "run_paused"]
     assert run.breakpoints[0].hits == 1
     run.cancel()
+
+
+@pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
+async def test_a_run_that_is_paused_can_be_stepped_past_the_next_breakpoint(unit: Any) -> None:
+    run = Agent().loop(TURN, TURN, "done").start("hi", breakpoints=["model_end"])
+    async with asyncio.timeout(10):
+        while not run.state.over:
+            await run.step(unit)
+    assert run.breakpoints[0].hits == 3
+    assert types(run.events).count("run_paused") == 1  # it was paused all the time
 
 
 async def test_a_call_of_a_loop_inside_is_stopped_at() -> None:

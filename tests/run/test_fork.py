@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb import LoopAgent, SessionLoop, Store, UsageError, restore, tool
-from agentnb.core.errors import InvalidArguments, RecordingMismatch, UnknownCall
+from agentnb import ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Store, UsageError, restore, tool
+from agentnb.analysis.event_rows import call_id_of
+from agentnb.core.errors import InvalidArguments, RecordingMismatch, RunCancelled, UnknownCall
 from agentnb.core.evolve import fold
+from agentnb.loops.loop_agent import BaseAgent, Event
 from agentnb.testing import ScriptedLLM, call
 from tests.designs import WORLDS, states
 from tests.run.agents import Agent, sends
@@ -376,3 +379,138 @@ async def test_a_fork_at_every_event_comes_to_the_same_end(world: Callable[[], A
         await drive(fork)
         check(fork)
         assert outcome(fork) == outcome(whole), f"from event {seq}: {in_flight}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"arguments": {"text": 5}}, {"decision": {"decision": "replace", "name": "no such tool", "arguments": {}}}],
+    ids=["arguments", "replace"],
+)
+async def test_a_fork_that_is_refused_leaves_nothing_in_the_store(tmp_path: Any, change: Any) -> None:
+    store = Store(tmp_path / "runs.db")
+    run = World().loop.start("one", store=store)
+    await run
+    with pytest.raises(UsageError):
+        run.fork(at=seq_of(run, "call_start"), **change)
+    assert [info.id for info in store.runs()] == [run.id]
+    store.close()
+
+
+async def test_a_change_behind_the_end_that_a_fork_goes_on_before_is_refused() -> None:
+    run = World().loop.start("one", approve=True)
+    run.watch(lambda event: event.type == "call_start" and run.cancel())
+    with pytest.raises(RunCancelled):
+        await run
+    cancelled, ended = seq_of(run, "cancel"), seq_of(run, "call_end")
+    with pytest.raises(UsageError, match=f"before its event {cancelled}"):
+        run.fork(at=ended, result="something else")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"role": "tool", "content": "x", "tool_call_id": "c9"}, "come from a model and a tool"),
+        ({"role": "assistant", "tool_calls": [{"id": "c9", "name": "echo"}]}, "come from a model and a tool"),
+    ],
+    ids=["a result", "a call"],
+)
+async def test_nobody_says_a_call_or_its_result(message: Any, words: str) -> None:
+    run = await World().run()
+    for event in run.events:
+        if event.type in ("message", "call_start"):  # in the place of a message, and in the user's queue
+            with pytest.raises(UsageError, match=words):
+                run.fork(at=event.seq, message=message)
+    fork = run.fork(at=0)
+    with pytest.raises(UsageError, match=words):
+        fork.steer(message)
+    assert fork.queued == []
+
+
+async def test_the_answer_of_a_model_is_an_assistant_s() -> None:
+    run = await World().run()
+    with pytest.raises(UsageError, match="its role is assistant"):
+        run.fork(at=seq_of(run, "model_end"), message={"role": "user", "content": "x"})
+
+
+# -- what a loop does itself -------------------------------------------------------------------------------------------
+
+
+class Speaks(BaseAgent):
+    async def _run_async_impl(self, ctx: Any) -> Any:
+        yield Event(author=self.name, content=f"{self.name} speaks")
+
+
+def asks_a_retriever() -> Any:
+    return agentnb.Agent(Heard(), retriever=lambda query: "what was found")
+
+
+def plans_and_executes() -> Any:
+    return ConversationEngine(lambda goal: {"rules": ["be brief"]}, lambda goal: ["one", "two"])
+
+
+def runs_sub_agents() -> Any:
+    return LoopAgent("both", [Speaks("first"), Speaks("second")], 1)
+
+
+class Heard:
+    """A model that says what it was sent."""
+
+    async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> Any:
+        yield {"type": "text_delta", "content": messages[-1]["content"]}
+
+
+@pytest.mark.parametrize("at", ["call_proposed", "call_start", "call_end"])
+@pytest.mark.parametrize(
+    ("world", "call", "result", "output"),
+    [
+        (asks_a_retriever, "retrieve", ["other words"], "<retrieved>\n[1] other words\n</retrieved>\n\ngo"),
+        (plans_and_executes, "get_context", "what is known", {"task_0": "one", "task_1": "two"}),
+        (plans_and_executes, "decompose_goal", ["three"], {"task_0": "three"}),
+        (plans_and_executes, "execute", "done", {"task_0": "done", "task_1": "two"}),
+        (runs_sub_agents, "second", "other words", "other words"),
+        (lambda: Speaks("alone"), "run_agent", "other words", "other words"),
+    ],
+    ids=["retrieved", "context", "plan", "task", "sub-agent", "agent's code"],
+)
+async def test_what_a_loop_s_own_call_gave_may_be_given_in_words_it_reads(
+    world: Any, call: str, result: Any, output: Any, at: str
+) -> None:
+    run = world().start("go")
+    await run
+    proposed = next(e for e in run.events if e.type == "call_proposed" and e.call.name == call)
+    seq = next(e.seq for e in run.events if e.type == at and (e is proposed or call_id_of(e) == proposed.call.id))
+    assert await run.fork(at=seq, result=result) == output
+
+
+async def test_what_is_no_plan_is_refused_where_it_is_given() -> None:
+    run = plans_and_executes().start("go")
+    await run
+    end = next(e for e in run.events if e.type == "call_end" and e.call_id == "decompose_goal")
+    with pytest.raises(UsageError, match="A goal is decomposed into"):
+        run.fork(at=end.seq, result={"no": "plan"})
+
+
+# -- an execution's answers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_another_last_answer_of_an_execution_is_another_output(native: bool) -> None:
+    def said(output: str) -> str:
+        return output if native else json.dumps({"calls": [], "output": output})
+
+    run = ExecutionLoop(ScriptedLLM([said("one")]), native=native).start("go")
+    assert await run == "one"
+    at = seq_of(run, "model_end")
+    assert await run.fork(at=at, message=said("two")) == "two"
+    assert await run.fork(at=at, message={"role": "assistant", "content": said("three")}) == "three"
+
+
+async def test_an_answer_keeps_the_calls_that_were_made_before_it_was_complete() -> None:
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    run = ExecutionLoop(ScriptedLLM([[call("look", id="c1")], "done"]), [look], native=True).start("go")
+    await run
+    with pytest.raises(UsageError, match=r"had made calls before it was complete \(c1\)"):
+        run.fork(at=seq_of(run, "model_end"), message={"role": "assistant", "content": "no calls"})

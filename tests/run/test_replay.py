@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import nan
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import agentnb
-from agentnb import LimitReached, RunCancelled, RunFailed, SessionLoop, UsageError, replay, tool
+from agentnb import LimitReached, RunCancelled, RunFailed, SessionLoop, Snapshot, UsageError, replay, tool
 from agentnb.core.evolve import fold
 from agentnb.errors import ReplayDiverged
 from agentnb.testing import ScriptedLLM, call
@@ -378,3 +379,16 @@ async def test_another_kind_of_loop_differs_at_once() -> None:
 @tool
 def add(a: int, b: int) -> int:
     return a + b
+
+
+async def test_a_loop_that_handles_what_is_no_number_decides_as_recorded() -> None:
+    @tool
+    async def halve(x: float) -> float:
+        return x / 2
+
+    def loop(*turns: Any) -> SessionLoop:
+        return SessionLoop(ScriptedLLM(turns), [halve])
+
+    run = loop([call("halve", {"x": nan}, id="c1")], "done").start("hi")
+    await run
+    assert replay(Snapshot.from_json(run.snapshot().to_json()), loop()).result() == "done"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import agentnb
 from agentnb import SessionLoop, Snapshot, Store, restore, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMismatch, StorageError, UsageError, VersionMismatch
-from agentnb.testing import ScriptedLLM, text
+from agentnb.testing import ScriptedLLM, call, text
 from tests.core.test_loop import Ladder
 from tests.run.agents import Agent, sends
 from tests.worlds import (
@@ -324,6 +325,30 @@ async def test_a_cancelled_run_goes_on_from_before_it_was_cancelled() -> None:
     assert await again == "done"
 
 
+async def test_what_was_approved_elsewhere_is_not_asked_about_again() -> None:
+    @tool(approve=True)
+    async def halve(x: float) -> float:
+        return x / 2
+
+    run = SessionLoop(ScriptedLLM([[call("halve", {"x": math.nan}, id="a")], "done"]), [halve]).start("hi")
+    await run.step("turn")
+    again = goes_on(run)
+    again.approve("a")
+    await again
+    assert types(again.events).count("approval_request") == 1
+
+
+async def test_a_run_that_was_killed_while_it_was_being_cancelled_goes_on_from_before_that() -> None:
+    run = Agent().loop(sends("a")).start("hi")
+    await run.step("turn")
+    run.cancel()
+    cancelled = next(event.seq for event in run.events if event.type == "cancel")
+    again = restore(run.at(cancelled).snapshot(), Agent().loop("done"))
+    assert [item.id for item in again.pending] == ["a"]
+    again.approve("a")
+    assert await again == "done"
+
+
 async def test_a_finished_run_is_restored_as_finished() -> None:
     run = await a_run()
     again = goes_on(run)
@@ -351,7 +376,7 @@ async def test_what_is_queued_survives() -> None:
 FRESH = """
 import asyncio, sys, warnings
 from agentnb import SessionLoop, restore, tool
-from agentnb.testing import ScriptedLLM, text
+from agentnb.testing import ScriptedLLM
 
 @tool
 async def echo(value: str) -> str:

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelStart, RunEnd
 from agentnb.core.messages import text_of
-from agentnb.core.state import State
+from agentnb.core.state import CallState, State
 from agentnb.loops.agent.events import AgentEvent
-from agentnb.loops.agent.retrieval import RETRIEVE, amended, asks_retriever, retrieve_first
+from agentnb.loops.agent.retrieval import RETRIEVE, amended, asks_retriever, documents, retrieve_first
 from agentnb.loops.agent.stream import asks_token, stream
 from agentnb.loops.base import Loop, check_count, take
 
@@ -116,6 +116,10 @@ class Agent(Loop):
     def _at_limit(self) -> RunEnd:
         why = f"The agent has asked its model {self.max_iterations} times (max_iterations) and is not done."
         return RunEnd.make(reason="max_iterations", error=ErrorInfo.make(type="LimitReached", message=why))
+
+    def result_given(self, call: CallState, result: Any) -> Any:
+        """What a retriever may give, as the documents it stands for."""
+        return documents(result) if call.name == RETRIEVE else result
 
     def amended(self, state: State) -> Mapping[int, dict[str, Any]]:
         """The user's last message, with what was retrieved for it."""

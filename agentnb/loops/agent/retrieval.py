@@ -80,12 +80,12 @@ def asks_retriever(retriever: Any) -> Callable[[str], Any]:
             found = await found
         if isinstance(found, AsyncIterable):
             found = [document async for document in found]
-        return _documents(found)
+        return documents(found)
 
     return retrieve
 
 
-def _documents(found: Any) -> list[dict[str, Any]]:
+def documents(found: Any) -> list[dict[str, Any]]:
     """Whatever a retriever gives as a list of documents: dicts that have `content`."""
     if found is None:
         return []

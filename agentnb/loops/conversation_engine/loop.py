@@ -101,6 +101,10 @@ class ConversationEngine(EngineControls):
         """The goal, or the task and what those it depends on came to."""
         return ports.input_for(self.loop_for(call, state), call, state)
 
+    def result_given(self, call: CallState, result: Any) -> Any:
+        """What a coordinator or a planner may give, as the context or the plan it stands for."""
+        return ports.read_given(call, result)
+
     def config(self) -> dict[str, Any]:
         """What decides which tasks there are, and what a failed one does."""
         return {**super().config(), "on_task_error": self.on_task_error, "max_tasks": self.max_tasks}

@@ -23,7 +23,7 @@ from agentnb.core.messages import text_of, to_messages
 from agentnb.core.state import CallState, State
 from agentnb.core.threads import carried
 from agentnb.loops.base import Loop
-from agentnb.loops.conversation_engine.progress import COORDINATOR, PLANNER
+from agentnb.loops.conversation_engine.progress import COORDINATOR, DECOMPOSE, GET_CONTEXT, PLANNER
 from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, read_tasks
 
 Activity = Callable[[dict[str, Any], State], Any]
@@ -164,6 +164,18 @@ def input_for(loop: Any, call: CallState, state: State) -> Any:
     given = call.arguments.get("given", {})
     said = [f"[{name}] came to: {render(result)}" for name, result in given.items()]
     return [{"role": "user", "content": words} for words in (description, *said)] if said else description
+
+
+def read_given(call: CallState, result: Any) -> Any:
+    """What somebody gives as the result of one of the engine's own calls. Raises UsageError where it is no plan."""
+    if call.name == GET_CONTEXT:
+        return _read_context(result)
+    if call.name != DECOMPOSE:
+        return result
+    try:
+        return {"dropped": [], "tasks": [task.plan() for task in read_tasks(result)]}
+    except TaskError as error:
+        raise UsageError(str(error)) from error
 
 
 # -- calling ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from agentnb.core.events import Delta, ModelEnd
-from agentnb.core.messages import ToolCall
+from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.reply import Reply, parse_arguments
 from agentnb.core.unicode import mended, mended_inside
 
@@ -203,3 +203,12 @@ class SolutionReply(Reply):
         call = ToolCall.make(id=f"c{self._made}{self._of_run}", name=name, arguments=arguments, malformed=malformed)
         self._calls.append(call)
         self.proposed.append(call)
+
+
+def read_again(message: Message, *, native: bool) -> dict[str, Any]:
+    """What an answer says that nobody has read as it came: one that was put in the place of another."""
+    reply = SolutionReply(0, 0, (), native=native)
+    reply._has_native_calls = native and bool(message.tool_calls)
+    reply.feed({"type": "text_delta", "content": text_of(message.content)}, 0)
+    details: dict[str, Any] = reply.end().message.details
+    return details

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentnb.core.loop import Design, Frame
+from agentnb.core.messages import Message
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
@@ -13,7 +14,7 @@ from agentnb.loops.execution_loop import prompt
 from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.delegates import Delegates, delegate_input
 from agentnb.loops.execution_loop.messages import returned
-from agentnb.loops.execution_loop.reply import SolutionReply
+from agentnb.loops.execution_loop.reply import SolutionReply, read_again
 from agentnb.loops.execution_loop.standing import ExecutionStanding
 from agentnb.loops.execution_loop.tools import SchemaTool, is_detached
 from agentnb.loops.execution_loop.values import as_it_runs
@@ -53,6 +54,11 @@ class ExecutionRequests(ExecutionStanding):
         earlier = [call.proposed for call in state.calls.values() if not call.let_go]
         made, native = folded.calls_made + len(earlier), self.native or folded.native
         return SolutionReply(state.turn, made, earlier, native=native, run=state.place.runs)
+
+    def read_again(self, message: Message) -> Message:
+        """An answer whose text is another: so is the output in it."""
+        native = self.native or bool(message.details and message.details.get("native"))
+        return message.model_copy(update={"details": read_again(message, native=native)})
 
     # -- calls -----------------------------------------------------------------------------------------------------
 

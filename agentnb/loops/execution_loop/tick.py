@@ -9,12 +9,12 @@ from typing import Any
 from pydantic_core import from_json
 
 from agentnb.core.events import ModelEnd
-from agentnb.core.messages import Message, text_of
+from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.messages import error_message, error_of
 from agentnb.loops.execution_loop.prompt import OutputCheck
-from agentnb.loops.execution_loop.reply import SolutionReply
+from agentnb.loops.execution_loop.reply import read_again
 
 
 @dataclass
@@ -48,7 +48,7 @@ def read_tick(context: Context, state: State, check: OutputCheck) -> Tick:
 
 
 def _read(context: Context, reply: ModelEnd, check: OutputCheck) -> Tick:
-    answer = reply.message.details or _read_again(reply.message)
+    answer = reply.message.details or read_again(reply.message, native=False)
     output, fault = None, answer.get("fault")
     has_output = fault is None and (answer.get("output") is not None or answer.get("done") is True)
     if has_output:
@@ -69,14 +69,6 @@ def _in_time(ended: Sequence[CallState], reply: ModelEnd) -> Sequence[CallState]
     while last and (call := ended[last - 1]).detached and call.end is not None and call.end.seq > reply.seq:
         last -= 1
     return ended[:last]
-
-
-def _read_again(message: Message) -> dict[str, Any]:
-    """What an answer says that nobody has read as it came: one that was put in the place of another."""
-    reply = SolutionReply(0, 0, (), native=False)
-    reply.feed({"type": "text_delta", "content": text_of(message.content)}, 0)
-    details: dict[str, Any] = reply.end().message.details
-    return details
 
 
 def _said(text: Any, check: OutputCheck) -> tuple[Any, str | None]:

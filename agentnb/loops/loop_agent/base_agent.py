@@ -104,6 +104,12 @@ class BaseAgent(AgentInTree):
             return StateUpdate.make(values={"escalate": came_to["escalate"]})
         return RunEnd.make(reason="escalated", output=came_to["output"])
 
+    def result_given(self, call: CallState, result: Any) -> Any:
+        """What an agent is to have said, as what its code comes to then."""
+        if call.name not in self.activities or (isinstance(result, Mapping) and result.keys() == _CAME_TO):
+            return result
+        return {"paused": False, "escalate": None, "output": result, "said": 1}
+
     def companion(self, run_id: str, recording: Sequence[Fact]) -> Companion:
         """The context that the agents of a run share."""
         return accompany(run_id, recording)
@@ -180,6 +186,10 @@ def _fact(event: Event, name: str) -> Fact | Delta:
         return Delta(type="call_delta", content=text, name=author, data=data)
     role = "user" if author == "user" else "assistant"
     return MessageAdded.make(message=Message(role=role, content=text, name=author, event=data))
+
+
+_CAME_TO = {"paused", "escalate", "output", "said"}
+"""What there is to say of an agent whose code is at its end."""
 
 
 def failed(call: CallState) -> RunEnd:

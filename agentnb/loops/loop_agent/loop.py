@@ -111,12 +111,18 @@ class LoopAgent(CompositeAgent):
         assert call.end is not None
         if call.end.is_error:
             return failed(call)
-        leaves = escalated(state.children[call.name])
+        leaves = self._leaves(state, call)
         if leaves is None:
             return self._next(state, call)
         if leaves not in ("nearest", self.name) and "escalate" not in state.values:
             return StateUpdate.make(values={"escalate": leaves})
         return RunEnd.make(reason="escalated", output=call.end.result)
+
+    @staticmethod
+    def _leaves(state: State, call: CallState) -> str | None:
+        """Which loop the sub-agent that this call has run wants left; None where somebody else gave its result."""
+        child = state.children.get(call.name)
+        return escalated(child) if child is not None and child.call == call.id else None
 
     def _next(self, state: State, call: CallState) -> Fact:
         assert call.end is not None

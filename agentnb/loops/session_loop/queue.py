@@ -7,7 +7,7 @@ from typing import Any
 
 from agentnb.core.events import Queue
 from agentnb.core.loop import Hearing
-from agentnb.core.messages import Message, to_message
+from agentnb.core.messages import Message, to_said
 
 
 class MessageQueue:
@@ -89,7 +89,7 @@ class MessageQueue:
             with self._lock:
                 run = self._open_run()
                 if run is None:
-                    self._kept[queue].append(to_message(message))
+                    self._kept[queue].append(to_said(message))
                     return
             if run.queue_if_open(queue, message):
                 return
