@@ -15,6 +15,7 @@ import pytest
 from nbclient import NotebookClient
 
 from agentnb.llms import Local
+from tests.kernels import WITHOUT_PORTS
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FIRST = "01_first_loop.ipynb"
@@ -35,7 +36,9 @@ def execute(folder: Path, name: str = FIRST, *, model: str | None = None, last: 
         (cell,) = [cell for cell in notebook.cells if "model" in cell.metadata.get("tags", ())]
         cell.source = model
     resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=PATIENCE, kernel_name="python3", resources=resources).execute()
+    NotebookClient(
+        notebook, timeout=PATIENCE, kernel_name="python3", resources=resources, config=WITHOUT_PORTS
+    ).execute()
     return notebook
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
 
-from tests.kernels import RELEASES, kernel_command, kernel_environment
+from tests.kernels import RELEASES, WITHOUT_PORTS, kernel_command, kernel_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jupyter_client.blocking.client import BlockingKernelClient
 
 Message = dict[str, Any]
-PATIENCE = 20.0  # seconds until something that must happen has not happened
+PATIENCE = 60.0  # seconds until something that must happen has not happened
 
 
 class OneKernelSpec(KernelSpecManager):
@@ -39,7 +39,9 @@ class LiveKernel:
         specs.spec = KernelSpec(argv=kernel_command(first), env=kernel_environment(name, releases), display_name=name)
         self._folder = tempfile.TemporaryDirectory()
         file = Path(self._folder.name) / "kernel.json"
-        self.manager = KernelManager(kernel_name=name, kernel_spec_manager=specs, connection_file=str(file))
+        self.manager = KernelManager(
+            kernel_name=name, kernel_spec_manager=specs, connection_file=str(file), config=WITHOUT_PORTS
+        )
         self.client: BlockingKernelClient
         self.published: list[Message] = []
 
