@@ -279,7 +279,7 @@ async def test_a_limit_ends_the_run(limits: dict[str, float], requests: int, cal
 
 async def test_a_limit_of_seconds_ends_what_is_in_flight() -> None:
     agent = Agent()
-    run = agent.loop(asks("hold")).start("hi", limits={"seconds": 0.05})
+    run = agent.loop(asks("hold")).start("hi", limits={"seconds": 0.5})
     with pytest.raises(LimitReached, match="seconds"):
         async with asyncio.timeout(5):
             await run
