@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from agentnb.widgets.graph import draw
 from agentnb.widgets.loops import graph_status
 from agentnb.widgets.static import static_html
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
-from tests.widgets.support import HOSTILE, asking, asking_inside, session
+from tests.widgets.support import HOSTILE, asking, asking_inside, pauses, session
 
 pytestmark = pytest.mark.browser
 
@@ -96,11 +98,13 @@ def test_step_pause_and_messages_reach_the_run(show: Callable[[Any], PanelPage])
 
 
 def test_the_model_is_seen_to_speak(show: Callable[[Any], PanelPage]) -> None:
-    run = session([[*text("Once upon a time there was"), delay(0.5), *text(" an end")]])
+    seen = threading.Event()
+    run = session([chain(text("Once upon a time there was"), pauses(seen.is_set), text(" an end"))])
     shown = show(run)
     run.play()
     line = shown.page.locator(".agentnb-line-text")
     shown.until(lambda: line.count() and "there was" in line.inner_text(), "the line")
+    seen.set()
     shown.until(lambda: run.state.over and not line.count(), "the end of the line")
 
 
