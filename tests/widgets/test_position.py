@@ -319,12 +319,12 @@ def test_loops_that_have_not_begun_are_not_there(show: Callable[..., PanelPage])
     shown = show(replay(run))
     go_to(shown, len(run.events))
     shown.page.get_by_role("tab", name="Messages").click()
-    shown.settle()
-    expect(shown.page.get_by_role("combobox", name="Loop of messages").locator("option")).to_have_count(5)
+    choice = shown.page.get_by_role("combobox", name="Loop of messages")
+    shown.until(lambda: choice.locator("option").count() == 5, "the loops, of which the kernel tells")
     go_to(shown, 3)
-    expect(shown.page.get_by_role("combobox", name="Loop of messages")).to_be_hidden()
+    shown.until(choice.is_hidden, "none of them")
     go_to(shown, len(run.events))
-    expect(shown.page.get_by_role("combobox", name="Loop of messages").locator("option")).to_have_count(5)
+    shown.until(lambda: choice.locator("option").count() == 5, "the loops again")
     assert shown.errors == []
 
 
