@@ -72,8 +72,8 @@ def test_a_run_is_played_and_approved_with_the_keyboard_alone(show: Callable[[An
         lambda: page.get_by_role("img", name="State diagram").get_attribute("data-phase") == "done", "the last phase"
     )
     assert results(run) == ["deleted /a False 3"]
-    expect(group).to_have_count(0)
-    expect(page.get_by_role("log", name="Events")).to_contain_text("run_end")
+    shown.until(lambda: group.count() == 0, "the question to go")
+    shown.until(lambda: "run_end" in page.get_by_role("log", name="Events").inner_text(), "the last event")
     shown.until(lambda: page.locator(".agentnb-phase.agentnb-now").count(), "the drawing")  # its first takes a second
     expect(page.locator(".agentnb-phase.agentnb-now")).to_have_attribute("data-gid", "phase-4")
     assert page.locator(".agentnb-arrow.agentnb-taken").count() >= 4
@@ -266,7 +266,8 @@ def test_a_nested_call_is_approved_where_its_loop_is_named(show: Callable[[Any],
     run.result(10)
     shown.until(lambda: "proof" in worker.inner_text().lower(), "the last task")
     shown.until(lambda: "done (completed)" in worker.inner_text(), "the worker's end")
-    expect(page.get_by_role("img", name="State diagram")).to_have_attribute("data-phase", "completed")
+    outermost = page.get_by_role("img", name="State diagram")
+    shown.until(lambda: outermost.get_attribute("data-phase") == "completed", "the engine's end")
     assert "moved /a to /trash" in results(run)
 
 
