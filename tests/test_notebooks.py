@@ -236,7 +236,7 @@ def test_what_the_laboratory_says_of_each_design_holds(laboratory: Any) -> None:
     assert {row["calls"] for row in rows.values()} == {"5"}
     assert {row["approvals"] for row in rows.values()} == {"1"}
     assert turns["Agent"] == turns["SessionLoop"]
-    # Each of the two saves a quarter of the time and more; between them lies less than a busy machine may take from one.
+    # Each of the two saves a quarter of the time and more; what lies between them a busy machine may take from one.
     assert max(seconds["ExecutionLoop"], seconds["SessionLoop"]) < seconds["Agent"]
     assert min(turns, key=turns.__getitem__) == "ExecutionLoop"
     assert max(turns, key=turns.__getitem__) == "ConversationEngine"

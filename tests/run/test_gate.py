@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -224,7 +225,8 @@ def test_a_run_in_the_background_goes_on_and_is_found_though_nobody_holds_on_to_
     run.approve(run.pending[0].id)
     assert run.result(10) == "done"
     del run
-    assert found() == []
+    while found():  # agentnb's thread lets go of it a moment after whoever waits has the result
+        time.sleep(0.01)
 
 
 async def test_a_breakpoint_that_fails_stops_the_run_there_says_why_and_is_switched_off() -> None:
