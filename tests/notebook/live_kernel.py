@@ -21,6 +21,11 @@ Message = dict[str, Any]
 PATIENCE = 60.0  # seconds until something that must happen has not happened
 
 
+def left(deadline: float) -> float:
+    """Give the seconds until then; a negative number would mean for ever."""
+    return max(0.0, deadline - time.monotonic())
+
+
 class OneKernelSpec(KernelSpecManager):
     """Knows the one kernelspec it is given; no file is looked for."""
 
@@ -86,7 +91,7 @@ class LiveKernel:
         """Wait for a cell's reply; gives its content."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            message = self.client.get_shell_msg(timeout=deadline - time.monotonic())
+            message = self.client.get_shell_msg(timeout=left(deadline))
             if message["parent_header"].get("msg_id") == cell:
                 return dict(message["content"])
 
@@ -94,7 +99,7 @@ class LiveKernel:
         """Read what the kernel publishes until the condition holds."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            self.published.append(self.client.get_iopub_msg(timeout=deadline - time.monotonic()))
+            self.published.append(self.client.get_iopub_msg(timeout=left(deadline)))
 
     def until_printed(self, cell: str, text: str) -> None:
         """Read until the cell has printed the text."""

@@ -49,9 +49,8 @@ async def told(run: agentnb.Run, type: str) -> None:
 def nothing_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     ran.clear()
     monkeypatch.setattr(declaring, "_declared", None)
-    monkeypatch.setattr(declaring, "_page_has_spoken", False)  # by another test's panel
+    monkeypatch.setattr(declaring, "_page_has_spoken", False)
     monkeypatch.setattr(declaring, "PATIENCE", 0.05)
-    monkeypatch.delattr(sys, "ps1", raising=False)  # a shell of another test's makes this process one with a prompt
 
 
 async def test_without_a_policy_the_answer_is_no_and_says_why_and_how_to_declare_one() -> None:

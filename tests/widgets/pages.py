@@ -88,6 +88,8 @@ class PanelPage:
         page.evaluate("([state, kernel]) => window.show(state, kernel)", [state, kernel])
         if settle:
             self.settle()
+        if panel is not None and page.get_by_role("slider", name="Position").count():
+            self._await_recording(len(panel.run.recording))
 
     def settle(self) -> None:
         """Carry what waits on either side, and let the page draw."""
@@ -101,6 +103,11 @@ class PanelPage:
         if waiting:
             self.page.evaluate("messages => window.carry(messages)", waiting)
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def _await_recording(self, length: int) -> None:
+        """Wait until the page has all events of a replay: nobody can go to what is not there yet."""
+        slider = self.page.get_by_role("slider", name="Position")
+        self.until(lambda: slider.get_attribute("max") == str(length), "the recording", 120)
 
     def deliver(self, message: dict[str, Any]) -> None:
         """The page gets this custom message."""

@@ -195,7 +195,7 @@ def test_the_keyboard_goes_through_the_rows_and_stays_when_one_is_decided(show: 
     for left in (2, 1, 0):
         keys.press("Enter")
         shown.until(lambda left=left: len(run.pending) == left, "the next decision")
-        shown.settle()
+        shown.until(lambda left=left: shown.page.locator(".agentnb-call").count() == left, "the next row to go")
     assert shown.page.evaluate("document.activeElement.closest('.agentnb') !== null")
 
 
