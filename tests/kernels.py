@@ -17,11 +17,17 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from traitlets.config import Config
+
 REPOSITORY = Path(__file__).parents[1]
 CACHE = Path(__file__).parent / ".cache"
 RELEASES: dict[str, str | None] = {"ipykernel7": None, "ipykernel6": "6.31.0"}
 if os.environ.get("AGENTNB_KERNELS"):
     RELEASES = {f"ipykernel-{release}": release for release in os.environ["AGENTNB_KERNELS"].split(",")}
+
+WITHOUT_PORTS = Config({"KernelManager": {"transport": "ipc"}})
+"""How the tests talk to a kernel: over TCP, ports are chosen before the kernel is there to take them, and another
+test process that starts a kernel meanwhile is given one of the same now and then."""
 
 
 def kernel_environment(name: str, releases: Mapping[str, str | None] = RELEASES) -> dict[str, str]:

@@ -7,10 +7,13 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+from tests.kernels import WITHOUT_PORTS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,26 +30,31 @@ def commands() -> list[list[str]]:
     return [shlex.split(part) for block in blocks("bash") for line in block.splitlines() for part in line.split("&&")]
 
 
+def execute(notebook: Any, folder: Path) -> None:
+    """Run a notebook in this folder."""
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=60, kernel_name="python3", resources=resources, config=WITHOUT_PORTS).execute()
+
+
+def printed(cell: Any) -> str:
+    """What a cell has printed, in however many messages."""
+    return "".join(output.text for output in cell.outputs)
+
+
 @pytest.mark.kernel
 def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
     example = blocks("python")[0]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(example)])
-    NotebookClient(
-        notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
-    (output,) = notebook.cells[0].outputs
-    assert output.text == "Done.\n"
+    execute(notebook, tmp_path)
+    assert printed(notebook.cells[0]) == "Done.\n"
 
 
 @pytest.mark.kernel
 def test_what_happened_and_what_if_run_behind_the_example(tmp_path: Path) -> None:
     cells = [nbformat.v4.new_code_cell(block) for block in blocks("python")[:2]]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(
-        notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
-    (output,) = notebook.cells[1].outputs
-    phase, asked, came_to = output.text.splitlines()
+    execute(notebook, tmp_path)
+    phase, asked, came_to = printed(notebook.cells[1]).splitlines()
     assert phase == "thinking"
     assert "name='delete'" in asked
     assert came_to == "As you wish."
@@ -56,9 +64,7 @@ def test_what_happened_and_what_if_run_behind_the_example(tmp_path: Path) -> Non
 def test_many_runs_are_data_behind_the_example(tmp_path: Path) -> None:
     cells = [nbformat.v4.new_code_cell(blocks("python")[place]) for place in (0, 2)]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(
-        notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    execute(notebook, tmp_path)
     told = "".join(output.text for output in notebook.cells[1].outputs if output.output_type == "stream")
     assert "the same in 4 events" in told
     assert "1 of 1 questions saved" in told

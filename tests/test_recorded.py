@@ -6,7 +6,6 @@ import asyncio
 import runpy
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -85,16 +84,22 @@ async def test_what_streamed_streams_again_reasoning_calls_and_usage_included() 
     assert [chunk["type"] for chunk in chunks][-3:] == ["tool_call", "usage", "stop"]
 
 
-async def test_it_streams_as_fast_as_it_is_told() -> None:
+async def test_it_streams_as_fast_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     run = session(ScriptedLLM([["a", delay(0.2), "b"]])).start("go")
     await run
-    took = []
-    for speed in (1.0, None):
-        began = time.perf_counter()
+    waited: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", wait)
+    waits = []
+    for speed in (1.0, 4.0, None):
+        waited.clear()
         await collect(Recorded(run, speed=speed).stream([{"role": "user", "content": "go"}]))
-        took.append(time.perf_counter() - began)
-    assert took[0] > 0.15
-    assert took[1] < took[0] / 2
+        waits.append(sum(waited))
+    assert waits[0] >= 0.199  # to the millisecond, and longer where the machine was held up when it was recorded
+    assert waits == [waits[0], pytest.approx(waits[0] / 4), 0]
 
 
 async def test_a_request_that_was_not_recorded_is_refused_where_it_is_strict() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,11 @@ class Outcome:
     clicks: int = 0
     latencies: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """The latency that half of the clicks keep within: a machine that is held up for a moment leaves it alone."""
+        return statistics.median(self.latencies)
 
     @property
     def p95(self) -> float:

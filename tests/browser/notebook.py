@@ -26,7 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 READY = 90.0  # seconds for the page and its kernel; 12 were usual
-PATIENCE = 20.0
+PATIENCE = 60.0
 PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
 
 # What the methods below call in the page. `jupyterapp` is there because the server runs with --expose-app-in-browser.

@@ -32,6 +32,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+class PortTaken(Exception):
+    """Somebody else has taken the port since it was found free."""
+
+
 class JupyterServer:
     """One JupyterLab process with a kernelspec for each release; its notebooks live in `root`."""
 
@@ -41,7 +45,7 @@ class JupyterServer:
         self.root = folder / "notebooks"
         self._log = folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = f"http://127.0.0.1:{_free_port()}"
+        self.url: str
 
     def __enter__(self) -> Self:
         self.root.mkdir()
@@ -49,16 +53,23 @@ class JupyterServer:
         settings = self._folder / "config" / "labconfig" / "default_setting_overrides.json"
         settings.parent.mkdir(parents=True)
         settings.write_text(json.dumps(SETTINGS))
+        while True:
+            self._start()
+            try:
+                self._await_start()
+            except PortTaken:
+                continue
+            except BaseException:
+                self.__exit__()
+                raise
+            return self
+
+    def _start(self) -> None:
+        self.url = f"http://127.0.0.1:{_free_port()}"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 self._command(), cwd=self.root, env=self._environment(), stdout=log, stderr=subprocess.STDOUT
             )
-        try:
-            self._await_start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
@@ -121,6 +132,8 @@ class JupyterServer:
         deadline = time.monotonic() + START
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
+                if "is already in use" in self.log():
+                    raise PortTaken
                 raise RuntimeError(f"JupyterLab ended with code {self._process.returncode}:\n{self.log()}")
             try:
                 with urllib.request.urlopen(f"{self.url}/api/status", timeout=5):

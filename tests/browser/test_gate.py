@@ -1,4 +1,4 @@
-"""Real clicks in a real JupyterLab, while cells of every shape run."""
+"""Real clicks in a real JupyterLab, while cells of every shape run. How soon they arrive: test_clicks.py."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ if TYPE_CHECKING:
 SHOW = "from tests.browser.gate_button import GateButton\nbutton = GateButton()\nbutton"
 BLOCKS = "print('running'); print('got', button.wait()); print('after')"
 AWAITS = "print('running'); print('got', await button.wait_async()); print('after')"
-LATENCY = "print(f'{max(button.latencies) * 1000:.0f} ms')"
 SCRATCH = 3
 
 
 @pytest.fixture(scope="module")
 def opened(module_notebooks: Notebooks, kernel_name: str) -> Notebook:
     """Give one notebook for each kernel; its cells: show, block, await, scratch."""
-    return module_notebooks.open(kernel=kernel_name, cells=[SHOW, BLOCKS, AWAITS, LATENCY])
+    return module_notebooks.open(kernel=kernel_name, cells=[SHOW, BLOCKS, AWAITS, ""])
 
 
 @pytest.fixture
 def notebook(opened: Notebook) -> Notebook:
     """Give that notebook with a new button on show."""
-    opened.set_cell(SCRATCH, LATENCY)
     opened.run(0)
     opened.wait_output(0, "waiting")
     return opened
@@ -48,15 +46,9 @@ def start(notebook: Notebook, cell: int) -> None:
         time.sleep(0.02)
 
 
-def assert_handled_at_once(notebook: Notebook) -> None:
-    """Assert that every click was handled within half a second; 2 to 7 ms were measured on a machine with two cores."""
-    assert int(notebook.run(SCRATCH).strip().removesuffix(" ms")) < 500
-
-
 def test_a_click_arrives_after_the_cell_has_returned(notebook: Notebook) -> None:
     notebook.click("Approve")
     notebook.wait_output(0, "clicked 1")
-    assert_handled_at_once(notebook)
 
 
 def test_a_click_arrives_while_a_cell_waits(notebook: Notebook, waiting: int) -> None:
@@ -66,7 +58,6 @@ def test_a_click_arrives_while_a_cell_waits(notebook: Notebook, waiting: int) ->
     notebook.wait_cell(waiting)
     assert "after" in notebook.outputs(waiting)
     notebook.wait_output(0, "clicked 1")
-    assert_handled_at_once(notebook)
 
 
 def test_a_typed_text_arrives_whole_in_the_message_and_in_the_trait(notebook: Notebook, waiting: int) -> None:
@@ -76,15 +67,18 @@ def test_a_typed_text_arrives_whole_in_the_message_and_in_the_trait(notebook: No
     notebook.click("Approve")
     notebook.wait_cell(waiting)
     assert f"got {text}" in notebook.outputs(waiting)
-    notebook.set_cell(SCRATCH, "print(button.typed)")
-    assert notebook.run(SCRATCH).strip() == text
+    # The trait may come later than the click: the page sends its next value when the kernel is done with the last.
+    notebook.set_cell(
+        SCRATCH, f"import asyncio\nwhile button.typed != {text!r}: await asyncio.sleep(0.01)\nprint('typed')"
+    )
+    assert notebook.run(SCRATCH).strip() == "typed"
 
 
 def test_stop_ends_the_wait_and_the_kernel_stays_usable(notebook: Notebook, waiting: int) -> None:
     """How soon is measured where no page stands between: tests/notebook."""
     start(notebook, waiting)
     notebook.stop()
-    notebook.wait_cell(waiting, timeout=5)
+    notebook.wait_cell(waiting)
     error = "KeyboardInterrupt" if waiting == 1 else "CancelledError"
     notebook.wait_output(waiting, error)
     start(notebook, waiting)

@@ -7,9 +7,11 @@ import json
 from typing import Any
 
 from agentnb import ExecutionLoop, tool
-from agentnb.testing import ScriptedLLM, text
+from agentnb.testing import ScriptedLLM, delay, text
 
 CONTEXT = [{"type": "data", "kind": "input", "data": {"u": "alice"}}]
+MOMENT = [delay(0)] * 100
+"""A model is silent while the others on its event loop have a hundred turns, however long these take."""
 
 
 class World:

@@ -11,7 +11,7 @@ from agentnb import ExecutionLoop, LimitReached, RunCancelled, RunFailed, UsageE
 from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import Call, ErrorMessage, Reject, Solution
 from agentnb.testing import ScriptedLLM, call, delay, text
-from tests.loops.execution_world import World, c, data_told, errors_told, notation, solution
+from tests.loops.execution_world import MOMENT, World, c, data_told, errors_told, notation, solution
 from tests.worlds import assert_folds, assert_one_terminal_event_last, collect, provider_faults, running_tasks, until
 
 
@@ -52,7 +52,7 @@ async def test_el_02_calls_run_in_the_order_of_their_data() -> None:
 
 
 async def test_el_03_a_call_runs_before_the_next_one_is_received() -> None:
-    loop = World().loop([*text('{"calls":[{"_tool":"fast"},'), delay(0.03), *text('{"_tool":"slow"}],"output":"ok"}')])
+    loop = World().loop([*text('{"calls":[{"_tool":"fast"},'), *MOMENT, *text('{"_tool":"slow"}],"output":"ok"}')])
     assert await told(loop) == [
         *("request 1", "received c1", "unblocked c1", "started c1", "done c1"),
         *("received c2", "unblocked c2", "started c2", "done c2", "completed 1", "output"),
@@ -647,7 +647,7 @@ async def test_a_stream_that_breaks_lets_its_calls_end_and_is_asked_for_again() 
 
 
 async def test_a_broken_answer_that_is_given_up_leaves_a_valid_history() -> None:
-    loop = World().loop([*text('{"calls": [{"_tool": "fast"},'), delay(0.005), ConnectionError("cut")])
+    loop = World().loop([*text('{"calls": [{"_tool": "fast"},'), *MOMENT, ConnectionError("cut")])
     run = loop.start(None)
     with pytest.raises(RunFailed):
         await run
@@ -668,7 +668,7 @@ async def test_a_model_that_fails_while_a_call_is_confirmed_fails_at_once_and_th
 
     world = World()
     loop = world.loop(
-        [*text('{"calls": [{"_tool": "fast"},'), delay(0.005), ConnectionError("cut")],
+        [*text('{"calls": [{"_tool": "fast"},'), *MOMENT, ConnectionError("cut")],
         solution(c("fast"), output=1),
         confirm=confirm,
     )
@@ -699,7 +699,7 @@ async def test_native_calls_are_calls_and_text_is_the_output() -> None:
         [
             {"type": "tool_call_delta", "index": 0, "id": "a", "name": "fetch", "arguments": '{"u": "†inp'},
             {"type": "tool_call_delta", "index": 0, "arguments": 'ut.u", "_outputPath": "†state.p"}'},
-            delay(0.005),
+            *MOMENT,
             {"type": "tool_call_delta", "index": 1, "id": "b", "name": "sum", "arguments": '{"p": "†state.p"}'},
             {"type": "tool_call_delta", "index": 1, "arguments": " "},
         ],
@@ -838,7 +838,7 @@ async def test_a_person_is_asked_about_the_data_and_again_where_it_has_changed()
     loop = world.loop(
         [
             *text('{"calls": [{"_tool": "ask", "v": "†state.a"},'),
-            delay(0.005),
+            *MOMENT,
             *text('{"_tool": "give", "v": 2, '),
             *text('"_outputPath": "†state.a"}], "output": 1}'),
         ],

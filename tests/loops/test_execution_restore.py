@@ -14,7 +14,7 @@ from agentnb.core.evolve import fold
 from agentnb.core.state import State
 from agentnb.loops.execution_loop import Call, ExecutionStream, Reject
 from agentnb.testing import ScriptedLLM, call, delay
-from tests.benchmarks.measure import no_collections
+from tests.benchmarks.measure import median_growth, no_collections
 from tests.loops.execution_world import World, c, notation, solution
 from tests.worlds import (
     assert_folds,
@@ -242,22 +242,24 @@ async def test_an_answer_cut_anywhere_is_asked_for_again_and_nothing_runs_twice(
 
 
 @pytest.mark.alone
-async def test_two_thousand_requests_are_linear() -> None:
+def test_two_thousand_requests_are_linear() -> None:
     turns = 2_000
-    marks: list[float] = []
 
-    def turn(messages: Any) -> list[Any]:
-        marks.append(time.process_time())
-        if len(marks) > turns:
-            return solution(output="end", pieces=1)
-        return solution(c("give", "†state.n", v="†state.n || †input.u"), pieces=2)
+    async def requests() -> list[float]:
+        marks: list[float] = []
 
-    loop = World().loop(*([turn] * (turns + 1)))
-    with no_collections():
+        def turn(messages: Any) -> list[Any]:
+            marks.append(time.process_time())
+            if len(marks) > turns:
+                return solution(output="end", pieces=1)
+            return solution(c("give", "†state.n", v="†state.n || †input.u"), pieces=2)
+
+        loop = World().loop(*([turn] * (turns + 1)))
         assert await loop.start(None) == "end"
-    tenth = turns // 10
-    assert marks[-1] - marks[-1 - tenth] < 3 * (marks[tenth] - marks[0])
-    assert len(loop.context) == turns + 1
+        assert len(loop.context) == turns + 1
+        return marks
+
+    assert median_growth(lambda: asyncio.run(requests()), turns // 10) < 3
 
 
 @pytest.mark.alone
@@ -271,7 +273,8 @@ async def test_a_long_answer_is_linear() -> None:
             return time.process_time() - began
 
     await seconds(20)
-    assert await seconds(400) < 9 * await seconds(100)
+    short, long = [min([await seconds(calls) for _ in range(3)]) for calls in (100, 400)]
+    assert long < 9 * short
 
 
 async def test_native_calls_are_restored_too() -> None:

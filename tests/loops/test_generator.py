@@ -963,12 +963,15 @@ async def test_a_long_run_is_run_again_in_linear_time() -> None:
     for turns in (500, 2000):
         run = Loop.from_generator(long).start(turns)
         await run
-        loop = Loop.from_generator(long)
-        state = fold(run.events[:-1])
-        with no_collections():
-            began = time.process_time()
-            assert loop.advance(state).type == "run_end"
-            seconds[turns] = time.process_time() - began
+        took = []
+        for _ in range(3):
+            loop = Loop.from_generator(long)
+            state = fold(run.events[:-1])
+            with no_collections():
+                began = time.process_time()
+                assert loop.advance(state).type == "run_end"
+                took.append(time.process_time() - began)
+        seconds[turns] = min(took)
     assert seconds[2000] < 12 * seconds[500]
 
 

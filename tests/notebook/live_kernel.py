@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
 
-from tests.kernels import RELEASES, kernel_command, kernel_environment
+from tests.kernels import RELEASES, WITHOUT_PORTS, kernel_command, kernel_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from jupyter_client.blocking.client import BlockingKernelClient
 
 Message = dict[str, Any]
-PATIENCE = 20.0  # seconds until something that must happen has not happened
+PATIENCE = 60.0  # seconds until something that must happen has not happened
+
+
+def left(deadline: float) -> float:
+    """Give the seconds until then; a negative number would mean for ever."""
+    return max(0.0, deadline - time.monotonic())
 
 
 class OneKernelSpec(KernelSpecManager):
@@ -39,7 +44,9 @@ class LiveKernel:
         specs.spec = KernelSpec(argv=kernel_command(first), env=kernel_environment(name, releases), display_name=name)
         self._folder = tempfile.TemporaryDirectory()
         file = Path(self._folder.name) / "kernel.json"
-        self.manager = KernelManager(kernel_name=name, kernel_spec_manager=specs, connection_file=str(file))
+        self.manager = KernelManager(
+            kernel_name=name, kernel_spec_manager=specs, connection_file=str(file), config=WITHOUT_PORTS
+        )
         self.client: BlockingKernelClient
         self.published: list[Message] = []
 
@@ -84,7 +91,7 @@ class LiveKernel:
         """Wait for a cell's reply; gives its content."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            message = self.client.get_shell_msg(timeout=deadline - time.monotonic())
+            message = self.client.get_shell_msg(timeout=left(deadline))
             if message["parent_header"].get("msg_id") == cell:
                 return dict(message["content"])
 
@@ -92,7 +99,7 @@ class LiveKernel:
         """Read what the kernel publishes until the condition holds."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
-            self.published.append(self.client.get_iopub_msg(timeout=deadline - time.monotonic()))
+            self.published.append(self.client.get_iopub_msg(timeout=left(deadline)))
 
     def until_printed(self, cell: str, text: str) -> None:
         """Read until the cell has printed the text."""

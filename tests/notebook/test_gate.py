@@ -197,13 +197,18 @@ def test_a_click_is_handled_between_cells(cells: Cells) -> None:
 
 
 def test_a_click_is_handled_while_a_cell_of_somebody_elses_awaits(cells: Cells) -> None:
-    cell = cells.start("await asyncio.sleep(0.5)\nprint(order)")
+    cell = cells.start("while not order: await asyncio.sleep(0.01)\nprint(order)")
     cells.click()
+    assert cells.kernel.reply(cell)["status"] == "ok"
     cells.kernel.until_printed(cell, "['click']")
 
 
 def test_a_cell_that_blocks_in_something_else_lets_clicks_in_where_the_gate_has_its_thread(cells: Cells) -> None:
-    cell = cells.start("time.sleep(0.5)\nprint(comm_gate().mechanism, order)")
+    cell = cells.start(
+        "end = time.monotonic() + (60 if comm_gate().mechanism == 'thread' else 0.3)\n"
+        "while not order and time.monotonic() < end: time.sleep(0.01)\n"
+        "print(comm_gate().mechanism, order)"
+    )
     cells.click()
     cells.kernel.until(lambda: "]" in cells.kernel.printed(cell))
     assert cells.kernel.printed(cell).split("\n")[-2] in ("thread ['click']", "main []")

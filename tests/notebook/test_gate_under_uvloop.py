@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +26,7 @@ def uvloop_kernel(request: pytest.FixtureRequest) -> Iterator[LiveKernel]:
 
 @pytest.mark.parametrize("waiting", list(WAYS_TO_WAIT.values()), ids=list(WAYS_TO_WAIT))
 def test_clicks_and_stop_reach_a_waiting_cell(uvloop_kernel: LiveKernel, waiting: str) -> None:
+    """How soon Stop does is measured in test_gate.py: here nothing else would end the wait."""
     button, _ = uvloop_kernel.run(SETUP).split()
     for data in range(20):
         uvloop_kernel.run("future = Future()")
@@ -38,8 +38,6 @@ def test_clicks_and_stop_reach_a_waiting_cell(uvloop_kernel: LiveKernel, waiting
     uvloop_kernel.run("future = Future()")
     cell = uvloop_kernel.send(f"print('started')\n{waiting}")
     uvloop_kernel.until_printed(cell, "started")
-    stopped = time.monotonic()
     uvloop_kernel.manager.interrupt_kernel()
     assert uvloop_kernel.reply(cell)["ename"] in ("CancelledError", "KeyboardInterrupt")
-    assert time.monotonic() - stopped < 1
     assert uvloop_kernel.run("print('goes on')").strip() == "goes on"

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.kernels import REPOSITORY
+from tests.kernels import REPOSITORY, WITHOUT_PORTS
 from tests.notebook.live_kernel import LiveKernel
 
 SETUP = f"""
@@ -61,7 +61,7 @@ def cell_of(notebook: Any, source: str) -> Any:
 @pytest.fixture(scope="module")
 def executed() -> Any:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
-    return NotebookClient(notebook, timeout=30, kernel_name="python3").execute()
+    return NotebookClient(notebook, timeout=120, kernel_name="python3", config=WITHOUT_PORTS).execute()
 
 
 def test_under_nbclient_a_notebook_with_approvals_ends_and_they_are_denied(executed: Any) -> None:
@@ -129,7 +129,8 @@ def test_a_person_who_stays_away_is_waited_for(kernel: LiveKernel) -> None:
     """Run All and then a closed tab: cells that can be asked for input, and no page that says anything."""
     kernel.run(SETUP)
     assert "somebody may be there" in kernel.run("print(agentnb.headless(None, after=0.05))")
-    assert "waits for ['write']" in kernel.run(f"run = start('person')\n{WAIT.format(seconds=0.5)}")
+    kernel.run("run = start('person'); run.play()\nwhile not run.pending: await asyncio.sleep(0.01)")
+    assert "waits for ['write']" in kernel.run(WAIT.format(seconds=0.5))
     assert kernel.run("run.approve('w')\nprint(await run)").strip() == "done"  # the tab has come back
 
 
@@ -150,8 +151,9 @@ def test_one_cell_of_a_person_is_enough_for_the_kernels_life(executing: LiveKern
 
 
 def test_a_page_that_speaks_to_a_panel_is_a_person(executing: LiveKernel) -> None:
-    show = "agentnb.headless(None, after=2)\nrun = start('page')\nprint(run.panel().model_id, flush=True)"
-    cell = executing.send(show + WAIT.format(seconds=3), allow_stdin=False)
+    show = "run = start('page')\nprint(run.panel().model_id, flush=True)\n"
+    until_heard = "while 'nobody is there' in repr(agentnb.headless(None, after=0.05)): await asyncio.sleep(0.01)\n"
+    cell = executing.send(show + until_heard + WAIT.format(seconds=0.5), allow_stdin=False)
     executing.until_printed(cell, "\n")
     panel = executing.printed(cell).strip()
     executing.comm(panel, {"method": "custom", "content": {"type": "sync", "have": 0}})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.notebook.live_kernel import PATIENCE, LiveKernel
+from tests.notebook.live_kernel import PATIENCE, LiveKernel, left
 from tests.notebook.test_headless import SETUP
 
 MAGICS = ("step", "pause", "resume", "snapshot", "restore", "replay", "runs")
@@ -31,7 +31,7 @@ def completed(kernel: LiveKernel, line: str) -> list[str]:
     sent = kernel.client.complete(line, len(line))
     deadline = time.monotonic() + PATIENCE
     while True:
-        message = kernel.client.get_shell_msg(timeout=deadline - time.monotonic())
+        message = kernel.client.get_shell_msg(timeout=left(deadline))
         if message["parent_header"].get("msg_id") == sent:
             content = message["content"]
             return [line[: content["cursor_start"]] + match for match in content["matches"]]

@@ -319,25 +319,28 @@ async def test_no_answer_by_the_deadline_means_no() -> None:
     assert (decision.decision, decision.by) == ("reject", "deadline")
 
 
-async def test_an_answer_after_the_deadline_is_too_late_even_where_nobody_drives() -> None:
+async def test_an_answer_after_the_deadline_is_too_late_even_where_nobody_drives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     agent = Agent()
-    run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 0.02}])
+    run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 60}])
     await run.step("call")
     (item,) = run.pending
     assert item.deadline is not None
-    assert item.deadline == pytest.approx(time.time(), abs=5)
-    await until(lambda: time.time() > item.deadline)
+    assert item.deadline == pytest.approx(time.time() + 60, abs=5)
+    monkeypatch.setattr(time, "time", lambda: item.deadline + 1)
     with pytest.raises(AlreadyDecided, match="deadline"):
         run.approve("a")
     assert await run == "done"
     assert agent.ran == []
 
 
-async def test_a_deadline_passes_also_for_a_run_that_is_stepped() -> None:
+async def test_a_deadline_passes_also_for_a_run_that_is_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = Agent()
-    run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 0.02}])
+    run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 60}])
     await run.step("call")
-    await asyncio.sleep(0.03)
+    later = time.time() + 61
+    monkeypatch.setattr(time, "time", lambda: later)
     assert types(await run.step("call")) == ["approval_decision", "call_end"]
     assert running_tasks() == set()
 

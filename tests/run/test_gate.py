@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -224,7 +225,8 @@ def test_a_run_in_the_background_goes_on_and_is_found_though_nobody_holds_on_to_
     run.approve(run.pending[0].id)
     assert run.result(10) == "done"
     del run
-    assert found() == []
+    while found():  # agentnb's thread lets go of it a moment after whoever waits has the result
+        time.sleep(0.01)
 
 
 async def test_a_breakpoint_that_fails_stops_the_run_there_says_why_and_is_switched_off() -> None:
@@ -279,7 +281,7 @@ async def test_a_limit_ends_the_run(limits: dict[str, float], requests: int, cal
 
 async def test_a_limit_of_seconds_ends_what_is_in_flight() -> None:
     agent = Agent()
-    run = agent.loop(asks("hold")).start("hi", limits={"seconds": 0.05})
+    run = agent.loop(asks("hold")).start("hi", limits={"seconds": 0.5})
     with pytest.raises(LimitReached, match="seconds"):
         async with asyncio.timeout(5):
             await run

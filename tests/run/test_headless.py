@@ -49,9 +49,8 @@ async def told(run: agentnb.Run, type: str) -> None:
 def nothing_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     ran.clear()
     monkeypatch.setattr(declaring, "_declared", None)
-    monkeypatch.setattr(declaring, "_page_has_spoken", False)  # by another test's panel
+    monkeypatch.setattr(declaring, "_page_has_spoken", False)
     monkeypatch.setattr(declaring, "PATIENCE", 0.05)
-    monkeypatch.delattr(sys, "ps1", raising=False)  # a shell of another test's makes this process one with a prompt
 
 
 async def test_without_a_policy_the_answer_is_no_and_says_why_and_how_to_declare_one() -> None:
@@ -218,10 +217,8 @@ async def test_a_pause_is_left_to_code_that_resumes_and_goes_on_where_everything
     await told(run, "run_paused")
     await asyncio.sleep(0.15)  # nobody waits for it
     assert run.paused_for is not None
-    waiting = asyncio.ensure_future(asyncio.to_thread(run.result, 10))
-    await asyncio.sleep(0)
     agentnb.headless("approve", after=0.05)
-    assert await waiting == "done"
+    assert await asyncio.to_thread(run.result, 10) == "done"
     run = start()
     run.play()
     await run.step("event")  # which pauses a run that goes on in the background, and holds nothing back
@@ -266,6 +263,7 @@ async def test_where_somebody_is_there_nothing_is_decided(monkeypatch: pytest.Mo
         monkeypatch.setattr(declaring, "_declared", None)
         attend()
         run = start()
+        await told(run, "approval_request")
         with pytest.raises(TimeoutError):
             await asyncio.to_thread(run.result, 0.2)
         assert run.pending

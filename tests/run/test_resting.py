@@ -436,7 +436,7 @@ async def test_whoever_pulls_and_cancels_at_an_event_sees_the_code_go_no_further
 
 async def test_the_limit_on_seconds_ends_what_stands_at_a_yield() -> None:
     agent = Speaks("agent")
-    run = nested(agent, "alone").start("go", limits={"seconds": 0.1})
+    run = nested(agent, "alone").start("go", limits={"seconds": 0.5})
     run.watch(lambda event: said([event]) == ["1"] and run.pause())
     with pytest.raises(LimitReached):
         await asyncio.wait_for(run, 5)
@@ -490,7 +490,7 @@ async def test_what_is_only_shown_is_no_place_to_stand_for_a_step() -> None:
 
 
 async def test_an_agent_is_paused_from_another_thread() -> None:
-    agent = Speaks("agent", times=10_000)
+    agent = Speaks("agent", times=1_000_000)  # it goes on until it is paused
     run = nested(agent, "in a loop agent").start("go")
     spoken = threading.Event()
     run.watch(lambda event: said([event]) == ["3"] and spoken.set())

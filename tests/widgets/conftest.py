@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.widgets.pages import PanelPage, RecordedPanel, launch
+
+expect.set_options(timeout=30_000)  # milliseconds until something that must come has not come
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +24,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1000, "height": 1000})
-    context.set_default_timeout(5000)
+    context.set_default_timeout(30_000)
     made = context.new_page()
     yield made
     context.close()

@@ -51,12 +51,16 @@ class RecordedPanel(Panel):
     """A panel whose messages to the page wait to be carried there."""
 
     def __init__(self, run: Any, **options: Any) -> None:
-        self.outbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self.outbox: queue.SimpleQueue[list[tuple[str, Any]]] = queue.SimpleQueue()
         super().__init__(run, **options)
-        self.observe(lambda change: self.outbox.put((change["name"], change["new"])), names=list(TRAITS))
+
+    def send_state(self, key: Any = None) -> None:
+        """What a kernel sends in one message the page gets at once."""
+        names = {key} if isinstance(key, str) else set(TRAITS if key is None else key)
+        self.outbox.put([(name, getattr(self, name)) for name in TRAITS if name in names])
 
     def send(self, content: Any, buffers: Any = None) -> None:
-        self.outbox.put(("", content))
+        self.outbox.put([("", content)])
 
 
 class PanelPage:
@@ -84,6 +88,8 @@ class PanelPage:
         page.evaluate("([state, kernel]) => window.show(state, kernel)", [state, kernel])
         if settle:
             self.settle()
+        if panel is not None and page.get_by_role("slider", name="Position").count():
+            self._await_recording(len(panel.run.recording))
 
     def settle(self) -> None:
         """Carry what waits on either side, and let the page draw."""
@@ -93,10 +99,15 @@ class PanelPage:
                 self.panel._receive(self.panel, message, [])
         waiting = []
         while self.panel is not None and not self.panel.outbox.empty():
-            waiting.append(list(self.panel.outbox.get()))
+            waiting += self.panel.outbox.get()
         if waiting:
             self.page.evaluate("messages => window.carry(messages)", waiting)
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def _await_recording(self, length: int) -> None:
+        """Wait until the page has all events of a replay: nobody can go to what is not there yet."""
+        slider = self.page.get_by_role("slider", name="Position")
+        self.until(lambda: slider.get_attribute("max") == str(length), "the recording", 120)
 
     def deliver(self, message: dict[str, Any]) -> None:
         """The page gets this custom message."""

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.tools import tool
-from tests.loops.execution_world import World, c, solution
+from tests.loops.execution_world import MOMENT, World, c, solution
 from tests.widgets.support import until
 
 BEGAN = 1_767_000_000.0  # 29 December 2025, 9:20 in the morning, UTC
@@ -128,7 +128,7 @@ def completed() -> Any:
     """With a loop inside it that has a call graph."""
     world = World()
     inner = world.loop(
-        [*solution(*CALLS, pieces=1), delay(0.5)], solution(output="A report about alice."), name="reporter"
+        [*solution(*CALLS, pieces=1), *MOMENT], solution(output="A report about alice."), name="reporter"
     )
     nested = [*text("The reporter knows that."), call("reporter", {"input": "Report on alice."}, id="n1")]
     run = _run(READ, nested, "The level fell in 1899.", tools=[*TOOLS, inner])

@@ -6,7 +6,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -16,7 +16,7 @@ from agentnb.core.evolve import evolve
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine import ConversationEngine
 from agentnb.loops.session_loop import SessionLoop
-from agentnb.testing import ScriptedLLM, call
+from agentnb.testing import ScriptedLLM, call, delay
 from agentnb.tools import tool
 
 HOSTILE = (
@@ -146,6 +146,12 @@ def asking_everywhere() -> Any:
     critic = worker([ask], [ask], "Fine.", "Fine.", name="critic")
     calls = [call("critic", {"input": "look"}, id="k1"), call("critic", {"input": "look"}, id="k2"), ask]
     return worker(calls, "Over.", tools=(critic,)).start("go", name="three")
+
+
+def pauses(until: Callable[[], bool]) -> Iterator[Any]:
+    """What a model says between two words until this holds: nothing."""
+    while not until():
+        yield delay(0.01)
 
 
 def until(condition: Callable[[], Any], seconds: float = 30) -> None:

@@ -195,7 +195,7 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
 @pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1000, "height": 1000}, reduced_motion="reduce")
-    context.set_default_timeout(5000)
+    context.set_default_timeout(30_000)
     yield context.new_page()
     context.close()
 

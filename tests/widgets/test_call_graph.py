@@ -81,7 +81,7 @@ def test_the_calls_of_a_request_are_told_with_who_reads_whom() -> None:
 
 
 def test_calls_stand_in_the_graph_before_the_answer_has_ended() -> None:
-    run = World().loop([*solution(*REPORT), delay(0.2)], solution(output="done")).start(None)
+    run = World().loop([*solution(*REPORT), delay(30)], solution(output="done")).start(None)
     run.play()
     until(lambda: run.pending)
     assert "model_end" not in [event.type for event in run.events]

@@ -19,7 +19,7 @@ class Fed:
     """A recording with a feed on it."""
 
     def __init__(self) -> None:
-        self.run, self.outbox, self.settled = Recording(), Outbox(), []
+        self.run, self.outbox, self.settled, self.began = Recording(), Outbox(), [], time.monotonic()
         self.feed = Feed(self.run, self.outbox.send, self.settled.append)
 
     def has(self, count: int) -> bool:
@@ -81,8 +81,8 @@ def test_batches_come_no_faster_than_the_rate(fed: Fed) -> None:
 
     threading.Thread(target=produce).start()
     fed.outbox.until(lambda: done.is_set() and fed.has(1001))
-    span = fed.outbox.times[-1] - fed.outbox.times[0]
-    assert len(fed.outbox.of("events")) <= span * RATE + 2
+    span = fed.outbox.times[-1] - fed.began  # from before the first flush, which may have taken its time to send
+    assert len(fed.outbox.of("events")) <= span * RATE + 1
 
 
 def test_deltas_are_summed_into_one_line_that_ends_with_the_message(fed: Fed) -> None:
@@ -137,10 +137,10 @@ def test_the_end_is_reported_after_the_last_batch(fed: Fed) -> None:
 def test_an_idle_feed_does_nothing(fed: Fed) -> None:
     fed.run.start()
     fed.outbox.until(lambda: fed.has(1))
-    time.sleep(0.1)  # the last flush of what has just been sent
+    time.sleep(0.1)
     flushed = len(fed.settled)
-    time.sleep(0.3)
-    assert len(fed.settled) == flushed
+    time.sleep(0.5)
+    assert len(fed.settled) <= flushed + 1  # the end of that flush may come late; one that polled would make fifteen
 
 
 def test_a_panel_that_cannot_send_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:

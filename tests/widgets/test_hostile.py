@@ -73,7 +73,7 @@ def expected(payload: str) -> str:
 @pytest.fixture(scope="module")
 def watched(browser: Browser) -> Iterator[Watched]:
     context = browser.new_context(viewport={"width": 1000, "height": 900})
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(30_000)
     yield Watched(context)
     context.close()
 

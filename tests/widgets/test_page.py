@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from agentnb.widgets.graph import draw
 from agentnb.widgets.loops import graph_status
 from agentnb.widgets.static import static_html
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
-from tests.widgets.support import HOSTILE, asking, asking_inside, session
+from tests.widgets.support import HOSTILE, asking, asking_inside, pauses, session
 
 pytestmark = pytest.mark.browser
 
@@ -70,8 +72,8 @@ def test_a_run_is_played_and_approved_with_the_keyboard_alone(show: Callable[[An
         lambda: page.get_by_role("img", name="State diagram").get_attribute("data-phase") == "done", "the last phase"
     )
     assert results(run) == ["deleted /a False 3"]
-    expect(group).to_have_count(0)
-    expect(page.get_by_role("log", name="Events")).to_contain_text("run_end")
+    shown.until(lambda: group.count() == 0, "the question to go")
+    shown.until(lambda: "run_end" in page.get_by_role("log", name="Events").inner_text(), "the last event")
     shown.until(lambda: page.locator(".agentnb-phase.agentnb-now").count(), "the drawing")  # its first takes a second
     expect(page.locator(".agentnb-phase.agentnb-now")).to_have_attribute("data-gid", "phase-4")
     assert page.locator(".agentnb-arrow.agentnb-taken").count() >= 4
@@ -96,11 +98,13 @@ def test_step_pause_and_messages_reach_the_run(show: Callable[[Any], PanelPage])
 
 
 def test_the_model_is_seen_to_speak(show: Callable[[Any], PanelPage]) -> None:
-    run = session([[*text("Once upon a time there was"), delay(0.5), *text(" an end")]])
+    seen = threading.Event()
+    run = session([chain(text("Once upon a time there was"), pauses(seen.is_set), text(" an end"))])
     shown = show(run)
     run.play()
     line = shown.page.locator(".agentnb-line-text")
     shown.until(lambda: line.count() and "there was" in line.inner_text(), "the line")
+    seen.set()
     shown.until(lambda: run.state.over and not line.count(), "the end of the line")
 
 
@@ -262,7 +266,8 @@ def test_a_nested_call_is_approved_where_its_loop_is_named(show: Callable[[Any],
     run.result(10)
     shown.until(lambda: "proof" in worker.inner_text().lower(), "the last task")
     shown.until(lambda: "done (completed)" in worker.inner_text(), "the worker's end")
-    expect(page.get_by_role("img", name="State diagram")).to_have_attribute("data-phase", "completed")
+    outermost = page.get_by_role("img", name="State diagram")
+    shown.until(lambda: outermost.get_attribute("data-phase") == "completed", "the engine's end")
     assert "moved /a to /trash" in results(run)
 
 

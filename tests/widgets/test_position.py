@@ -33,6 +33,13 @@ def made(coming: Coroutine[Any, Any, Any]) -> Any:
         return thread.submit(asyncio.run, coming).result()
 
 
+async def long(calls: int) -> Any:
+    """A run of four events for each call."""
+    run = SessionLoop(Calling(calls), [tool(echo)]).start("go", name="long")
+    await run
+    return run
+
+
 @pytest.fixture
 def shown(show: Callable[..., PanelPage], run: Any) -> PanelPage:
     page = show(replay(run))
@@ -124,6 +131,27 @@ def speaking(shown: PanelPage) -> str:
     )
 
 
+# All that is typed on its way, however seldom anybody looks.
+NOTE_TYPED = """() => {
+  window.typed = [];
+  const note = () => {
+    const text = document.querySelector(".agentnb-live .agentnb-line-text")?.textContent ?? "";
+    if (text && text !== window.typed.at(-1)) window.typed.push(text);
+  };
+  const all = { childList: true, subtree: true, characterData: true };
+  new MutationObserver(note).observe(document.getElementById("here"), all);
+}"""
+
+
+def typed(shown: PanelPage) -> list[str]:
+    """Play from the question on to the end; gives what was typed meanwhile."""
+    go_to(shown, 3)
+    shown.page.evaluate(NOTE_TYPED)
+    press(shown, "Play")
+    shown.until(lambda: position(shown).input_value() == "5", "the end")
+    return list(shown.page.evaluate("() => window.typed"))
+
+
 def press(shown: PanelPage, name: str) -> None:
     shown.page.get_by_role("button", name=name, exact=True).click()
 
@@ -131,35 +159,28 @@ def press(shown: PanelPage, name: str) -> None:
 def test_text_is_typed_as_it_came(show: Callable[..., PanelPage]) -> None:
     answer = "".join(f"{n} " for n in range(100))
     shown = show(spoken(answer))
-    go_to(shown, 3)
-    press(shown, "Play")
-    seen: list[str] = []
-    shown.until(lambda: seen.append(speaking(shown)) or position(shown).input_value() == "5", "the end")
-    typed = [text for text in dict.fromkeys(seen) if text]
-    assert len(typed) > 4
-    assert all(answer.startswith(text) for text in typed)
-    assert typed == sorted(typed, key=len)
+    seen = typed(shown)
+    assert len(seen) > 4
+    assert all(answer.startswith(text) for text in seen)
+    assert seen == sorted(seen, key=len)
+    shown.settle()
     assert speaking(shown) == ""
 
 
 def test_an_answer_too_long_for_a_row_is_typed_to_its_end(show: Callable[..., PanelPage]) -> None:
     answer = "".join(f"{n} " for n in range(3000))
     shown = show(spoken(answer, pieces=200))
-    go_to(shown, 3)
-    press(shown, "Play")
-    seen: list[str] = []
-    shown.until(lambda: seen.append(speaking(shown)) or position(shown).input_value() == "5", "the end")
-    last = next(text for text in reversed(seen) if text)
+    last = typed(shown)[-1]
     assert len(last) == 1200
     assert answer.index(last) > len(answer) // 2
 
 
 def test_held_in_the_middle_of_an_answer_it_stays_there_and_goes_on(show: Callable[..., PanelPage]) -> None:
     answer = "".join(f"{n} " for n in range(100))
-    shown = show(spoken(answer))
+    shown = show(spoken(answer, seconds=30, pieces=290))
     go_to(shown, 3)
     press(shown, "Play")
-    shown.until(lambda: len(speaking(shown)) > 20, "half of it")
+    shown.until(lambda: len(speaking(shown)) > 20, "a part of it")
     press(shown, "Pause")
     held = speaking(shown)
     shown.settle()
@@ -178,7 +199,7 @@ def test_a_long_silence_is_cut_and_a_long_answer_is_not(show: Callable[..., Pane
     began = time.monotonic()
     press(shown, "Play")
     shown.until(lambda: position(shown).input_value() == "5", "the end")
-    assert 3 / 20 + 4 / 20 <= time.monotonic() - began < 10
+    assert time.monotonic() - began >= 3 / 20 + 4 / 20  # an hour would have taken three minutes
 
 
 def test_at_its_end_it_plays_from_the_beginning(show: Callable[..., PanelPage]) -> None:
@@ -261,7 +282,9 @@ def test_a_part_alone_follows_the_replay_back(page: Any, run: Any) -> None:
     shown.panel.close()  # type: ignore[union-attr]
 
 
-def test_it_plays_to_the_end_and_may_be_held(shown: PanelPage, run: Any) -> None:
+def test_it_plays_to_the_end_and_may_be_held(show: Callable[..., PanelPage]) -> None:
+    run = made(long(50))
+    shown = show(replay(run))
     shown.page.get_by_role("combobox", name="Speed").select_option("without pauses")
     shown.page.get_by_role("button", name="Play", exact=True).click()
     shown.until(lambda: int(position(shown).input_value()) > 3, "it plays")
@@ -269,6 +292,7 @@ def test_it_plays_to_the_end_and_may_be_held(shown: PanelPage, run: Any) -> None
     shown.settle()
     held = int(position(shown).input_value())
     assert held < len(run.events)
+    go_to(shown, len(run.events) - 5)
     shown.page.get_by_role("button", name="Play", exact=True).click()
     shown.until(lambda: int(position(shown).input_value()) == len(run.events), "it plays to the end")
     expect(shown.page.get_by_role("button", name="Play", exact=True)).to_be_visible()
@@ -295,12 +319,12 @@ def test_loops_that_have_not_begun_are_not_there(show: Callable[..., PanelPage])
     shown = show(replay(run))
     go_to(shown, len(run.events))
     shown.page.get_by_role("tab", name="Messages").click()
-    shown.settle()
-    expect(shown.page.get_by_role("combobox", name="Loop of messages").locator("option")).to_have_count(5)
+    choice = shown.page.get_by_role("combobox", name="Loop of messages")
+    shown.until(lambda: choice.locator("option").count() == 5, "the loops, of which the kernel tells")
     go_to(shown, 3)
-    expect(shown.page.get_by_role("combobox", name="Loop of messages")).to_be_hidden()
+    shown.until(choice.is_hidden, "none of them")
     go_to(shown, len(run.events))
-    expect(shown.page.get_by_role("combobox", name="Loop of messages").locator("option")).to_have_count(5)
+    shown.until(lambda: choice.locator("option").count() == 5, "the loops again")
     assert shown.errors == []
 
 
@@ -328,12 +352,7 @@ DRAG = """async ([from, to, steps]) => {
 def test_the_slider_follows_the_hand_through_a_hundred_thousand_events(
     show: Callable[..., PanelPage], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def long() -> Any:
-        run = SessionLoop(Calling(25_000), [tool(echo)]).start("go", name="long")
-        await run
-        return run
-
-    run = made(long())
+    run = made(long(25_000))
     shown = show(replay(run))
     last = len(run.events)
     go_to(shown, last)

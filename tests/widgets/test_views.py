@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from agentnb.core.events import Delta
 from agentnb.loops.session_loop import SessionLoop
-from agentnb.testing import ScriptedLLM, call, delay, text
+from agentnb.testing import ScriptedLLM, call, text
 from agentnb.tools import tool
 from agentnb.widgets import PARTS
 from agentnb.widgets.things import Things, duration
@@ -20,7 +22,7 @@ from agentnb.widgets.trace import Trace
 from tests.benchmarks.panel_stream import measure
 from tests.loops.execution_world import World, c, solution
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
-from tests.widgets.support import HOSTILE, asking_inside, delete_file, session
+from tests.widgets.support import HOSTILE, asking_inside, delete_file, pauses, session
 
 pytestmark = pytest.mark.browser
 
@@ -384,13 +386,15 @@ def test_messages_have_roles_calls_with_results_and_reasoning_to_be_opened(show:
 
 
 def test_text_is_seen_as_it_streams_and_then_as_the_message(show: Callable[[Any], PanelPage]) -> None:
-    run = session([[*text("Once upon a time"), delay(0.6), *text(" it ended.")]])
+    seen = threading.Event()
+    run = session([chain(text("Once upon a time"), pauses(seen.is_set), text(" it ended."))])
     shown = show(run)
     page = shown.page
     tab(page, "Messages").click()
     run.play()
     speaking = page.locator(".agentnb-speaking")
     shown.until(lambda: "upon a time" in (speaking.text_content() or ""), "the text on its way")
+    seen.set()
     shown.until(lambda: page.get_by_role("article").count() == 2, "the message")
     expect(page.get_by_role("article").nth(1)).to_contain_text("Once upon a time it ended.")
     expect(speaking).to_be_hidden()
@@ -552,6 +556,7 @@ def test_no_view_keeps_drawing_while_it_is_not_seen(page: Page) -> None:
     assert shown.sent("said") == []
 
 
+@pytest.mark.alone
 def test_a_long_run_leaves_the_page_in_time(page: Page) -> None:
     figures = measure(page, events=4000, rate=2000, view="Timeline")
     print(f"\n{figures}")
