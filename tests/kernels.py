@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 from traitlets.config import Config
@@ -25,9 +26,17 @@ RELEASES: dict[str, str | None] = {"ipykernel7": None, "ipykernel6": "6.31.0"}
 if os.environ.get("AGENTNB_KERNELS"):
     RELEASES = {f"ipykernel-{release}": release for release in os.environ["AGENTNB_KERNELS"].split(",")}
 
-WITHOUT_PORTS = Config({"KernelManager": {"transport": "ipc"}})
-"""How the tests talk to a kernel: over TCP, ports are chosen before the kernel is there to take them, and another
-test process that starts a kernel meanwhile is given one of the same now and then."""
+_sockets = tempfile.TemporaryDirectory(prefix="agentnb-")  # a short path: that of a socket may have 107 characters
+_numbers = count()
+
+
+def without_ports() -> Config:
+    """Give what makes a kernel's manager talk to it over files, of which no two kernels have the same.
+
+    Over TCP, ports are chosen before the kernel is there to take them, and another test process that starts a kernel
+    meanwhile is given one of the same now and then.
+    """
+    return Config({"KernelManager": {"transport": "ipc", "ip": f"{_sockets.name}/{next(_numbers)}"}})
 
 
 def kernel_environment(name: str, releases: Mapping[str, str | None] = RELEASES) -> dict[str, str]:

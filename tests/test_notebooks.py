@@ -15,7 +15,7 @@ import pytest
 from nbclient import NotebookClient
 
 from agentnb.llms import Local
-from tests.kernels import WITHOUT_PORTS
+from tests.kernels import without_ports
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FIRST = "01_first_loop.ipynb"
@@ -37,7 +37,7 @@ def execute(folder: Path, name: str = FIRST, *, model: str | None = None, last: 
         cell.source = model
     resources = {"metadata": {"path": str(folder)}}
     NotebookClient(
-        notebook, timeout=PATIENCE, kernel_name="python3", resources=resources, config=WITHOUT_PORTS
+        notebook, timeout=PATIENCE, kernel_name="python3", resources=resources, config=without_ports()
     ).execute()
     return notebook
 

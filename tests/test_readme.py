@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.kernels import WITHOUT_PORTS
+from tests.kernels import without_ports
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def commands() -> list[list[str]]:
 def execute(notebook: Any, folder: Path) -> None:
     """Run a notebook in this folder."""
     resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=60, kernel_name="python3", resources=resources, config=WITHOUT_PORTS).execute()
+    NotebookClient(notebook, timeout=60, kernel_name="python3", resources=resources, config=without_ports()).execute()
 
 
 def printed(cell: Any) -> str:

@@ -70,7 +70,9 @@ def _opened(given: str | Path) -> Store:
 
 
 def _listed() -> str:
-    return ", ".join(found.where for found in stores()) or "none"
+    here = Path.cwd()
+    places = (each.where if is_address(each.where) or each.path.parent == here else each.path for each in stores())
+    return ", ".join(map(str, places)) or "none"
 
 
 def find(name: str, among: Found) -> tuple[Store, RunInfo]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
 
-from tests.kernels import RELEASES, WITHOUT_PORTS, kernel_command, kernel_environment
+from tests.kernels import RELEASES, kernel_command, kernel_environment, without_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ class LiveKernel:
         self._folder = tempfile.TemporaryDirectory()
         file = Path(self._folder.name) / "kernel.json"
         self.manager = KernelManager(
-            kernel_name=name, kernel_spec_manager=specs, connection_file=str(file), config=WITHOUT_PORTS
+            kernel_name=name, kernel_spec_manager=specs, connection_file=str(file), config=without_ports()
         )
         self.client: BlockingKernelClient
         self.published: list[Message] = []

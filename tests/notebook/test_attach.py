@@ -134,7 +134,7 @@ def test_a_loop_of_ones_own_comes_back_with_the_phases_it_has_taken(newest: Live
 MISTAKES = [
     ("agentnb.attach('nobody')", "RecordingMissing", "There is no run 'nobody' in"),
     ("agentnb.attach('x', store='nowhere.db')", "RecordingMissing", "There is no store nowhere.db; stores here: "),
-    ("agentnb.attach('x', store='text.db')", "UsageError", "text.db is no store of agentnb's; stores here: kept.db"),
+    ("agentnb.attach('x', store='text.db')", "UsageError", "text.db is no store of agentnb's; stores here: "),
     ("agentnb.attach('kept', agentnb.Agent(None))", "RecordingMismatch", "the loop to go on with is Agent"),
     ("agentnb.attach('kept', 'loop')", "UsageError", "takes a loop to go on with"),
     ("agentnb.attach(loop=loop())", "UsageError", "Which run is to go on? attach(name, loop); runs: kept"),

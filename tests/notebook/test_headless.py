@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.kernels import REPOSITORY, WITHOUT_PORTS
+from tests.kernels import REPOSITORY, without_ports
 from tests.notebook.live_kernel import LiveKernel
 
 SETUP = f"""
@@ -61,7 +61,7 @@ def cell_of(notebook: Any, source: str) -> Any:
 @pytest.fixture(scope="module")
 def executed() -> Any:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
-    return NotebookClient(notebook, timeout=120, kernel_name="python3", config=WITHOUT_PORTS).execute()
+    return NotebookClient(notebook, timeout=120, kernel_name="python3", config=without_ports()).execute()
 
 
 def test_under_nbclient_a_notebook_with_approvals_ends_and_they_are_denied(executed: Any) -> None:

@@ -18,7 +18,7 @@ from nbformat import v4
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.chromium import FLAGS, find_chromium
-from tests.kernels import WITHOUT_PORTS
+from tests.kernels import without_ports
 from tests.widgets.exports import commonmark, github, github_markdown, html_of, markdown_of
 from tests.widgets.pages import launch
 
@@ -78,7 +78,7 @@ SAID = {
 @pytest.fixture(scope="module")
 def notebook() -> Any:
     made = v4.new_notebook(cells=[v4.new_code_cell(source) for source in CELLS])
-    NotebookClient(made, timeout=120, kernel_name="python3", config=WITHOUT_PORTS).execute()
+    NotebookClient(made, timeout=120, kernel_name="python3", config=without_ports()).execute()
     assert "delete_file 1000" in made.cells[-1].outputs[0].text
     return nbformat.reads(nbformat.writes(made), 4)
 
