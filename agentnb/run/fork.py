@@ -210,7 +210,7 @@ def _ended_with(events: Sequence[Event], end: CallEnd, result: Any, loop: Design
 def _with_event(events: Sequence[Event], event: Event, instead: Event, loop: Design) -> Branch:
     """Another event of the same type."""
     if isinstance(event, ModelEnd) and isinstance(instead, ModelEnd):
-        return _with_answer(events, event, instead, loop)
+        return _with_answer(events, event, instead, loop, frame_at(events[: event.seq], event.path, loop))
     return Branch(_past(events, event.seq, loop, instead=instead))
 
 
@@ -222,7 +222,7 @@ def _with_message(events: Sequence[Event], event: Event, message: Any, loop: Des
         answer = _answer_instead(event, message)
         if (frame := frame_at(events[: event.seq], event.path, loop)) is not None:
             answer = frame.design.read_again(answer)
-        return _with_answer(events, event, event.model_copy(update={"message": answer}), loop)
+        return _with_answer(events, event, event.model_copy(update={"message": answer}), loop, frame)
     if isinstance(event, MessageAdded):
         is_text = isinstance(message, str)
         said = event.message.model_copy(update={"content": message}) if is_text else to_said(portable(message))
@@ -240,9 +240,13 @@ def _answer_instead(event: ModelEnd, message: Any) -> Message:
     return answer
 
 
-def _with_answer(events: Sequence[Event], event: ModelEnd, answer: ModelEnd, loop: Design) -> Branch:
-    """Another answer of the model's. Raises UsageError where calls that it began with are none of it any more."""
-    frame = frame_at(events[: event.seq], event.path, loop)
+def _with_answer(
+    events: Sequence[Event], event: ModelEnd, answer: ModelEnd, loop: Design, frame: Frame | None
+) -> Branch:
+    """Another answer of the model's, in the loop that stood at `frame` before it.
+
+    Raises UsageError where calls that it began with are none of it any more.
+    """
     made = {call.id for call in frame.state.calls.values() if not (call.hidden or call.let_go)} if frame else set()
     if begun := sorted(made - {call.id for call in answer.message.tool_calls}):
         raise UsageError(
