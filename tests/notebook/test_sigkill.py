@@ -46,6 +46,9 @@ run = loop.start("go", name={name!r}, store=store)
 run.play()
 """
 FINISH = """
+import warnings
+# A kill in the middle of a write is told as what it may be, a damaged log. Here it is what is to be expected.
+warnings.filterwarnings("ignore", "The log of .* ends in a write that is not whole", RuntimeWarning)
 open_effects({effects!r})
 store = agentnb.Store({store!r})
 before = store.load({name!r})
