@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentnb.core.events import Event
-from agentnb.core.loop import Design
+from agentnb.core.loop import Design, phase_opened
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
@@ -42,10 +42,7 @@ class Frame:
         self.design = design
         first = next(iter(design.phases))
         self.opened_by = {**design.opened_by, "run_start": first}
-        self.moves: dict[tuple[str | None, str | None], str] = {
-            (source, phase): phase for source, phases in design.phases.items() for phase in phases
-        }
-        self.moves[None, first] = first
+        self.moves: dict[tuple[str | None, str | None], str] = {}
         self.path = path
         self.above = above
         self.finishes_first: bool = above is not None and above.finishes_calls
@@ -74,6 +71,17 @@ class Frame:
         tool = self.tools.get(call.name)
         may_run_again = self.is_own(call) or self.loop_for(call) is not None or (tool is not None and tool.idempotent)
         return call.status == "running" and not may_run_again
+
+    def opens(self, event: Event) -> str | None:
+        """The phase that an event opens, None where the loop stays in its own; looked up once for each move.
+
+        Raises IllegalTransition.
+        """
+        current = self.state.phase
+        phase = phase_opened(self.design, current, event)
+        if phase is not None:
+            self.moves[current, phase] = phase
+        return phase
 
     def begin(self, input: object) -> Event:
         """The fact this loop starts with, as the performer of a call of the loop above."""

@@ -19,7 +19,7 @@ from typing import Protocol
 from agentnb.core.errors import FAILURES, UsageError
 from agentnb.core.events import Delta, Event, encode_event
 from agentnb.core.evolve import evolve, nested
-from agentnb.core.loop import Design, phase_opened
+from agentnb.core.loop import Design
 from agentnb.core.readable import check_levels
 from agentnb.core.state import CallState, State
 from agentnb.run.frame import Frame
@@ -97,7 +97,7 @@ class Journal:
             if phase == state.phase:
                 phase = None
             elif phase is not None:
-                phase = frame.moves.get((state.phase, phase)) or phase_opened(frame.design, state.phase, event)
+                phase = frame.moves.get((state.phase, phase)) or frame.opens(event)
             stamp["phase"] = phase
             stamp["time"] = stamp["time"] or time.time()  # a fork's change was made when that of its recording was
             stamp["path"] = frame.path

@@ -83,7 +83,7 @@ class Work:
         if not state.open:  # nothing that a design could hold back
             return self._model if state.model != "idle" else ()
         wants = frame.design.wanted(state)
-        return [effect._replace(path=frame.path) for effect in wants] if frame.path else wants
+        return [Effect(kind, id, frame.path) for kind, id, _ in wants] if frame.path else wants
 
     def start(  # noqa: C901 - every reason not to start something, in one place
         self, wants: Sequence[Effect], pace: Pace, alone: bool

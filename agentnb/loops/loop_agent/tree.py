@@ -73,7 +73,7 @@ class AgentInTree(Loop):
 def _declared(kind: type) -> dict[str, Any]:
     """The defaults of the attributes that a subclass declares by pydantic's `Field` or `PrivateAttr`."""
     declared: dict[str, Any] = {}
-    for base in reversed(kind.__mro__):
+    for base in reversed([base for base in kind.__mro__ if base not in AgentInTree.__mro__]):  # which declare none
         for attribute, value in vars(base).items():
             if isinstance(value, FieldInfo) and not value.is_required():
                 declared[attribute] = value.get_default(call_default_factory=True)
