@@ -19,7 +19,7 @@ from agentnb.errors import ReplayDiverged
 from agentnb.testing import Recorded, ScriptedLLM, call, delay, text, write_test
 from tests.analysis.recordings import decided_run, researcher
 from tests.designs import TOOLS, WORK, WORLDS, Answers, session_of_agents
-from tests.worlds import collect
+from tests.worlds import collect, types
 
 
 def session(llm: Any = None, tools: Any = None) -> SessionLoop:
@@ -71,6 +71,25 @@ async def test_a_loop_that_writes_its_own_prompts_gets_the_answers_in_their_orde
     again = ExecutionLoop(recorded, recorded.tools).start("go", approve=True)
     assert await again == await run
     recorded.assert_complete()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ['{"calls": [{"_tool": "double", "n": 1}, {"_tool": "double", "n": 2}]}'],
+        [call("double", {"n": 1}, id="a"), call("double", {"n": 2}, id="b")],
+        [*text("I will."), call("double", {"n": 1}, id="a"), call("double", {"n": 2}, id="b")],
+    ],
+    ids=["in the text", "beside it", "beside words"],
+)
+async def test_each_call_is_made_once_however_the_model_has_made_it(answer: list[Any]) -> None:
+    run = ExecutionLoop(ScriptedLLM([answer, '{"output": "done"}']), TOOLS).start("go", approve=True)
+    await run
+    recorded = Recorded(run)
+    again = ExecutionLoop(recorded, recorded.tools).start("go", approve=True)
+    await again
+    assert said(again) == said(run)
+    assert types(again.events).count("call_start") == 2
 
 
 async def test_what_streamed_streams_again_reasoning_calls_and_usage_included() -> None:
