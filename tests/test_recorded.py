@@ -18,7 +18,7 @@ from agentnb.analysis import diff
 from agentnb.errors import ReplayDiverged
 from agentnb.testing import Recorded, ScriptedLLM, call, delay, text, write_test
 from tests.analysis.recordings import decided_run, researcher
-from tests.designs import TOOLS, WORK, WORLDS, Answers, session_of_agents
+from tests.designs import TOOLS, WORK, WORLDS, Answers, detached_execution, session_of_agents
 from tests.worlds import collect, types
 
 
@@ -28,6 +28,10 @@ def session(llm: Any = None, tools: Any = None) -> SessionLoop:
 
 def agent(llm: Any = None, tools: Any = None) -> Agent:
     return Agent(llm or Answers(*WORK), tools or TOOLS, name="agent")
+
+
+def detached(run: Any) -> list[str]:
+    return sorted(event.name for event in run.events if event.type == "call_start" and event.detached)
 
 
 def said(run: Any) -> list[tuple[str, str]]:
@@ -73,23 +77,36 @@ async def test_a_loop_that_writes_its_own_prompts_gets_the_answers_in_their_orde
     recorded.assert_complete()
 
 
+@pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize(
     "answer",
     [
         ['{"calls": [{"_tool": "double", "n": 1}, {"_tool": "double", "n": 2}]}'],
+        ['{"calls": [{"_tool": "double", "n": 1}]}', call("double", {"n": 2}, id="b")],
+        ['{"calls": [{"_tool": "double", "n": 1}, {"_tool": "double", "n": 1}]}'],
         [call("double", {"n": 1}, id="a"), call("double", {"n": 2}, id="b")],
         [*text("I will."), call("double", {"n": 1}, id="a"), call("double", {"n": 2}, id="b")],
     ],
-    ids=["in the text", "beside it", "beside words"],
+    ids=["in the text", "one in it and one beside it", "twice in it", "beside it", "beside words"],
 )
-async def test_each_call_is_made_once_however_the_model_has_made_it(answer: list[Any]) -> None:
-    run = ExecutionLoop(ScriptedLLM([answer, '{"output": "done"}']), TOOLS).start("go", approve=True)
+async def test_each_call_is_made_once_however_the_model_has_made_it(answer: list[Any], native: bool) -> None:
+    turns = [answer, '{"output": "done"}']
+    run = ExecutionLoop(ScriptedLLM(turns), TOOLS, native=native).start("go", approve=True)
+    await run
+    recorded = Recorded(run)
+    again = ExecutionLoop(recorded, recorded.tools, native=native).start("go", approve=True)
+    await again
+    assert said(again) == said(run)
+    assert types(again.events).count("call_start") == types(run.events).count("call_start") == 2
+
+
+async def test_a_tool_that_was_not_waited_for_is_not_waited_for() -> None:
+    run = detached_execution().start("go", approve=True)
     await run
     recorded = Recorded(run)
     again = ExecutionLoop(recorded, recorded.tools).start("go", approve=True)
     await again
-    assert said(again) == said(run)
-    assert types(again.events).count("call_start") == 2
+    assert detached(again) == detached(run) != []
 
 
 async def test_what_streamed_streams_again_reasoning_calls_and_usage_included() -> None:

@@ -86,7 +86,7 @@ class RecordedModel:
             assert exchange.error is not None
             raise ModelError(f"{exchange.error.type}: {exchange.error.message}")
         passed = 0
-        for milliseconds, chunk in _chunks(exchange.answer, as_text=schema is not None):
+        for milliseconds, chunk in _chunks(exchange.answer):
             if self.speed and milliseconds > passed:
                 await asyncio.sleep((milliseconds - passed) / 1000 / self.speed)
                 passed = milliseconds
@@ -122,13 +122,9 @@ def _unknown(messages: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[s
     )
 
 
-def _chunks(answer: ModelEnd, *, as_text: bool) -> Iterator[tuple[int, Chunk]]:
-    """The chunks of an answer, each with when it came, in ms since the request.
-
-    as_text: its calls were asked for as JSON text. Where it has made them so they come with it, and not once more.
-    """
+def _chunks(answer: ModelEnd) -> Iterator[tuple[int, Chunk]]:
+    """The chunks of an answer, each with when it came, in ms since the request."""
     message = answer.message
-    has_them_in_its_text = as_text and isinstance(message.details, Mapping) and not message.details.get("native")
     for block in message.reasoning:
         yield 0, {"type": "reasoning_delta", **{("content" if k == "text" else k): v for k, v in block.items()}}
     text, passed, begin = text_of(message.content), 0, 0
@@ -138,7 +134,7 @@ def _chunks(answer: ModelEnd, *, as_text: bool) -> Iterator[tuple[int, Chunk]]:
         passed, begin = milliseconds, begin + characters
     if text[begin:]:
         yield passed, {"type": "text_delta", "content": text[begin:]}
-    for call in message.tool_calls if not has_them_in_its_text else ():
+    for call in message.tool_calls:
         arguments = call.malformed if call.malformed is not None else call.arguments
         yield passed, {"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments}
     if answer.usage:

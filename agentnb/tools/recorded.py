@@ -34,6 +34,7 @@ class RecordedTool:
     timeout: float | None = None
     needs: tuple[str, ...] = ()
     sequential: bool = False
+    detached: bool = False
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """The call with these arguments, ready to be answered."""
@@ -59,7 +60,7 @@ def recorded_tools(events: Iterable[Event]) -> list[RecordedTool]:
     for event in events:
         if isinstance(event, CallStart) and not event.own:
             started[event.path, event.call_id] = event
-            tools.setdefault(event.name, RecordedTool(event.name))
+            tools.setdefault(event.name, RecordedTool(event.name, detached=event.detached))
         elif isinstance(event, CallEnd) and (event.path, event.call_id) in started:
             start = started.pop((event.path, event.call_id))
             if event.outcome in _RAN:

@@ -190,8 +190,13 @@ async def test_a_model_that_fails_is_reported_once_what_runs_has_ended_and_nothi
 async def test_a_detached_call_of_unknown_outcome_is_asked_about_while_the_run_goes_on() -> None:
     world = Background()
     script = [solution(c("watch", "†state.w", v=1)), solution(c("fast")), solution(output="ok")]
-    run = world.loop(*script).start(None)
-    run.watch(lambda event: event.type == "model_start" and event.turn == 2 and run.cancel("killed"))
+
+    async def killed(messages: Any) -> str:
+        await until(lambda: bool(world.ran))
+        run.cancel("killed")
+        return "never said"
+
+    run = world.loop(script[0], killed).start(None)
     with pytest.raises(RunCancelled):
         await run
     left = next(event.seq for event in run.events if event.type == "model_start" and event.turn == 2)

@@ -6,7 +6,8 @@ the calls that were complete before it stand. A model that makes its calls by th
 there text without calls is the output.
 
 A request that is asked again, because its answer broke off or because the process that asked is gone, may be answered
-with the same calls as before. Those are taken up and not made a second time, so that nothing runs twice.
+with the same calls as before. Those are taken up and not made a second time, so that nothing runs twice. Nor is
+a call that the text makes and the provider's own means repeat, as a recorded model does.
 """
 
 from __future__ import annotations
@@ -111,6 +112,10 @@ class SolutionText:
             self.fields[self._key] = built
 
 
+_Made = tuple[str, dict[str, Any], str | None]
+"""A call as it was made: name, arguments, and their text where that is no JSON object."""
+
+
 class SolutionReply(Reply):
     """An answer that makes its calls as it comes."""
 
@@ -127,6 +132,7 @@ class SolutionReply(Reply):
         self._native = native
         self._has_native_calls = False
         self._solution = SolutionText()
+        self._in_text: list[_Made] = []
         self._arguments: dict[int, SolutionText] = {}
         self._closed: dict[int, str] = {}
 
@@ -181,18 +187,25 @@ class SolutionReply(Reply):
         self._add(call)  # complete, and so it may start
 
     def _add(self, call: Mapping[str, Any]) -> None:
-        self._has_native_calls = True
         function = call.get("function", call)
         arguments, malformed = parse_arguments(function.get("arguments"))
-        self._propose(mended(function.get("name") or ""), arguments, malformed)
+        made = (mended(function.get("name") or ""), arguments, malformed)
+        if made in self._in_text:
+            self._in_text.remove(made)
+            return
+        self._has_native_calls = True
+        self._propose(*made)
 
     def _propose_item(self, item: Any) -> None:
+        made: _Made
         if not isinstance(item, dict):
-            self._propose("", {}, to_json(item).decode())
+            made = "", {}, to_json(item).decode()
         elif isinstance(name := item.get("_tool"), str):
-            self._propose(name, {key: value for key, value in item.items() if key != "_tool"}, None)
+            made = name, {key: value for key, value in item.items() if key != "_tool"}, None
         else:
-            self._propose("", item, None)
+            made = "", item, None
+        self._in_text.append(made)
+        self._propose(*made)
 
     def _propose(self, name: str, arguments: dict[str, Any], malformed: str | None) -> None:
         for position, made in enumerate(self._earlier):
