@@ -149,6 +149,15 @@ async def test_a_breakpoint_stops_where_it_is_and_everything_stands(names: Names
 @every_nesting
 @pytest.mark.parametrize("later", [0, 2])
 async def test_cancelling_while_a_pause_waits_ends_everything_at_once(names: Names, stride: int, later: int) -> None:
+    await cancel_while_a_pause_waits(names, stride, later)
+
+
+async def test_nor_does_it_matter_how_busy_the_event_loop_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.run.driver.BREATH", -1.0)  # others have their turn between any two steps of a run
+    await cancel_while_a_pause_waits(("session", "opaque"), 3, 0)
+
+
+async def cancel_while_a_pause_waits(names: Names, stride: int, later: int) -> None:
     whole = await whole_of(names)
     for position in positions(names, stride, whole):
         marks = Marks()

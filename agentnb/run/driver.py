@@ -128,6 +128,7 @@ class Driver:
                     break
                 elif todo == "wait":
                     await self._wait()
+                    breath = clock() + BREATH
                 else:
                     self._performed, performance = todo
                     try:
@@ -230,6 +231,8 @@ class Driver:
     def _go_on(self, work: Work) -> bool:
         """Let the design of a loop that waits for nothing say what comes next; False where it waits all the same."""
         if work.frame.state.stop_reason is not None:
+            if work.inside:  # they are being broken off, and go first
+                return False
             self._nesting.leave(work)
         elif self._state.cancelled is not None:
             self.finish("cancelled", ABORTED)  # the tool that cancelled its own run is done

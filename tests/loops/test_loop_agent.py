@@ -24,7 +24,7 @@ from agentnb.loops.loop_agent import (
 from agentnb.testing import ScriptedLLM, call
 from tests.benchmarks.measure import median_growth
 from tests.loops.loop_agents import K, Silent, events_in, pausing, resumed, said_in, short
-from tests.worlds import running_tasks, says
+from tests.worlds import running_tasks, says, until
 
 
 def abc(max_iterations: int | None = None, **options: Any) -> LoopAgent:
@@ -74,8 +74,7 @@ async def test_an_endless_loop_over_silence_warns_and_lets_others_run(inside: An
     ctx = InvocationContext()
 
     async def stop() -> None:
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await until(lambda: bool(caplog.records))
         ctx.abort()
 
     stopping = asyncio.create_task(stop())

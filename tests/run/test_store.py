@@ -13,7 +13,7 @@ import pytest
 from agentnb import RunFailed, Store, restore
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
 from tests.run.agents import Agent, sends
-from tests.worlds import asks, assert_one_terminal_event_last, types
+from tests.worlds import asks, assert_one_terminal_event_last, types, until
 
 
 @pytest.fixture
@@ -69,6 +69,20 @@ async def test_a_decision_is_on_disk_when_it_was_made(store: Store, path: Path) 
     assert types(other.load(run.id).events)[-2:] == ["approval_decision", "call_end"]
     other.close()
     assert await run == "done"
+
+
+async def test_a_cancelled_run_is_on_disk_and_whoever_restores_it_is_another_run(store: Store) -> None:
+    agent = Agent()
+    run = agent.loop(sends("a"), "done").start("hi", name="cancelled", store=store)
+    run.play()
+    await until(lambda: bool(run.pending))
+    run.cancel("enough")
+    taken = store.load("cancelled")  # before the event loop has had another turn
+    assert list(taken.events) == run.events
+    again = restore(taken, agent.loop("done"), store=store, approve=True)
+    await again
+    assert again.id != run.id
+    assert types(store.events(run.id)) == types(run.events)
 
 
 async def test_the_runs_of_a_store_are_listed_newest_first(store: Store) -> None:
