@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from agentnb.core.events import ApprovalDecision, CallEnd
 from agentnb.testing import call, delay, text
 from agentnb.widgets import FORKS, SNAPSHOTS
-from tests.widgets.pages import PanelPage, RecordedPanel
+from tests.widgets.pages import PanelPage, RecordedPanel, state
 from tests.widgets.support import HOSTILE, session
 
 pytestmark = pytest.mark.browser
@@ -118,6 +118,20 @@ def test_of_very_many_calls_the_first_are_shown_and_the_others_come_as_these_are
         assert before - len(run.pending) == here  # what nobody has seen is not decided
     assert sum(rounds) == len(paths)
     assert len(rounds) > 1
+
+
+def test_a_call_that_is_decided_already_and_stands_there_still_keeps_none_of_the_others_waiting(page: Page) -> None:
+    page.goto("about:blank")
+    question = {"name": "pay", "why": "", "unknown": False, "deadline": None, "arguments": "{}", "length": 2,
+                "digest": "d", "fields": []}  # fmt: skip
+    shown = PanelPage(page, state=state(pending=[{**question, "id": id} for id in ("c0", "c1", "c2")]))
+    press(row(shown, tool="pay"), "Approve")
+    for name in ("Reject selected", "Approve all"):
+        page.get_by_label("Select all").check()
+        press(page, name)
+    one, others = shown.sent("decision")
+    assert one["id"] == "c0"
+    assert [(other["id"], other["decision"]) for other in others["decisions"]] == [("c1", "reject"), ("c2", "reject")]
 
 
 def test_what_is_remembered_for_the_selected_decides_once_and_is_shown(show: Callable[..., PanelPage]) -> None:
