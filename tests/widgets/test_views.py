@@ -397,7 +397,7 @@ def test_text_is_seen_as_it_streams_and_then_as_the_message(show: Callable[[Any]
     seen.set()
     shown.until(lambda: page.get_by_role("article").count() == 2, "the message")
     expect(page.get_by_role("article").nth(1)).to_contain_text("Once upon a time it ended.")
-    expect(speaking).to_be_hidden()
+    shown.until(speaking.is_hidden, "nothing on its way")
 
 
 def test_of_loops_inside_one_chooses_whose_messages_and_what_is_opened_stays_open(
