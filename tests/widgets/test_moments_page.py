@@ -47,6 +47,8 @@ def drawn(shown: PanelPage, total: int) -> dict[str, str]:
     page = shown.page
     shown.until(lambda: f"{total} events" in page.inner_text(".agentnb-count"), "all events")
     shown.until(page.locator(".agentnb-diagram svg").count, "the drawing")
+    assert shown.panel is not None
+    shown.until(shown.panel.is_told, "how the run stands")
     told = {}
     for tab in ("Events", "Timeline", "Messages"):
         page.get_by_role("tab", name=tab).click()
