@@ -49,6 +49,7 @@ class Chromium:
     def new_page(self) -> playwright.Page:
         """Open a page with cookies and storage of its own; call it on the browser's thread."""
         context = self._browser.new_context(viewport={"width": 1280, "height": 1000})
+        context.set_default_timeout(60_000)  # milliseconds
         page = context.new_page()
         page.on("dialog", lambda dialog: dialog.accept())  # leaving a page with unsaved changes
         return page

@@ -18,7 +18,7 @@ from playwright.sync_api import TimeoutError as TooLate
 if TYPE_CHECKING:
     from tests.browser.notebook import Notebook
 
-PATIENCE = 15.0  # seconds until a click that has not arrived is lost
+PATIENCE = 60.0  # seconds until a click that has not arrived is lost
 
 SETUP = """
 import json, time
@@ -38,7 +38,7 @@ def start(first, count):
     return runs[-1]
 """
 REPORT = """
-ends = [run.result(10) for run in runs]
+ends = [run.result(30) for run in runs]
 decisions = [e.call_id for run in runs for e in run.events if e.type == "approval_decision"]
 print(json.dumps({"resumed": resumed, "decisions": decisions, "ends": ends}))
 """

@@ -85,7 +85,7 @@ class JupyterServer:
         body = json.dumps({"raw": json.dumps(values)}).encode()
         headers = {"Content-Type": "application/json"}
         url = f"{self.url}/lab/api/settings/{plugin}"
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"), timeout=20):
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"), timeout=60):
             pass
 
     def log(self) -> str:

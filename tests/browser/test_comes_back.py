@@ -65,6 +65,7 @@ def test_a_person_is_waited_for_and_finds_the_runs_again(notebooks: Notebooks) -
             notebook.screenshot(f"{folder}/{theme}.png")
     notebook.set_cell(3, "run = agentnb.attach('mine', loop()); run.loop.llm.requests.append(None); run")
     notebook.run(3)
+    notebook.wait_output(3, "1 call waits for you")  # until then the last button is the dead panel's
     notebook.do(lambda page: page.get_by_role("button", name="Approve", exact=True).last.click())  # the first is dead
     notebook.set_cell(2, "print('got', await run)")
     assert "got It is done." in notebook.run(2)

@@ -45,7 +45,7 @@ SHAPES = {
     "awaits": ("run = start(); run", "print('waiting'); print('got', await run)"),
     "blocks": ("run = start(); run", "print('waiting'); print('got', run.result())"),
 }
-RESULT = "print(ran, run.result(10), [e.by for e in run.events if e.type == 'approval_decision'])"
+RESULT = "print(ran, run.result(30), [e.by for e in run.events if e.type == 'approval_decision'])"
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_a_call_is_decided_by_button_under_run_all(notebook: Notebook, shape: st
 def test_a_rejection_tells_the_model_the_reason(notebook: Notebook) -> None:
     begin(notebook, "returned")
     reject(notebook)
-    notebook.set_cell(LOOK, "run.result(10); print(run.messages[2].content, run.messages[2].is_error)")
+    notebook.set_cell(LOOK, "run.result(30); print(run.messages[2].content, run.messages[2].is_error)")
     assert notebook.run(LOOK).strip() == "Rejected: not there True"
 
 
@@ -243,7 +243,7 @@ def test_a_call_of_a_loop_inside_is_decided_by_button(notebook: Notebook, decisi
     wait_until(lambda: notebook.do(look), ("executing", "worker", "acting", "worker"))
     notebook.wait_output(SHOW, "listening")  # the loop inside has its own diagram
     DECISIONS[decision][0](notebook)
-    notebook.set_cell(LOOK, "run.result(10); print(ran, [e.path for e in run.events if e.type == 'approval_decision'])")
+    notebook.set_cell(LOOK, "run.result(30); print(ran, [e.path for e in run.events if e.type == 'approval_decision'])")
     assert notebook.run(LOOK).strip() == f"{DECISIONS[decision][1].split(' ')[0]} ['worker']"
     notebook.wait_output(SHOW, "What was said in worker")
     wait_until(lambda: notebook.do(look_at_phases), ("completed", "done"))
@@ -312,7 +312,7 @@ def test_the_calls_of_an_execution_loop_are_watched_as_they_go(notebook: Noteboo
     notebook.run(LOOK)
     wait_for("nap c1 ◌ blocked", "write c2 ◆ waiting for you", "broken c3 ✗ failed", "nap c4 ✓ completed")
     approve(notebook)
-    notebook.set_cell(LOOK, "run.result(10)")
+    notebook.set_cell(LOOK, "run.result(30)")
     assert "done" in notebook.run(LOOK)
     notebook.wait_output(SHOW, "What was said")
     # What was written is no number of seconds: c1 is refused for that.
@@ -406,7 +406,7 @@ def test_hostile_text_from_model_and_tools_is_text_in_every_view(notebook: Noteb
     notebook.click("Approve all")
     notebook.set_cell(LOOK, "run.result(60); print(run.stop_reason)")
     assert "completed" in notebook.run(LOOK, timeout=60)
-    notebook.wait_output(SHOW, "What was said", timeout=30)
+    notebook.wait_output(SHOW, "What was said")
     assert notebook.do(lambda page: page.evaluate("() => window.pwned")) is None
     alive = ".jp-OutputArea :is(script, iframe, [onerror], [onload], [href^=javascript])"
     assert notebook.do(lambda page: page.locator(alive).count()) == 0
@@ -449,7 +449,7 @@ def test_twenty_thousand_events_reach_an_open_panel(notebook: Notebook, capsys: 
     notebook.set_cell(LOOK, "print(run.result(120), len(run.events))")
     assert notebook.run(LOOK, timeout=120).strip() == "flooded 20005"
     ended = time.monotonic()
-    notebook.wait_output(SHOW, "run_end", timeout=30)
+    notebook.wait_output(SHOW, "run_end")
     seen = notebook.do(lambda page: page.evaluate("() => window.seen"))
     with capsys.disabled():
         print(

@@ -81,7 +81,7 @@ def test_runs_of_ten_thousand_events_add_little_whenever_the_notebook_is_saved(
     for run in RUNS:
         notebook.wait_output(run, "1 call waits for you", timeout=60)
     loaded_again, _ = saved(notebook)
-    notebook.set_cell(3, "for run in (first, second): run.approve('w'); print(run.result(20))")
+    notebook.set_cell(3, "for run in (first, second): run.approve('w'); print(run.result(30))")
     assert notebook.run(3).count("It is over.") == 2
     for run in RUNS:
         notebook.wait_output(run, "completed")

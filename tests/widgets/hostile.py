@@ -128,7 +128,7 @@ def hostile_run(payload: str, *, with_huge: bool = False) -> Any:
     playing = threading.Thread(target=run.play)  # Playwright keeps a loop marked as running on this one
     playing.start()
     playing.join()
-    until(lambda: len(run.pending) == 2, 20)
+    until(lambda: len(run.pending) == 2)
     return run
 
 
@@ -138,7 +138,7 @@ def finish(run: Any, payload: str) -> Any:
     first, second = run.pending
     run.reject(first.id, payload)
     run.answer(second.id, {"said": payload, payload[:600]: payload})
-    until(lambda: run.state.failure is not None, 20)
+    until(lambda: run.state.failure is not None)
     return run
 
 

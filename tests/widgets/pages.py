@@ -52,6 +52,7 @@ class RecordedPanel(Panel):
 
     def __init__(self, run: Any, **options: Any) -> None:
         self.outbox: queue.SimpleQueue[list[tuple[str, Any]]] = queue.SimpleQueue()
+        self._all_told = -1  # how many events there were when the page was last told all there was
         super().__init__(run, **options)
 
     def send_state(self, key: Any = None) -> None:
@@ -61,6 +62,16 @@ class RecordedPanel(Panel):
 
     def send(self, content: Any, buffers: Any = None) -> None:
         self.outbox.put([("", content)])
+
+    def _settled(self, over: bool) -> None:
+        events = len(self.run.events)
+        super()._settled(over)
+        self._all_told = events
+
+    def is_told(self) -> bool:
+        """Whether all there is to tell and to draw lies in the outbox, or was carried."""
+        drawn = "diagram" not in self.parts or (bool(self.diagram) and len(self.tables) == len(self._loops.tables))
+        return drawn and self._all_told == len(self.run.events)
 
 
 class PanelPage:

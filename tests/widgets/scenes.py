@@ -114,7 +114,7 @@ def waiting_for_many() -> Any:
 def paused() -> Any:
     """Stepped, and stands."""
     run = _run(READ, "Done.")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     return run
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 
 def waiting(*calls: Any) -> Any:
     run = session([list(calls), [*text("Done."), {"type": "usage", "input_tokens": 12, "cost": 0.01}], "Once more."])
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     return run
 
 
@@ -94,13 +94,13 @@ def graph() -> Any:
              c("echo", "†state.report", v="†state.summary"), c("give", v="†state.weather")]  # fmt: skip
     loop = world.loop([*solution(*calls, pieces=1)], solution(output="A long report. " * 80), name="reporter")
     run = loop.start(None, name="report")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     return run
 
 
 def seen_as(tab: str) -> Callable[[PanelPage], None]:
     def look(shown: PanelPage) -> None:
-        shown.panel.run.result(10)  # type: ignore[union-attr]
+        shown.panel.run.result(30)  # type: ignore[union-attr]
         shown.until(lambda: "run_end" in shown.page.inner_text("#here"), "the end")
         press(shown.page, "Per turn")
         shown.page.get_by_role("tab", name=tab).click()
@@ -141,14 +141,14 @@ def speaking(shown: PanelPage) -> None:
 def nested() -> Any:
     run = asking_everywhere()
     while len(run.pending) < 3:
-        run.submit_step("call").result(10)
+        run.submit_step("call").result(30)
     return run
 
 
 def recorded() -> Replay:
     run = one()
     run.approve(run.pending[0].id)
-    run.result(10)
+    run.result(30)
     return replay(run)
 
 

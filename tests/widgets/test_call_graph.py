@@ -73,7 +73,7 @@ def test_the_calls_of_a_request_are_told_with_who_reads_whom() -> None:
     assert calls["c5"].missing == ("†state.summary && †state.mail", "†state.weather || †data.none")
     assert (calls["c3"].writes, "api down" in str(calls["c3"].note)) == ("†state.weather", True)
     run.reject("c4", "not now")
-    run.result(10)
+    run.result(30)
     position = next(event.seq for event in run.events if event.type == "model_start" and event.turn == 2)
     assert standings(run, position)["c4"] == "rejected"
     assert graph(run, position)["c4"].note == "rejected by user: not now"
@@ -92,7 +92,7 @@ def test_calls_stand_in_the_graph_before_the_answer_has_ended() -> None:
 def test_every_standing_is_reached_as_the_run_goes_on() -> None:
     run = waiting()
     run.approve("c4")
-    run.result(10)
+    run.result(30)
     ways: dict[str, dict[str, None]] = {}
     for position in range(len(run.events)):
         for id, standing in standings(run, position).items():
@@ -122,7 +122,7 @@ async def test_a_call_that_the_loop_is_asked_about_is_confirming() -> None:
 
 def test_a_call_that_waits_for_its_turn_is_unblocked() -> None:
     run = World().loop(solution(c("slow"), c("slow"), pieces=1), solution(output=1), max_concurrency=1).start(None)
-    run.result(10)
+    run.result(30)
     started = next(event.seq for event in run.events if event.type == "call_start")
     model_ended = next(event.seq for event in run.events if event.type == "model_end")
     assert standings(run, max(started, model_ended) + 1) == {"c1": "running", "c2": "unblocked"}
@@ -146,7 +146,7 @@ def test_a_call_that_waits_for_its_turn_is_unblocked() -> None:
 )
 def test_a_call_reads_another_where_their_paths_meet(written: str, read: str, is_read: bool) -> None:
     run = World().loop(solution(c("give", written, v=1), c("echo", v=read)), solution(output=1)).start(None)
-    run.result(10)
+    run.result(30)
     assert graph(run, 6)["c2"].reads == (("c1",) if is_read else ())
 
 
@@ -158,7 +158,7 @@ def test_an_instance_reads_its_own_data_and_everybodys() -> None:
         c("echo", v="†state.a"),
     ]
     run = World().loop(solution(*calls, pieces=1), solution(output=1)).start(None)
-    run.result(10)
+    run.result(30)
     calls_ended = next(event.seq for event in run.events if event.type == "model_start" and event.turn == 2)
     read = graph(run, calls_ended)
     assert (read["c3"].reads, read["c4"].reads) == (("c1", "c2"), ("c2",))
@@ -174,7 +174,7 @@ def test_data_of_an_earlier_request_comes_from_the_call_that_wrote_it_last() -> 
         )
         .start(None)
     )
-    run.result(10)
+    run.result(30)
     position = [event.seq for event in run.events if event.type == "model_start"][2]
     calls = graph(run, position)
     assert [(id, call.earlier, call.reads) for id, call in calls.items()] == [
@@ -186,7 +186,7 @@ def test_data_of_an_earlier_request_comes_from_the_call_that_wrote_it_last() -> 
 def test_calls_that_wait_for_each_other_are_told_all_the_same() -> None:
     circle = [c("echo", "†state.a", v="†state.b"), c("echo", "†state.b", v="†state.a"), c("echo", v="†state.b")]
     run = World().loop(solution(*circle), solution(output=1)).start(None)
-    run.result(10)
+    run.result(30)
     ended = next(event.seq for event in run.events if event.type == "model_start" and event.turn == 2)
     assert [call.reads for call in graph(run, ended).values()] == [("c2",), ("c1",), ("c2",)]
     assert static_html(run).count('data-gid="edge-') == 3
@@ -218,7 +218,7 @@ def test_what_is_followed_bit_by_bit_is_what_is_followed_at_once() -> None:
     run.play()
     until(lambda: run.pending)
     run.approve("c4")
-    run.result(10)
+    run.result(30)
     slowly = Loops(run.loop, graphs=True)
     for position in range(len(run.events) + 1):
         slowly.follow(run.events[:position])
@@ -231,7 +231,7 @@ def test_the_last_request_that_made_calls_stays_and_those_before_are_counted() -
     run = (
         World().loop(solution(c("fast"), c("boom")), solution(c("slow")), solution(output="done", pieces=1)).start(None)
     )
-    run.result(10)
+    run.result(30)
     last = told(run)
     assert last["heading"] == "Calls of request 2: 1 completed"
     assert last["notes"] == "Request 3 has made no calls. Earlier: 2 calls in 1 request (1 failed, 1 completed)."
@@ -256,7 +256,7 @@ def test_of_many_calls_the_pressing_ones_are_drawn_and_the_others_counted() -> N
 
 def test_a_loop_without_a_call_graph_shows_none() -> None:
     run = session([[call("search", {"query": "x"}, id="c")], "ok"])
-    run.result(10)
+    run.result(30)
     assert Loops(run.loop, graphs=True).follow(run.events).graphs() == []
     assert "Call graph" not in [has.get("aria-label") for _, has in Reader(static_html(run)).elements]
 
@@ -292,7 +292,7 @@ def test_no_more_graphs_are_shown_than_a_page_can_take() -> None:
 def test_a_design_that_cannot_tell_its_graph_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
     run = World().loop(solution(c("fast")), solution(output=1)).start(None)
     run.loop.call_graph = lambda state: 1 / 0  # type: ignore[method-assign]
-    run.result(10)
+    run.result(30)
     assert Loops(run.loop, graphs=True).follow(run.events).graphs() == []
     assert "division by zero" in caplog.text
     assert "run_end" in static_html(run)
@@ -433,7 +433,7 @@ def test_nothing_that_a_model_calls_its_tools_becomes_markup() -> None:
     path = "†state.<img/src=x>"
     calls = [{"_tool": HOSTILE.replace("\ud800", ""), "_outputPath": path}, c("echo", v=path)]
     run = World().loop(solution(*calls), solution(output=1)).start(None)
-    run.result(10)
+    run.result(30)
     page = Reader(static_html(run))
     assert {tag for tag, _ in page.elements} <= ELEMENTS
     for _, attributes in page.elements:

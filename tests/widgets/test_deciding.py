@@ -33,7 +33,7 @@ def show() -> Iterator[Callable[[Any], Shown]]:
 
 def waiting(*paths: str, **arguments: Any) -> Any:
     run = asking(*paths, **arguments)
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     return run
 
 
@@ -109,7 +109,7 @@ def test_of_two_tabs_that_decide_about_many_each_call_has_one_decision_and_each_
 def test_a_nested_call_is_decided_among_many_and_taken_back(show: Callable[[Any], Shown]) -> None:
     run = asking_everywhere()
     while len(run.pending) < 3:
-        run.submit_step("call").result(10)
+        run.submit_step("call").result(30)
     shown = show(run)
     assert shown.click("decision", decisions=asked(shown, "approve"))["failed"] == {}
     told = shown.panel._decisions.tell(run)
@@ -189,7 +189,7 @@ def test_there_is_nothing_to_fork_before_a_run_has_begun(show: Callable[[Any], S
     run = session(["Done."])
     shown = show(run)
     assert not shown.panel._now()["status"]["can"]["Fork"]
-    run.result(10)
+    run.result(30)
     assert shown.panel._now()["status"]["can"]["Fork"]
 
 

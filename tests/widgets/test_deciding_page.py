@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from agentnb.core.events import ApprovalDecision, CallEnd
 from agentnb.testing import call, delay, text
 from agentnb.widgets import FORKS, SNAPSHOTS
-from tests.widgets.pages import PanelPage, RecordedPanel
+from tests.widgets.pages import PanelPage, RecordedPanel, state
 from tests.widgets.support import HOSTILE, session
 
 pytestmark = pytest.mark.browser
@@ -50,7 +50,7 @@ def deletes(*paths: str) -> list[Any]:
 
 def waiting(*calls: Any, then: Any = ("Done.",)) -> Any:
     run = session([list(calls), *then])
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     return run
 
 
@@ -93,7 +93,7 @@ def test_the_calls_of_a_tool_are_selected_and_decided_in_one_message(show: Calla
     bar.get_by_label("Select all").check()
     press(bar, "Approve selected")
     shown.until(lambda: not run.pending, "the approvals")
-    run.result(10)
+    run.result(30)
     assert sorted(results(run)[2:]) == ["deleted /b False 3", "moved /a to /b"]
 
 
@@ -120,6 +120,20 @@ def test_of_very_many_calls_the_first_are_shown_and_the_others_come_as_these_are
     assert len(rounds) > 1
 
 
+def test_a_call_that_is_decided_already_and_stands_there_still_keeps_none_of_the_others_waiting(page: Page) -> None:
+    page.goto("about:blank")
+    question = {"name": "pay", "why": "", "unknown": False, "deadline": None, "arguments": "{}", "length": 2,
+                "digest": "d", "fields": []}  # fmt: skip
+    shown = PanelPage(page, state=state(pending=[{**question, "id": id} for id in ("c0", "c1", "c2")]))
+    press(row(shown, tool="pay"), "Approve")
+    for name in ("Reject selected", "Approve all"):
+        page.get_by_label("Select all").check()
+        press(page, name)
+    one, others = shown.sent("decision")
+    assert one["id"] == "c0"
+    assert [(other["id"], other["decision"]) for other in others["decisions"]] == [("c1", "reject"), ("c2", "reject")]
+
+
 def test_what_is_remembered_for_the_selected_decides_once_and_is_shown(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a", "/b"), then=(deletes("/c"), "Done."))
     shown = show(run)
@@ -133,7 +147,7 @@ def test_what_is_remembered_for_the_selected_decides_once_and_is_shown(show: Cal
     expect(rules).to_contain_text("approve every call, as a person decided")
     assert decisions(run) == [("c0", "approve", "human"), ("c1", "approve", "remembered")]
     expect(shown.page.locator(".agentnb-told")).to_have_text("")
-    run.result(10)
+    run.result(30)
     assert decisions(run)[-1] == ("c0_3", "approve", "remembered")
 
 
@@ -153,7 +167,7 @@ def test_a_row_is_edited_where_it_stands_and_its_form_decides_with_the_others(sh
     press(shown.page, "Approve all")
     shown.until(lambda: not run.pending, "the decisions")
     assert len(shown.sent("decision")) == 1
-    run.result(10)
+    run.result(30)
     assert results(run) == ["deleted /a False 3", "deleted /edited False 5", "deleted /c False 3", "moved /a to /b"]
 
 
@@ -399,7 +413,7 @@ def test_a_button_says_what_it_is_for_or_why_it_is_off(show: Callable[..., Panel
 def test_lines_that_were_pasted_stay_lines_and_enter_sends_them(show: Callable[..., PanelPage]) -> None:
     run = session([[*text("One"), delay(30)]])
     shown = show(run)
-    run.submit_step("event").result(10)
+    run.submit_step("event").result(30)
     box = shown.page.get_by_label("Message to the run")
     box.fill("first\nsecond")
     box.press("Shift+Enter")
@@ -413,7 +427,7 @@ def test_lines_that_were_pasted_stay_lines_and_enter_sends_them(show: Callable[.
 def test_a_message_is_seen_in_its_queue_and_taken_back(show: Callable[..., PanelPage]) -> None:
     run = session([[*text("One"), delay(30)]])
     shown = show(run)
-    run.submit_step("event").result(10)
+    run.submit_step("event").result(30)
     for words in ("stop that", "and this"):
         shown.page.get_by_label("Message to the run").fill(words)
         press(shown.page, "Steer")
@@ -462,7 +476,7 @@ def test_a_fork_is_made_by_its_button_at_the_newest_event_or_at_the_one_that_is_
     newest, earlier = FORKS.pop("tidy fork@4"), FORKS.pop("tidy fork@2")
     assert [fork.events[0].forked_from for fork in (newest, earlier)] == [f"{run.id}@4", f"{run.id}@2"]
     newest.approve("c0")
-    assert newest.result(10) == "Done."
+    assert newest.result(30) == "Done."
     assert [item.id for item in run.pending] == ["c0"]
 
 

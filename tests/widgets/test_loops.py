@@ -49,7 +49,7 @@ def test_what_a_loop_was_given_is_told_in_a_few_words(given: Any, told: str) -> 
 
 def test_one_that_is_run_again_begins_anew_and_the_last_one_stays() -> None:
     run = engine([call("search", {"query": "x"}, id="c")], "Drafted.", "Proof-read.")
-    run.result(10)
+    run.result(30)
     [last] = followed(run)
     assert (last["input"], last["phase"], last["ended"]) == ("Proof-read it", "done", "completed")
     assert ["thinking", "acting"] not in last["arrows"], "that was the first time"
@@ -57,7 +57,7 @@ def test_one_that_is_run_again_begins_anew_and_the_last_one_stays() -> None:
 
 def test_what_is_followed_bit_by_bit_is_what_is_followed_at_once() -> None:
     run = engine([call("search", {"query": "x"}, id="c")], "Drafted.", "Proof-read.")
-    run.result(10)
+    run.result(30)
     slowly = Loops(run.loop)
     for position in range(len(run.events)):
         slowly.follow(run.events[:position])
@@ -93,7 +93,7 @@ def test_a_loop_in_a_loop_in_a_loop_stands_behind_the_one_it_is_in() -> None:
 
 def test_a_loop_that_is_not_the_recorded_one_is_told_in_words() -> None:
     run = engine("Drafted.", "Proof-read.")
-    run.result(10)
+    run.result(30)
     other = ConversationEngine(execute=ConversationEngine(name="worker"))
     [nested] = followed(run, other)
     assert (nested["phase"], nested["table"]) == ("done", -1)
@@ -105,7 +105,7 @@ def test_a_design_that_cannot_say_which_loop_it_was_breaks_nothing(caplog: pytes
             raise LookupError("no such loop")
 
     run = engine("Drafted.", "Proof-read.")
-    run.result(10)
+    run.result(30)
     [nested] = followed(run, Broken())
     assert (nested["path"], nested["table"]) == ("worker", -1)
     assert "no such loop" in caplog.text
@@ -120,7 +120,7 @@ def test_the_loop_of_a_call_is_asked_for_once_though_it_runs_often() -> None:
             return super().loop_for(call)
 
     run = Asked(llm=lambda goal: [f"task {n}" for n in range(20)], execute=worker(*["Done."] * 20)).start("go")
-    run.result(10)
+    run.result(30)
     asked.clear()
     assert len(followed(run)) == 1
     assert asked == ["execute"]
@@ -168,7 +168,7 @@ def test_no_more_tables_are_drawn_than_a_page_can_take() -> None:
 
     tasks = [{"id": f"task {n}", "description": "x"} for n in range(TABLES + 4)]
     run = Many(llm=lambda goal: tasks).start("go")
-    run.result(10)
+    run.result(30)
     loops = Loops(run.loop).follow(run.events)
     assert len(loops.tables) == TABLES
     [last] = nested_status(loops)["nested"]

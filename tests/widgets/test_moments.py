@@ -124,7 +124,7 @@ async def seen_live(loop: Any, person: Callable[[Any], Coroutine[Any, Any, None]
 
     run.watch(note)
     run.play()
-    await asyncio.wait_for(person(run), 20)
+    await asyncio.wait_for(person(run), 30)
     assert len(seen) == len(run.events)
     return run, seen
 

@@ -47,6 +47,8 @@ def drawn(shown: PanelPage, total: int) -> dict[str, str]:
     page = shown.page
     shown.until(lambda: f"{total} events" in page.inner_text(".agentnb-count"), "all events")
     shown.until(page.locator(".agentnb-diagram svg").count, "the drawing")
+    assert shown.panel is not None
+    shown.until(shown.panel.is_told, "how the run stands")
     told = {}
     for tab in ("Events", "Timeline", "Messages"):
         page.get_by_role("tab", name=tab).click()
@@ -75,7 +77,7 @@ class HeldUp:
     async def stream(self, messages: Any, **_: Any) -> AsyncIterator[Any]:
         for chunk in self.first:
             yield chunk
-        await asyncio.to_thread(self.may_go_on.wait, 20)
+        await asyncio.to_thread(self.may_go_on.wait, 300)
         for chunk in self.rest:
             yield chunk
 
@@ -108,7 +110,7 @@ def asked_about_many() -> Scene:
     run = session([[*text("I shall."), *asks, {"type": "usage", "input_tokens": 7, "cost": 0.25}], "Done.", "Done."])
 
     def reach() -> None:
-        run.submit_step("turn").result(10)
+        run.submit_step("turn").result(30)
         run.approve("d1")
         run.follow_up("and then?")
 
@@ -120,7 +122,7 @@ def test_the_page_draws_the_same_as_it_did_live(scene: Callable[[], Scene], show
     run, reach, go_on = scene()
     shown = show(run)
     with ThreadPoolExecutor(1) as thread:  # in this one Playwright has an event loop
-        thread.submit(reach).result(20)
+        thread.submit(reach).result(30)
     at = len(run.events)
     live = drawn(shown, at)
     go_on()

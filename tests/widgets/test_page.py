@@ -28,14 +28,14 @@ pytestmark = pytest.mark.browser
 
 def waiting(*paths: str, **arguments: Any) -> Any:
     run = asking(*paths, **arguments)
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     return run
 
 
 def waiting_inside() -> Any:
     run = asking_inside()
     while not run.pending:
-        run.submit_step("turn").result(10)
+        run.submit_step("turn").result(30)
     return run
 
 
@@ -121,7 +121,7 @@ def test_edited_values_arrive_digit_by_digit(show: Callable[[Any], PanelPage]) -
     group.get_by_label("force", exact=True).check()
     group.get_by_role("button", name="Approve", exact=True).click()
     shown.until(lambda: not run.pending, "the decision")
-    run.result(10)
+    run.result(30)
     assert results(run) == ["deleted /b True 12345678901234567891"]
 
 
@@ -174,7 +174,7 @@ def test_another_tool_can_be_chosen(show: Callable[[Any], PanelPage]) -> None:
     expect(group).to_contain_text("Approve runs move_file with the values above instead.")
     group.get_by_role("button", name="Approve", exact=True).click()
     shown.until(lambda: not run.pending, "the decision")
-    run.result(10)
+    run.result(30)
     assert results(run) == ["moved /a to /trash"]
 
 
@@ -215,7 +215,7 @@ def test_rejecting_tells_the_reason_and_approve_all_approves_the_rest(show: Call
     expect(groups.nth(1).get_by_label("Reason")).to_have_value("keep it")
     shown.page.get_by_role("button", name="Approve all", exact=True).click()
     shown.until(lambda: not run.pending, "the approvals")
-    run.result(10)
+    run.result(30)
     assert sorted(results(run)[1:]) == ["deleted /b False 3", "deleted /c False 3"]
 
 
@@ -263,7 +263,7 @@ def test_a_nested_call_is_approved_where_its_loop_is_named(show: Callable[[Any],
     group.get_by_label("to", exact=True).fill("/trash")
     group.get_by_role("button", name="Approve", exact=True).click()
     shown.until(lambda: not run.pending, "the decision")
-    run.result(10)
+    run.result(30)
     shown.until(lambda: "proof" in worker.inner_text().lower(), "the last task")
     shown.until(lambda: "done (completed)" in worker.inner_text(), "the worker's end")
     outermost = page.get_by_role("img", name="State diagram")
@@ -414,7 +414,7 @@ def test_until_the_kernel_answers_the_saved_tail_is_shown(page: Page) -> None:
 
 def test_a_long_value_is_fetched_when_somebody_asks(show: Callable[[Any], PanelPage]) -> None:
     run = session([[call("search", {"query": "y" * 50_000}, id="c")], "ok"])
-    run.result(10)
+    run.result(30)
     shown = show(run)
     shown.until(lambda: "run_end" in shown.page.inner_text(".agentnb-log"), "the events")
     shown.page.get_by_role("log").get_by_role("option").filter(has_text="call_start").click()
@@ -683,7 +683,7 @@ LOOKS = """() => [...document.querySelectorAll("#here *")].filter(node => !node.
 
 def test_a_frozen_panel_on_the_same_page_changes_nothing_about_a_live_one(show: Callable[[Any], PanelPage]) -> None:
     run = asking("/a", "/b")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     shown = show(run)
     page = shown.page
     shown.until(page.locator(".agentnb-diagram svg").count, "the drawing, which comes last")

@@ -84,7 +84,7 @@ def show() -> Iterator[Callable[[Any], Shown]]:
 
 def waiting(*paths: str, **arguments: Any) -> Any:
     run = asking(*paths, **arguments)
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     return run
 
 
@@ -97,7 +97,7 @@ def test_the_status_follows_the_run(show: Callable[[Any], Shown]) -> None:
     shown = show(run)
     assert shown.panel.status["standing"] == "not started"
     assert shown.panel.status["can"]["Play"]
-    run.result(10)
+    run.result(30)
     shown.until(lambda: shown.panel.status["over"])
     status = shown.panel.status
     assert (status["standing"], status["phase"], status["turn"]) == ("completed", "done", 1)
@@ -163,7 +163,7 @@ def test_a_nested_call_is_decided_like_any_other(
     run = waiting_inside()
     shown = show(run)
     assert shown.decide(decision, **more) == {"type": "decided", "token": "t0", "ok": True, "note": ""}
-    run.result(10)
+    run.result(30)
     assert [event.result for event in run.events if isinstance(event, CallEnd) and event.path == "worker"] == [result]
     shown.until(lambda: shown.panel.pending == [] and shown.panel.tools == {})
 
@@ -181,7 +181,7 @@ def test_of_calls_with_the_same_id_each_is_decided_as_it_was_shown(show: Callabl
         message = {"id": questions[path]["id"], "digest": questions[path]["digest"], "decision": decision}
         assert shown.click("decision", **message, result="mine")["ok"], path  # whoever else has decided in between
         assert not shown.click("decision", **message)["ok"], path
-    run.result(10)
+    run.result(30)
     decided = {event.path: event.decision for event in run.events if isinstance(event, ApprovalDecision)}
     assert decided == {"": "answer", "critic": "approve", "critic:k2": "reject"}
 
@@ -211,7 +211,7 @@ def test_approve_runs_the_call(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a")
     shown = show(run)
     assert shown.decide("approve")["ok"]
-    run.result(10)
+    run.result(30)
     assert results(run) == ["deleted /a False 3"]
     shown.until(lambda: shown.panel.pending == [])
 
@@ -232,14 +232,14 @@ def test_edited_arguments_arrive_exactly_and_are_checked(show: Callable[[Any], S
     assert not shown.decide("edit", arguments="[1]")["ok"]
     assert run.pending, "a refused edit decides nothing"
     assert shown.decide("edit", arguments='{"path": "/b", "retries": 12345678901234567891}')["ok"]
-    run.result(10)
+    run.result(30)
     assert results(run) == ["deleted /b False 12345678901234567891"]
 
 
 def test_a_long_argument_that_did_not_travel_is_put_back(show: Callable[[Any], Shown]) -> None:
     run = waiting("/" + "x" * 100_000)
     assert show(run).decide("edit", arguments='{"force": true}', kept=[["path"]])["ok"]
-    run.result(10)
+    run.result(30)
     assert results(run) == [f"deleted /{'x' * 100_000} True 3"]
 
 
@@ -247,7 +247,7 @@ def test_another_tool_can_run_instead(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a")
     assert not show(run).decide("replace", name="nothing", arguments="{}")["ok"]
     assert show(run).decide("replace", name="move_file", arguments='{"path": "/a", "to": "/trash"}')["ok"]
-    run.result(10)
+    run.result(30)
     assert results(run) == ["moved /a to /trash"]
 
 
@@ -325,7 +325,7 @@ def test_play_pause_and_cancel_do_what_they_say(show: Callable[[Any], Shown]) ->
 def test_messages_go_to_the_queue_they_were_meant_for(show: Callable[[Any], Shown]) -> None:
     run = session([[*text("One"), delay(30)]])
     shown = show(run)
-    run.submit_step("event").result(10)
+    run.submit_step("event").result(30)
     shown.click("control", action="Steer", text="stop that")
     shown.click("control", action="Follow up", text="then this")
     assert [m.content for m in run.state.queues["steering"]] == ["stop that"]
@@ -355,7 +355,7 @@ def test_show_all_fetches_what_a_row_cut(show: Callable[[Any], Shown]) -> None:
 def test_a_page_that_comes_back_gets_everything(show: Callable[[Any], Shown]) -> None:
     run = session(["Hello."])
     shown = show(run)
-    run.result(10)
+    run.result(30)
     shown.outbox.until(lambda: len(shown.outbox.rows()) == len(run.events))
     shown.outbox.messages.clear()
     shown.panel._receive(shown.panel, {"type": "sync", "have": 0}, [])
@@ -369,7 +369,7 @@ def test_a_ping_is_answered(show: Callable[[Any], Shown]) -> None:
 def test_the_tail_is_small_and_has_the_last_rows(show: Callable[[Any], Shown]) -> None:
     run = session([HOSTILE.replace("\ud800", "") * 2000])
     shown = show(run)
-    run.result(10)
+    run.result(30)
     shown.until(lambda: shown.panel.total == len(run.events))
     rows = json.loads(shown.panel.tail)
     assert [row["type"] for row in rows][-1] == "run_end"
@@ -440,7 +440,7 @@ def test_a_run_gives_its_panel_whole_or_in_parts_and_the_same_each_time() -> Non
 def test_messages_are_told_when_a_page_asks(show: Callable[[Any], Shown]) -> None:
     run = session(["Hello."])
     shown = show(run)
-    run.result(10)
+    run.result(30)
     answer = shown.click("said", path="", last=1)
     assert (answer["type"], answer["total"], answer["left"]) == ("said", 2, 1)
     assert [message["text"] for message in answer["messages"]] == ["Hello."]

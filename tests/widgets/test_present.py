@@ -43,7 +43,7 @@ def test_a_run_is_live_while_it_goes_on_and_frozen_in_the_same_place_when_it_is_
     assert set(live["data"]) == {WIDGET, "text/html", "text/plain"}
     assert (live["data"]["text/html"], copy["data"]) == ("", {"text/plain": ""})
     assert set(COMM_IDS) > before
-    run.result(10)
+    run.result(30)
     assert len(displayed()) == 2, "the end is seen to arrive first"
     wait_for(lambda: len(displayed()) == 4)
     frozen = displayed()[2]
@@ -60,14 +60,14 @@ def test_of_a_run_that_waits_the_notebook_keeps_a_copy_until_it_is_over(
 ) -> None:
     run = asking("/a")
     present(run)
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     wait_for(lambda: len(displayed()) > 2 and "/a" in displayed()[-1]["data"].get("text/html", ""))
     copy = displayed()[-1]
     assert copy["transient"] == displayed()[1]["transient"]
     assert copy["data"]["text/plain"].startswith("tidy (SessionLoop): waiting for you")
     assert 'data-agentnb-copy="' in copy["data"]["text/html"]
     run.approve("c0")
-    run.result(10)
+    run.result(30)
     wait_for(lambda: displayed()[-1]["data"] == {"text/plain": ""})
     assert displayed()[-1]["transient"] == copy["transient"]
 
@@ -81,11 +81,11 @@ def test_a_panel_that_is_displayed_itself_stays_live_and_has_a_copy_of_the_end_b
     live, copy = displayed()
     assert set(live["data"]) == {WIDGET, "text/html", "text/plain"}
     assert (live["data"]["text/html"], copy["data"]) == ("", {"text/plain": ""})
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     wait_for(lambda: "/a" in displayed()[-1]["data"].get("text/html", ""))
     assert "As it stood on" in displayed()[-1]["data"]["text/html"]
     run.approve("c0")
-    run.result(10)
+    run.result(30)
     wait_for(lambda: "run_end" in displayed()[-1]["data"]["text/html"])
     assert displayed()[-1]["transient"] == copy["transient"]
     assert displayed()[-1]["data"]["text/plain"].startswith("tidy (SessionLoop): completed")
@@ -96,7 +96,7 @@ def test_a_panel_that_is_displayed_itself_stays_live_and_has_a_copy_of_the_end_b
 
 def test_a_run_that_is_over_is_displayed_frozen_at_once(displayed: Callable[[], list[dict[str, Any]]]) -> None:
     run = session(["Hello."])
-    run.result(10)
+    run.result(30)
     present(run)
     [frozen] = displayed()
     assert WIDGET not in frozen["data"]

@@ -48,7 +48,7 @@ def test_each_event_has_a_line_that_says_what_happened(event: e.Event, words: st
 
 def test_a_decision_says_about_which_call_it_is() -> None:
     run = asking("/a")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     run.approve("c0", remember="tool")
     trace = Trace()
     trace.follow(run.events, len(run.events))

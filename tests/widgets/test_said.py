@@ -26,7 +26,7 @@ def test_messages_are_told_as_the_model_is_sent_them_with_results_beside_their_c
     thought = {"type": "reasoning_delta", "content": "I had better look."}
     turns = [[thought, *text("Looking."), call("search", {"query": "x"}, id="c")], "Found."]
     run = SessionLoop(ScriptedLLM(turns), [search], system_prompt="Be brief.").start("go")
-    run.result(10)
+    run.result(30)
     answer = told(run)
     roles = [message["role"] for message in answer["messages"]]
     assert roles == ["system", "user", "assistant", "assistant"]
@@ -42,11 +42,11 @@ def test_messages_are_told_as_the_model_is_sent_them_with_results_beside_their_c
 
 def test_a_call_is_told_with_its_decision_or_with_what_it_waits_for() -> None:
     run = asking("/a", "/b")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     assert [made["words"] for made in told(run)["messages"][-1]["calls"]] == ["waiting for a decision"] * 2
     run.edit("c0", {"path": "/elsewhere"})
     run.reject("c1", "keep it")
-    run.result(10)
+    run.result(30)
     edited, rejected = next(message for message in told(run)["messages"] if message["calls"])["calls"]
     assert re.fullmatch(r"edited and approved by a person at \S+ · returned", edited["words"])
     assert "/elsewhere" in edited["decision"]
@@ -59,7 +59,7 @@ def test_of_calls_with_the_same_id_each_has_its_own_result() -> None:
         return [call("search", {"query": query}, id="same")]
 
     run = session([turn("first"), turn("second"), "ok"])
-    run.result(10)
+    run.result(30)
     made = [message["calls"][0] for message in told(run)["messages"] if message["calls"]]
     assert [json.loads(one["result"])[0] for one in made] == ["first 1", "second 1"]
     assert made[0]["position"] < made[1]["position"]
@@ -80,7 +80,7 @@ def test_a_loop_that_another_has_taken_the_place_of_keeps_its_conversation() -> 
     run.play()
     until(lambda: run.pending)
     run.approve("worker/c0")
-    run.result(10)
+    run.result(30)
     first, second = (event.seq for event in run.events if event.type == "run_start" and event.path)
     loops = Loops(run.loop).follow(run.events)
     design = loops.design_at("worker")
@@ -95,7 +95,7 @@ def test_a_loop_that_another_has_taken_the_place_of_keeps_its_conversation() -> 
 
 def test_only_as_many_events_are_looked_up_as_are_shown() -> None:
     run = session(many_turns(60))
-    run.result(20)
+    run.result(30)
     loops = Loops(run.loop).follow(run.events)
     conversation = Conversation(run, loops.design_at(""), Trace(), reach=10)
     shown = tell(conversation, 10)["messages"]
@@ -113,7 +113,7 @@ def test_a_loop_that_puts_its_messages_together_itself_is_asked_for_them() -> No
     turns = [[call("search", {"query": "x"}, id="c")], "It is done."]
     loop = ExecutionLoop(ScriptedLLM(turns), [search], native=True)
     run = loop.start("go")
-    run.result(10)
+    run.result(30)
     sent = loop.llm.requests[1].messages
     shown = told(run)["messages"]
     assert shown[0]["role"] == sent[0]["role"] == "system"
@@ -125,9 +125,9 @@ def test_what_is_not_sent_and_what_a_hook_prepares_is_said() -> None:
         raise AssertionError("only a run may ask it")
 
     run = SessionLoop(ScriptedLLM(["ok"]), transform_context=keep).start([{"role": "note", "content": "aside"}])
-    run.submit_step("event").result(10)
-    run.submit_step("event").result(10)
-    run.submit_step("event").result(10)
+    run.submit_step("event").result(30)
+    run.submit_step("event").result(30)
+    run.submit_step("event").result(30)
     answer = told(run)
     assert answer["note"] == PREPARED
     assert [(message["role"], message["sent"]) for message in answer["messages"]] == [("note", False)]
@@ -141,7 +141,7 @@ def test_a_design_that_cannot_say_what_it_sends_is_shown_by_its_history(caplog: 
 
     broken: list[int] = []
     run = Broken(ScriptedLLM(["Hello."])).start("go")
-    run.result(10)
+    run.result(30)
     broken.append(1)
     assert [message["text"] for message in told(run)["messages"]] == ["go", "Hello."]
     assert "could not say what its model is sent" in caplog.text
@@ -150,17 +150,17 @@ def test_a_design_that_cannot_say_what_it_sends_is_shown_by_its_history(caplog: 
 def test_looking_leaves_what_a_design_keeps_alone() -> None:
     loop = ExecutionLoop(ScriptedLLM([[call("search", {"query": "x"}, id="c")], "done"]), [search], native=True)
     run = loop.start("go")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     kept = run.state.memo
     told(run)
     assert run.state.memo is kept
-    run.result(10)
+    run.result(30)
 
 
 def test_however_much_was_said_the_answer_is_bounded_and_valid() -> None:
     many = [call("search", {"query": HOSTILE * 500}, id=f"c{n}") for n in range(2 * CALLS)]
     run = session([[*text(HOSTILE * 1000), *many], *([HOSTILE * 1000] * 1)])
-    run.result(20)
+    run.result(30)
     answer = told(run)
     encoded = json.dumps(answer, ensure_ascii=False).encode()  # a lone surrogate would not encode
     assert len(encoded) < 1_000_000

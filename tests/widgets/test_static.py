@@ -94,7 +94,7 @@ class Told(Recording):
 
 def test_a_finished_run_reads_from_top_to_bottom() -> None:
     run = session([[*text("I will look. "), call("search", {"query": "drafts"})], "There are two."])
-    run.result(10)
+    run.result(30)
     page = Reader(static_html(run))
     assert page.find(role="log")["aria-label"] == "Events"
     assert page.find(aria_label="State diagram")["role"] == page.find(aria_label="Timeline")["role"] == "img"
@@ -114,10 +114,10 @@ def test_a_finished_run_reads_from_top_to_bottom() -> None:
 
 def test_decisions_are_told_with_the_calls_they_were_about() -> None:
     run = asking("/a", "/b")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     run.reject("c0", "keep it")
     run.edit("c1", {"path": "/elsewhere"})
-    run.result(10)
+    run.result(30)
     text = Reader(static_html(run)).text
     first, second = (event for event in run.events if isinstance(event, ApprovalDecision))
     assert f"rejected by a person at {clock(first.time)} · rejected" in text
@@ -128,7 +128,7 @@ def test_decisions_are_told_with_the_calls_they_were_about() -> None:
 
 def test_what_is_remembered_and_what_was_taken_back_is_told_too() -> None:
     run = asking("/a", "/b")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     run.approve("c0", remember="tool")
     run.undo("c1")
     text = Reader(static_html(run)).text
@@ -154,7 +154,7 @@ def test_loops_inside_are_shown_with_their_phases_and_what_was_said_in_them() ->
     until(lambda: run.pending)
     waiting = Reader(static_html(run))
     run.approve("worker/c0")
-    run.result(10)
+    run.result(30)
     over = Reader(static_html(run))
 
     assert waiting.find(aria_label="State diagram")["data-phase"] == "executing"
@@ -175,7 +175,7 @@ def test_calls_of_the_same_id_in_several_loops_keep_their_own_results() -> None:
     until(lambda: len(run.pending) == 3)
     for id, result in (("critic/c0", "first"), ("critic:k2/c0", "second"), ("c0", "outer")):
         run.answer(id, result)
-    run.result(10)
+    run.result(30)
     said = Reader(static_html(run)).text.partition("Events")[0]
     outer, _, inside = said.partition("What was said in ")
     assert "outer" in outer
@@ -197,7 +197,7 @@ def test_of_many_loops_inside_a_page_without_a_kernel_stays_small() -> None:
 
 def test_a_run_that_waits_shows_the_question_and_no_button() -> None:
     run = asking("/a")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     page = Reader(static_html(run))
     assert page.find(role="group")["aria-label"] == "delete_file"
     assert "button" not in {tag for tag, _ in page.elements}
@@ -206,7 +206,7 @@ def test_a_run_that_waits_shows_the_question_and_no_button() -> None:
 
 def test_of_hundreds_of_questions_the_first_are_shown_and_the_others_named() -> None:
     run = session([[call("delete_file", {"path": "/a" * 500}, id=f"c{n}") for n in range(300)]])
-    run.submit_step("turn").result(20)
+    run.submit_step("turn").result(30)
     for bounds, limit in ((WHOLE, 200_000), (SMALL, 120_000)):
         html = static_html(run, bounds=bounds)
         assert len(html.encode()) < limit
@@ -267,7 +267,7 @@ def test_long_texts_and_long_conversations_are_cut_with_a_note() -> None:
 
 def test_results_of_other_kinds_than_text_are_shown_as_json() -> None:
     run = session([[call("search", {"query": "x"}, id="c")], "ok"])
-    run.result(10)
+    run.result(30)
     assert isinstance(next(event for event in run.events if isinstance(event, CallEnd)).result, list)
     assert '"x 1"' in Reader(static_html(run)).text
 
@@ -282,13 +282,13 @@ def test_a_page_without_its_drawing_names_the_phase_all_the_same() -> None:
 def test_the_one_liner_says_where_the_run_stands() -> None:
     run = session(["Hello."])
     assert plain_text(run) == "tidy (SessionLoop): not started, phase idle, 0 events"
-    run.result(10)
+    run.result(30)
     assert plain_text(run) == f"tidy (SessionLoop): completed, phase done, {len(run.events)} events"
 
 
 def test_the_page_asks_for_nothing_from_elsewhere() -> None:
     run = session(["Hello."])
-    run.result(10)
+    run.result(30)
     html = static_html(run).replace("http://www.w3.org/2000/svg", "")
     assert "http" not in html
     assert "@import" not in html
@@ -322,9 +322,9 @@ def test_a_run_of_ten_thousand_events_adds_less_than_200_kb_with_all_its_views()
 
 def test_the_timeline_and_the_bill_are_told_without_a_kernel() -> None:
     run = asking("/a")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     run.approve("c0")
-    run.result(10)
+    run.result(30)
     page = Reader(static_html(run))
     [chart] = [has for tag, has in page.elements if has.get("class") == "agentnb-svg agentnb-chart"]
     assert chart["viewbox"]
@@ -347,7 +347,7 @@ def test_what_others_said_is_text_in_the_timeline_and_the_conversation() -> None
 def test_reasoning_is_folded_away() -> None:
     thought = {"type": "reasoning_delta", "content": "I had better look."}
     run = session([[thought, *text("Hello.")]])
-    run.result(10)
+    run.result(30)
     page = Reader(static_html(run))
     assert page.find(**{"class": "agentnb-reasoning"}) == {"class": "agentnb-reasoning"}  # and so not open
     assert "I had better look." in page.text

@@ -31,9 +31,9 @@ def find(run: Any, type: str, number: int = 0) -> int:
 
 def test_from_a_result_one_comes_to_the_answer_that_made_the_call() -> None:
     run = asking("/a")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     run.approve("c0")
-    run.result(10)
+    run.result(30)
     led = ["call_start", "approval_decision", "approval_request", "model_end", "model_start", "message", "run_start"]
     assert chain(run, find(run, "call_end")) == led
     assert chain(run, find(run, "model_start", 1)) == ["call_end", *led]
@@ -41,9 +41,9 @@ def test_from_a_result_one_comes_to_the_answer_that_made_the_call() -> None:
 
 def test_a_message_leads_to_where_it_was_queued() -> None:
     run = session([[*text("One"), delay(0.2)], "Two."])
-    run.submit_step("event").result(10)
+    run.submit_step("event").result(30)
     run.follow_up("and then?")
-    run.result(10)
+    run.result(30)
     trace = traced(run)
     heard = next(event for event in run.events if event.type == "message" and event.origin == "follow_up")
     assert trace.causes[heard.seq] == find(run, "queued")
@@ -52,12 +52,12 @@ def test_a_message_leads_to_where_it_was_queued() -> None:
 
 def test_a_message_that_was_taken_back_leads_nowhere_and_the_one_that_is_left_to_where_it_was_queued() -> None:
     run = session([[*text("One"), delay(0.2)], "Two."])
-    run.submit_step("event").result(10)
+    run.submit_step("event").result(30)
     run.follow_up("first")
     run.follow_up("second")
     second = run.queued[1][1]
     assert run.withdraw("follow_up", second) == [second]
-    run.result(10)
+    run.result(30)
     trace = traced(run)
     heard = next(event for event in run.events if event.type == "message" and event.origin == "follow_up")
     assert trace.causes[heard.seq] == find(run, "queued", 0)
@@ -77,7 +77,7 @@ def test_a_loop_inside_leads_to_the_call_it_performs() -> None:
 def test_an_id_that_a_model_uses_again_is_another_call() -> None:
     again = [call("search", {"query": "x"}, id="same")]
     run = session([again, again, "ok"])
-    run.result(10)
+    run.result(30)
     trace = traced(run)
     ends = [event.seq for event in run.events if event.type == "call_end"]
     assert trace.things[ends[0]] != trace.things[ends[1]]
@@ -86,10 +86,10 @@ def test_an_id_that_a_model_uses_again_is_another_call() -> None:
 
 def test_an_event_that_comes_later_changes_nothing_about_earlier_ones() -> None:
     run = asking("/a", "/b")
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     run.approve("c0")
     run.reject("c1", "no")
-    run.result(10)
+    run.result(30)
     whole, one_by_one = traced(run), Trace()
     for end in range(len(run.events) + 1):
         one_by_one.follow(run.events, end)
@@ -101,7 +101,7 @@ def test_a_recording_that_somebody_has_cut_has_fewer_causes_and_raises_nothing()
     run.play()
     until(lambda: run.pending)
     run.approve("worker/c0")
-    run.result(10)
+    run.result(30)
     for first in range(len(run.events)):
         cut = [event.model_copy(update={"seq": n}) for n, event in enumerate(run.events[first:])]
         trace = Trace()
@@ -199,7 +199,7 @@ def test_what_a_loop_leaves_open_ends_with_it_and_what_it_performs_is_not_counte
     inner = SessionLoop(ScriptedLLM([[call("search", {"query": "x"}, id="s")], "Found."]), [search], name="finder")
     outer = SessionLoop(ScriptedLLM([[call("finder", {"input": "find"}, id="f")], "ok"]), [inner])
     run = outer.start("go")
-    run.result(10)
+    run.result(30)
     things = Things(run.events, traced(run))
     rows = list(things.rows())
     names = ["session_loop", "turn 1", "finder", "finder", "turn 1", "search", "turn 2", "turn 2"]
@@ -210,7 +210,7 @@ def test_what_a_loop_leaves_open_ends_with_it_and_what_it_performs_is_not_counte
     assert performed.is_performed
     assert things.spent["call"] == sum((part.end or 0) - part.start for part in found.stretches)
     cancelled = asking("/a")
-    cancelled.submit_step("turn").result(10)
+    cancelled.submit_step("turn").result(30)
     cancelled.cancel()
     assert all(row.ended is not None for row in Things(cancelled.events, traced(cancelled)).rows())
 

@@ -52,10 +52,10 @@ def busy() -> Any:
 
 
 def played(run: Any) -> Any:
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     for item in run.pending:
         run.approve(item.id)
-    run.result(10)
+    run.result(30)
     return run
 
 
@@ -349,7 +349,7 @@ def test_the_diagram_tells_the_way_taken_how_often_and_the_last_arrow_of_it(
 ) -> None:
     again = [call("delete_file", {"path": "/a"})]
     run = session([again, again, "ok"], approve=True)
-    run.result(10)
+    run.result(30)
     shown = show(run)
     page = shown.page
     image = page.get_by_role("img", name="State diagram")
@@ -397,7 +397,7 @@ def test_text_is_seen_as_it_streams_and_then_as_the_message(show: Callable[[Any]
     seen.set()
     shown.until(lambda: page.get_by_role("article").count() == 2, "the message")
     expect(page.get_by_role("article").nth(1)).to_contain_text("Once upon a time it ended.")
-    expect(speaking).to_be_hidden()
+    shown.until(speaking.is_hidden, "nothing on its way")
 
 
 def test_of_loops_inside_one_chooses_whose_messages_and_what_is_opened_stays_open(
@@ -527,7 +527,7 @@ def test_nothing_that_others_said_is_executed_or_hidden_in_any_view(page: Page) 
 def test_every_view_can_be_read_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 1200}, color_scheme=scheme)
     run = busy()
-    run.submit_step("turn").result(10)
+    run.submit_step("turn").result(30)
     panel = RecordedPanel(run)
     shown = PanelPage(context.new_page(), panel)
     page = shown.page

@@ -236,8 +236,9 @@ export class Approvals {
     this.note.classList.toggle("agentnb-bad", !ok);
   }
 
-  decide(decision, calls, remember) {
-    if (this.store.gone || this.store.replays || calls.some((call) => call.busy)) return;
+  decide(decision, chosen, remember) {
+    if (this.store.gone || this.store.replays) return;
+    const calls = chosen.filter((call) => !call.busy); // those decided already stand here until the next news
     const reason = this.reason.value;
     const told = calls.map((call) => call.told(decision, call.item.unknown ? "" : remember, false));
     if (!told.length || told.includes(null)) return; // a form that does not fit: it says so, and nothing is decided

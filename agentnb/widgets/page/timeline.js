@@ -63,7 +63,11 @@ export class Timeline {
     this.axis.hidden = !length;
     say(this.count, `${count(length, "row")}, ${duration(Math.max(0, this.at - began))}`);
     clearTimeout(this.timer);
-    if (this.at > last) this.timer = setTimeout(() => this.isSeen() && this.draw(), GROWS);
+    // In a frame, before which the browser tells of scrolling: who has just left the end is not taken back to it.
+    const grow = () => {
+      this.frame = requestAnimationFrame(() => this.isSeen() && this.draw());
+    };
+    if (this.at > last) this.timer = setTimeout(grow, GROWS);
   }
 
   length() {
@@ -138,6 +142,7 @@ export class Timeline {
 
   dispose() {
     clearTimeout(this.timer);
+    cancelAnimationFrame(this.frame);
   }
 }
 
