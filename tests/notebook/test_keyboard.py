@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pexpect
+import psutil
 import pytest
 
 from tests.kernels import REPOSITORY
@@ -61,6 +63,12 @@ class Terminal:
         self.child.expect(QUESTION)
         return str(self.child.before)
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C once the shell reads: Python does not notice it between a question and reading the answer."""
+        while psutil.Process(self.child.pid).status() != psutil.STATUS_SLEEPING:
+            time.sleep(0.001)
+        self.child.sendintr()
+
     def says(self, line: str) -> str:
         """Type a line; gives what the shell says to it."""
         self.type(line)
@@ -111,7 +119,7 @@ def test_the_end_of_the_input_is_a_no_and_an_interrupt_ends_the_run(terminal: Te
     terminal.goes_on()
     assert "nobody answered" in terminal.says("print('<', run.messages[2].content, '>')")
     terminal.ask(waiting)
-    terminal.child.sendintr()
+    terminal.interrupt()
     terminal.child.expect("CancelledError|KeyboardInterrupt")
     terminal.child.expect(PROMPT)
     assert "cancelled" in terminal.says("print('<', run.stop_reason, '>')")

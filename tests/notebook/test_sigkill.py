@@ -47,13 +47,19 @@ run.play()
 """
 FINISH = """
 import warnings
+from agentnb.core.errors import RecordingMissing
 # A kill in the middle of a write is told as what it may be, a damaged log. Here it is what is to be expected.
 warnings.filterwarnings("ignore", "The log of .* ends in a write that is not whole", RuntimeWarning)
 open_effects({effects!r})
 store = agentnb.Store({store!r})
-before = store.load({name!r})
-finished = {{event.call_id for event in before.events if event.type == "call_end"}}
-run = agentnb.restore(before, loop, store=store)
+try:
+    before = store.load({name!r})
+except RecordingMissing:  # killed before its first event was on disk: nothing can have happened
+    assert not os.path.getsize({effects!r})
+    run, known = loop.start("go", name={name!r}, store=store), 0
+else:
+    run, known = agentnb.restore(before, loop, store=store), len(before.events)
+finished = {{event.call_id for event in run.events[:known] if event.type == "call_end"}}
 asked = []
 while await run.step("turn"):
     for call in run.pending:
@@ -61,7 +67,7 @@ while await run.step("turn"):
         asked.append(call.id)
         happened = str(call.arguments["n"]) in open({effects!r}).read().split()
         run.answer(call.id, "it happened") if happened else run.approve(call.id)
-again = {{e.call_id for e in run.events[len(before.events):] if e.type == "call_start"}}
+again = {{e.call_id for e in run.events[known:] if e.type == "call_start"}}
 assert not finished & again, finished & again
 assert not finished & set(asked)
 print(run.output, len(run.messages), len(asked))

@@ -61,8 +61,12 @@ class PostgresServer:
         self._pid = self._read_pid()
 
     def stop(self) -> None:
-        """End it at once; by its process, because another run of pytest may have cleared its folder away."""
-        os.kill(self._pid, signal.SIGQUIT)
+        """End it at once; by its process, because another run of pytest may have cleared its folder away.
+
+        A server that has found its folder gone, for which it looks once a minute, has ended already.
+        """
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGQUIT)
 
     def _read_pid(self) -> int:
         return int((self.folder / "postmaster.pid").read_text().split()[0])
