@@ -287,5 +287,5 @@ class Driving:
             self.driver.begin()
             self.journal.append(CancelRequested.make(reason=portable(reason)))
             self.driver.finish("cancelled", reason)
-            self.driver.news.flush()  # at once, also in the pump's event loop: the run may be restored from the store next
+            self.driver.news.flush()  # in the pump's event loop too: it may be restored from the store next
             return True
