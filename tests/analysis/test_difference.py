@@ -155,7 +155,7 @@ def asked_for_a_while() -> Any:
 
 def written() -> Any:
     solutions = ['{"calls": [{"_tool": "double", "n": 1, "_outputPath": "†state.two"}]}', '{"output": "†state.two"}']
-    return ExecutionLoop(ScriptedLLM(solutions), [double]).start("go")
+    return ExecutionLoop(ScriptedLLM(solutions), [double], plan="lazy").start("go")
 
 
 @pytest.mark.parametrize("start", [asked_for_a_while, written, lambda: loop_agent().start("go")])
