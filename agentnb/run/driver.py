@@ -40,8 +40,12 @@ from agentnb.run.work import Pace, ToPerform, Work
 Idle = Literal["wait", "halt"]
 """wait: until there is news. halt: nobody drives the run to its end, and the permit is used up."""
 
-BREATH = 0.01
-"""Seconds after which the pump lets the event loop take a turn, where nothing it does ever waits."""
+STEPS, BREATH = 100, 0.1
+"""After how many steps, or seconds, the pump lets the event loop take a turn, where nothing it does ever waits.
+
+By steps as a rule, so that what happens in which order does not depend on how busy the machine is; by seconds where the
+code of tools, hooks or models holds it up.
+"""
 
 
 class Driver:
@@ -118,7 +122,7 @@ class Driver:
             self._inflight.clear()
         self._is_pumped = True
         timer, clock, inline, state = self._start_clock(), time.monotonic, self._inline, self._state
-        breath = clock() + BREATH
+        steps, breath = 0, clock() + BREATH
         try:
             while state.stop_reason is None:
                 todo = self._next(pace)
@@ -142,9 +146,10 @@ class Driver:
                     except Interrupted:  # whoever broke it off has seen to its result
                         pass
                     self._performed = None
-                if clock() > breath:  # what never waits must not keep everybody else waiting
+                steps += 1
+                if steps == STEPS or clock() > breath:  # what never waits must not keep everybody else waiting
                     await asyncio.sleep(0)
-                    breath = clock() + BREATH
+                    steps, breath = 0, clock() + BREATH
                 if pace == "pull":
                     yield
             if state.over:
