@@ -148,7 +148,10 @@ class Store:
             *(name_or_id, name_or_id),
         )
         if not found:
-            known = ", ".join(self.names()[:10]) or "nothing"
+            names = self.names()
+            if name_or_id in names:
+                raise RecordingMissing(f"{self.where} has nothing of the run {name_or_id!r} yet: it has not begun.")
+            known = ", ".join(names[:10]) or "nothing"
             damaged = " What it says of some of its runs is damaged." if any(run.damaged for run in self.runs()) else ""
             raise RecordingMissing(f"{self.where} has no run or snapshot {name_or_id!r}; it has {known}.{damaged}")
         return int(found[0][0])

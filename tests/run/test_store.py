@@ -42,6 +42,9 @@ async def test_a_run_that_has_not_begun_takes_no_name_away(store: Store) -> None
     first = Agent().two_turns().start("hi", name="again", store=store)
     await first
     second = Agent().two_turns().start("hi", name="again", store=store)
+    Agent().two_turns().start("hi", name="other", store=store)
+    with pytest.raises(RecordingMissing, match="nothing of the run 'other' yet"):
+        store.load("other")
     assert list(store.load("again").events) == first.events
     with pytest.raises(RecordingMissing):
         store.load(second.id)
@@ -262,5 +265,5 @@ async def test_a_store_that_fails_ends_the_run_loudly(store: Store) -> None:
     store.close()
     agent.release.set()
     with pytest.raises(RunFailed, match="could not be written"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await run
