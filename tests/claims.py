@@ -89,7 +89,7 @@ def words(text: str) -> list[str]:
 
 async def collect(stream: Any) -> list[Any]:
     """A stream's events, in time or not at all."""
-    return await asyncio.wait_for(_all(stream), 10)
+    return await asyncio.wait_for(_all(stream), 60)
 
 
 async def _all(stream: Any) -> list[Any]:

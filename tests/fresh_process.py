@@ -23,7 +23,7 @@ async def go_on(world: str, snapshot: str, answers: dict[str, Any]) -> dict[str,
     """Finish a run; calls of unknown outcome are answered with what they gave where nobody interrupted them."""
     run = restore(Snapshot.load(snapshot), WORLDS[world]())
     run.play()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not run.state.over:
             for item in run.pending:
                 if item.unknown:

@@ -42,7 +42,7 @@ def reject(run: Any, item: Any) -> None:
 async def drive(run: Any, decide: Decide = approve) -> Any:
     """Play to the end; decide what waits, resume what is paused."""
     run.play()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not run.state.over or run.driven:
             for item in run.pending:
                 with suppress(UsageError):
@@ -212,7 +212,7 @@ async def test_a_consumer_closed_at_any_event_leaves_nothing_running(world: Call
     whole = await drive(world().start("go", approve=True))
     for position in range(len(whole.events)):
         run = world().start("go", approve=True)
-        async with asyncio.timeout(20), aclosing(aiter(run)) as events:
+        async with asyncio.timeout(60), aclosing(aiter(run)) as events:
             with suppress(RunFailed):
                 async for event in events:
                     if event.seq == position:
@@ -237,7 +237,7 @@ async def test_stepping_gives_what_playing_gives(world: Callable[[], Any], unit:
     played = await drive(world().start("go"))
     run = world().start("go")
     events: list[Event] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not run.state.over or len(events) < len(run.events):
             events += await run.step(unit)
             for item in run.pending:

@@ -44,7 +44,7 @@ async def go_on(design: str, database: Path, effects: Path) -> tuple[str, list[s
         run = restore(taken, make_loop(design, effects), store=store)
     asked = 0
     run.play()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not run.state.over:
             for item in run.pending:
                 assert item.unknown

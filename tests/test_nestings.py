@@ -36,7 +36,7 @@ async def to_the_end(run: Any, at_rest: Callable[[], Awaitable[None]] | None = N
     """Play, approve what asks, resume what is paused; gives how often it was."""
     pauses = 0
     run.play()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not run.state.over or run.driven:
             approve(run)
             if run.state.paused:
@@ -180,12 +180,12 @@ async def played(run: Any, marks: Marks) -> None:
 async def awaited(run: Any, marks: Marks) -> None:
     stop = run.watch(lambda event: approve(run))
     approve(run)
-    await asyncio.wait_for(run, 20)
+    await asyncio.wait_for(run, 60)
     stop()
 
 
 async def pulled(run: Any, marks: Marks) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for _ in run:
             approve(run)
             assert marks.runs_ahead_of(run.events) == set()
@@ -206,7 +206,7 @@ async def test_steps_give_one_event_each_and_leave_the_run_to_whoever_comes_next
     for position in list(positions(names, stride, whole))[::3]:
         marks, seen = Marks(), []
         run = nesting(names, marks).start("go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(seen) <= position:
                 seen += (step := await run.step())
                 assert len(step) == 1 or (step == [] and run.pending)
@@ -232,7 +232,7 @@ async def test_a_run_that_is_to_be_paused_may_be_stepped(names: Names, stride: i
         run = nesting(names, marks).start("go")
         run.watch(lambda event: event.seq == position and run.pause())  # noqa: B023
         run.play()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(run.events) <= position:
                 approve(run)
                 await asyncio.sleep(0)
@@ -250,7 +250,7 @@ async def test_a_consumer_may_pause_what_it_pulls(names: Names, stride: int) -> 
     for position in positions(names, stride, whole):
         marks, pauses = Marks(), 0
         run = nesting(names, marks).start("go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for event in run:
                 approve(run)
                 assert marks.runs_ahead_of(run.events) == set()

@@ -153,7 +153,7 @@ async def drive(run: Any, decision: str) -> None:
     """Play to the end: decide, resume what is paused, ask again a model that failed."""
     run.play()
     look = person(run, decision)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not run.state.over or run.driven:
             look()
             if run.state.paused or run.state.failure is not None:
@@ -256,7 +256,7 @@ def test_a_consumer_closed_anywhere_leaves_nothing_behind(script: Script, positi
         run = script.loop().start("hi")
         look = person(run, decision)
         seen = 0
-        async with asyncio.timeout(20), aclosing(aiter(run)) as events:
+        async with asyncio.timeout(60), aclosing(aiter(run)) as events:
             with suppress(RunFailed):
                 while seen < position:
                     if run.pending:
@@ -283,7 +283,7 @@ def test_stepping_gives_what_playing_gives(script: Script, unit: Any, decision: 
         await drive(played, decision)
         stepped = script.loop().start("hi")
         events: list[Event] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not stepped.state.over or len(events) < len(stepped.events):
                 events += await stepped.step(unit)
                 person(stepped, decision)()
@@ -305,7 +305,7 @@ def test_a_sessions_own_stream_is_well_formed(script: Script, plan: dict[int, st
         interfere(stream.run, quiet, [])
         look = person(stream.run, decision)
         reading = asyncio.ensure_future(collect(stream))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not reading.done():
                 look()
                 await asyncio.sleep(0)
@@ -341,7 +341,7 @@ def test_cancelling_at_any_event_gives_every_call_its_result_at_once(
         look = person(run, "approve")
         run.watch(lambda event: not from_a_task and event.seq == position and not event.terminal and run.cancel("now"))
         run.play()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not run.state.over:
                 look()
                 if from_a_task and len(run.events) > position and run.cancel("now"):
@@ -369,7 +369,7 @@ def test_every_consumer_sees_the_same(script: Script, decision: str) -> None:
         run = script.loop().start("hi")
         watching = [asyncio.ensure_future(collect(run)) for _ in range(3)]
         look = person(run, decision)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not all(task.done() for task in watching):
                 look()
                 await asyncio.sleep(0)

@@ -427,7 +427,7 @@ async def test_closing_early_has_run_every_finally() -> None:
 
     stream = Agent(Model(asks(("c", "waits", {}))), [waits]).execute("hi")
     waiting = asyncio.create_task(collect(stream))
-    await asyncio.wait_for(started.wait(), 5)
+    await asyncio.wait_for(started.wait(), 60)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -616,7 +616,7 @@ async def test_cancel_answers_every_call_at_once() -> None:
 
     run = Agent(Model(asks(("c", "waits", {}), ("d", "waits", {}))), [waits]).start("hi")
     run.play()
-    await asyncio.wait_for(started.wait(), 5)
+    await asyncio.wait_for(started.wait(), 60)
     assert run.cancel("enough")
     answered_once(run.messages)
     assert run.stop_reason == "cancelled"

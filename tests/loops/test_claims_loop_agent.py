@@ -86,7 +86,7 @@ async def heard(
 ) -> list[str]:
     """What an invocation says, to its end or to its n-th event, where it is closed."""
     out = into if into is not None else []
-    async with asyncio.timeout(10), aclosing(agent.run_async(ctx or InvocationContext())) as stream:
+    async with asyncio.timeout(60), aclosing(agent.run_async(ctx or InvocationContext())) as stream:
         async for said in stream:
             out.append(short(said))
             if len(out) == upto:
@@ -874,7 +874,7 @@ async def test_abort_from_another_task_ends_a_stream_that_waits() -> None:
     ctx = durable()
     agent = Waits(name="A")
     reading = asyncio.ensure_future(heard(loop(agent), ctx))
-    await asyncio.wait_for(entered.wait(), 5)
+    await asyncio.wait_for(entered.wait(), 60)
     ctx.abort()
     assert await reading == words("CK(L,A,0) waiting INVOCATION_ABORTED")
     assert agent.closed
@@ -1018,7 +1018,7 @@ async def test_a_run_over_a_child_of_every_kind_goes_on_from_a_snapshot_at_every
     assert run.stop_reason == "max_iterations"
     for snapshot in snapshots[:-1]:
         restored = agentnb.restore(Snapshot.from_json(snapshot), build())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             restored.play()
             while not restored.state.over:
                 for pending in restored.pending:

@@ -29,7 +29,7 @@ def schema(name: str = "look", **more: Any) -> dict[str, Any]:
 
 
 async def told(loop: ExecutionLoop) -> list[str]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return notation(await collect(loop.run()))
 
 
@@ -185,7 +185,7 @@ async def test_a_delegates_events_are_nested_and_its_calls_ask_as_the_outer_ones
     )
     run = loop.start(None)
     run.play()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await until(lambda: bool(run.pending))
         (item,) = run.pending
         assert (item.name, item.path) == ("send", "agent")
@@ -305,7 +305,7 @@ async def test_a_person_may_put_another_tool_in_the_place_of_a_delegate() -> Non
     )
     run = loop.start(None)
     run.play()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await until(lambda: bool(run.pending))
         run.replace("c1", "fast", {})
         await run

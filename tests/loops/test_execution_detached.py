@@ -45,7 +45,7 @@ class Background(World):
 
 
 async def told(loop: ExecutionLoop) -> list[str]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return notation(await collect(loop.run()))
 
 
@@ -70,7 +70,7 @@ async def test_the_end_of_the_run_waits_for_a_detached_call_and_keeps_what_it_wr
     loop = world.loop(solution(c("watch", "†state.w", v=1), output="early"))
     run = loop.start(None)
     run.play()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await until(lambda: bool(world.ran and (run.phase == "updating" or run.state.model == "idle")))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -96,7 +96,7 @@ async def test_an_error_at_the_end_comes_with_the_result() -> None:
     world = Background()
     world.gate.set()
     loop = world.loop(solution(c("watch", v="bad"), output="anyway"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         *_, last = await collect(loop.run())
     assert (last.reason, last.output) == ("output", "anyway")
     assert [error.error for error in last.errors or ()] == ["RuntimeError: gone wrong"]
@@ -141,7 +141,7 @@ async def test_a_request_with_nothing_to_do_waits_for_what_runs_on_and_is_no_sta
     loop = world.loop(solution(c("watch", "†state.w", v=1)), solution(), solution(output="ok"))
     run = loop.start(None)
     run.play()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await until(lambda: run.state.turn == 2 and run.state.model == "idle")
         world.gate.set()
         assert await run == "ok"
@@ -179,7 +179,7 @@ async def test_a_model_that_fails_is_reported_once_what_runs_has_ended_and_nothi
     run = loop.start(None)
     run.watch(lambda event: event.type == "model_error" and world.gate.set())
     with pytest.raises(RunFailed):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await run
     assert running_tasks() == set()
     run.resume()
@@ -203,7 +203,7 @@ async def test_a_detached_call_of_unknown_outcome_is_asked_about_while_the_run_g
     taken = Snapshot.from_json(Snapshot.of(run.events[: left + 1]).to_json())
     again = restore(taken, ExecutionLoop(ScriptedLLM(script[1:]), world.tools, context=[]))
     again.play()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await until(lambda: again.state.turn == 3 and again.state.model == "idle")
         (item,) = again.pending
         assert (item.id, item.unknown) == ("c1", True)
@@ -223,7 +223,7 @@ async def test_a_detached_tool_that_asks_is_not_started_without_a_yes() -> None:
     loop = World().loop(solution(c("send", n=1), c("send", n=2)), solution(output="ok"), tools=[send])
     run = loop.start(None)
     run.play()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await until(lambda: len(run.pending) == 2)
         run.approve("c1")
         run.reject("c2", "no")
@@ -248,7 +248,7 @@ async def test_by_the_providers_own_means_a_detached_call_has_its_one_result_at_
     world = Background()
     turns = [[call("watch", {"v": "bad"}, id="x")], [call("let_end", {}, id="y")], text("done")]
     loop = ExecutionLoop(ScriptedLLM(turns), world.tools, native=True)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await loop.start("go") == "done"
     requests = loop.llm.requests
     said = [message["content"] for message in requests[1].messages if message["role"] == "tool"]
@@ -260,7 +260,7 @@ async def test_by_the_providers_own_means_a_detached_call_has_its_one_result_at_
 async def test_a_step_by_turn_does_not_wait_for_what_is_detached() -> None:
     world = Background()
     run = world.loop(solution(c("watch", v=1), c("fast")), solution(output="ok")).start(None)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         events = await run.step("turn")
         assert [event.type for event in events if event.type == "call_end"] == ["call_end"]
         world.gate.set()

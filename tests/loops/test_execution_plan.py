@@ -19,7 +19,7 @@ CIRCLE = [c("echo", "†state.a", v="†state.b"), c("echo", "†state.b", v="�
 
 
 async def told(loop: ExecutionLoop, *given: Any) -> list[str]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return notation(await collect(loop.run(*given)))
 
 
@@ -79,7 +79,7 @@ async def test_a_lazy_plan_can_be_looked_at_before_any_of_it_has_happened() -> N
     loop = world.loop(solution(*STEPS), solution(output=1), plan="lazy")
     run = loop.start(None, breakpoints=["model_end"])
     run.play()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await until(lambda: run.state.paused)
         graph = loop.call_graph(run.state)
         assert world.ran == []
@@ -182,7 +182,7 @@ async def test_a_lazy_plan_is_restored_at_every_event() -> None:
         again = restore(Snapshot.from_json(Snapshot.of(events).to_json()), loop())
         again.loop.llm = ScriptedLLM(script)
         again.play()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not again.state.over:
                 for item in again.pending:
                     again.answer(item.id, {"v": "fast"} if item.name == "echo" else "fast")

@@ -207,7 +207,7 @@ async def test_what_is_called_at_once_runs_at_once() -> None:
     def together(_: Any) -> Steps:
         return (yield [want.call(meet, n) for n in (1, 2, 3)])
 
-    assert await asyncio.wait_for(_value(together.start(None)), 10) == [1, 2, 3]
+    assert await asyncio.wait_for(_value(together.start(None)), 60) == [1, 2, 3]
 
 
 async def _value(run: Any) -> Any:

@@ -79,7 +79,7 @@ async def test_an_endless_loop_over_silence_warns_and_lets_others_run(inside: An
 
     stopping = asyncio.create_task(stop())
     with caplog.at_level(logging.WARNING, "agentnb"):
-        assert await asyncio.wait_for(said_in(LoopAgent("L", [inside()]), ctx), 10) == "INVOCATION_ABORTED"
+        assert await asyncio.wait_for(said_in(LoopAgent("L", [inside()]), ctx), 60) == "INVOCATION_ABORTED"
     await stopping
     assert [record.message for record in caplog.records] == [
         "L loops without a limit over sub-agents that say nothing: give max_iterations."

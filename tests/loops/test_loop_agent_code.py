@@ -134,7 +134,7 @@ async def test_agents_that_live_on_agentnb_s_own_thread_may_run_others_by_hand(m
 
     monkeypatch.setattr(hosting, "environment", Hosted())
     loop = LoopAgent("L", [Story("S", [K("A"), LoopAgent("IN", [K("X")], 2)])], 1)
-    assert await asyncio.wait_for(said_in(loop), 10) == "A#1 X#1 X#2 S done"
+    assert await asyncio.wait_for(said_in(loop), 60) == "A#1 X#1 X#2 S done"
     ctx = InvocationContext(is_resumable=True)
     await events_in(loop, ctx, upto=3)
     assert await said_in(loop, resumed(ctx)) == "A#3 X#3 CK(IN,X,1) X#4 END(IN) S done END(L)"

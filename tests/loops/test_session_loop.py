@@ -249,7 +249,7 @@ async def test_parallel_calls_run_beside_each_other() -> None:
     barrier = asyncio.Barrier(3)
     loop = world.loop(asks("t1", "t2", "t3"), "done")
     world.during = dict.fromkeys(("t1", "t2", "t3"), barrier.wait)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await collect(loop.run("hi"))
     assert results(loop) == {"t1": "R:t1", "t2": "R:t2", "t3": "R:t3"}
 
@@ -553,7 +553,7 @@ async def test_a_tool_that_aborts_its_own_session_is_not_cut_off(tool_execution:
 
     world.during["t1"] = abort
     world.during["t2"] = lambda: asyncio.sleep(60)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await collect(loop.run("hi"))
     assert results(loop) == {"t1": "R:t1", "t2": "Operation aborted"}
 
@@ -665,7 +665,7 @@ async def test_a_stream_closed_at_any_event_leaves_nothing_running(position: int
     world.during["t2"] = slow
     loop = world.loop(says("well now", *asks("t1", "t2")))
     stream = loop.run("hi")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         for _ in range(position):
             if (await anext(stream)).type == "tool_execution_end":
                 break
@@ -854,7 +854,7 @@ async def test_progress_is_shown_while_the_call_runs() -> None:
 
     loop = SessionLoop(ScriptedLLM([[call("work", id="t1")], "done"]), [work])
     events = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async for event in loop.run("hi"):
             events.append(event)
             if event.type == "tool_execution_update":

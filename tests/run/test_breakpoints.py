@@ -172,7 +172,7 @@ async def test_a_step_stops_at_a_breakpoint_too() -> None:
 @pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
 async def test_a_run_that_is_paused_can_be_stepped_past_the_next_breakpoint(unit: Any) -> None:
     run = Agent().loop(TURN, TURN, "done").start("hi", breakpoints=["model_end"])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not run.state.over:
             await run.step(unit)
     assert run.breakpoints[0].hits == 3

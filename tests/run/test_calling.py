@@ -25,7 +25,7 @@ async def result_of(function: Any, arguments: dict[str, Any] | None = None, **op
     agent = Agent()
     agent.tools.append(function)
     run = agent.loop([call(function.name, arguments, id="t1")], "done").start("hi", **options)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await run == "done"
     assert provider_faults(run.messages) == []
     assert_folds(run)
@@ -259,7 +259,7 @@ async def test_sync_tools_run_in_threads_beside_each_other() -> None:
     agent.tools.append(meet)
     turn = [call("meet", {"value": n}) for n in range(20)]
     run = agent.loop(turn, "done").start("hi")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await run
     assert threading.get_ident() not in threads
     assert [m.content for m in run.messages if m.role == "tool"] == [str(n) for n in range(20)]
@@ -294,7 +294,7 @@ async def test_progress_arrives_while_the_call_runs() -> None:
     agent.tools.append(work)
     run = agent.loop([call("work", id="t1")], "done").start("hi")
     parts: list[Any] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async for news in run:
             if isinstance(news, Delta) and news.type == "call_delta":
                 parts.append(news.data)

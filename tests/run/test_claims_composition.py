@@ -81,7 +81,7 @@ def plain(events: Any) -> list[tuple[str, str]]:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - what is waited for is seen from outside only
             await asyncio.sleep(0.002)
 
@@ -122,7 +122,7 @@ async def test_two_loops_at_once_with_calls_of_the_same_id() -> None:
     one, two = (Agent(Model(call("work", n=n), f"said {n}"), world.tools, name=f"a{n}") for n in (1, 2))
     model = Model(handing("a1", "a2"), "fin")
     run = SessionLoop(model, [one, two]).start("go")
-    assert await asyncio.wait_for(run, 5) == "fin"
+    assert await asyncio.wait_for(run, 60) == "fin"
     assert sorted(world.ran) == [1, 2]
     assert [m["content"] for m in model.contexts[1] if m["role"] == "tool"] == ["said 1", "said 2"]
     assert paths(run.events) == {"", "a1", "a2"}
@@ -140,7 +140,7 @@ async def test_the_same_loop_twice_at_the_same_time() -> None:
 
     critic = Agent(Stateless(), world.tools, name="critic")
     run = SessionLoop(Model(handing("critic", "critic"), "fin"), [critic]).start("go")
-    assert await asyncio.wait_for(run, 5) == "fin"
+    assert await asyncio.wait_for(run, 60) == "fin"
     assert len(world.ran) == 2
     assert len(paths(run.events)) == 3
     assert [m.content for m in run.messages if m.role == "tool"] == ["said", "said"]
@@ -237,7 +237,7 @@ async def test_an_engine_and_a_loop_agent_as_tools() -> None:
     passes = LoopAgent("passes", [Agent(Model("said"), name="sub")], 1)
     model = Model(handing("engine", "passes"), "fin")
     run = SessionLoop(model, [engine, passes]).start("go")
-    assert await asyncio.wait_for(run, 5) == "fin"
+    assert await asyncio.wait_for(run, 60) == "fin"
     assert paths(run.events) == {"", "engine", "passes", "passes/sub"}
 
 
@@ -280,7 +280,7 @@ async def test_an_engine_executes_its_tasks_with_any_loop(kind: str) -> None:
 async def test_a_loop_agent_runs_any_loop(kind: str) -> None:
     world = World()
     run = LoopAgent("outer", [inner(kind, world)], 1).start("go")
-    await asyncio.wait_for(run, 5)
+    await asyncio.wait_for(run, 60)
     assert run.stop_reason == "max_iterations"
     assert world.ran == [1]
     assert "inner" in run.state.children
@@ -318,7 +318,7 @@ async def test_a_task_whose_loop_asks_waits_and_goes_on() -> None:
     await until(lambda: run.pending)
     assert world.ran == []
     run.approve(run.pending[0].id)
-    await asyncio.wait_for(run, 5)
+    await asyncio.wait_for(run, 60)
     assert world.ran == [("wrote", 7)]
 
 
@@ -370,7 +370,7 @@ async def test_a_failing_inner_model_ends_a_session_s_stream_in_the_full_form() 
     critic = Agent(Model([RuntimeError("down")]), name="critic")
     events: list[Any] = []
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             async for event in SessionLoop(Model(handing("critic")), [critic]).run("hi"):
                 events.append(event)
     except AgentnbError:
@@ -414,7 +414,7 @@ async def test_an_engine_whose_inner_loop_failed_says_so() -> None:
     engine = ConversationEngine(execute=Agent(Model([RuntimeError("down")]), name="inner"))
     events: list[Any] = []
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             async for event in engine.run("go"):
                 events.append(event)
     except AgentnbError:
@@ -586,7 +586,7 @@ async def test_decisions_from_another_thread() -> None:
     run = await started(SessionLoop(Model(handing("critic"), "fin"), [asking(world)]).start("go"))
     thread = threading.Thread(target=lambda: run.approve("c1"))
     thread.start()
-    assert await asyncio.wait_for(run, 5) == "fin"
+    assert await asyncio.wait_for(run, 60) == "fin"
     thread.join()
 
 
@@ -616,7 +616,7 @@ async def test_the_limit_on_seconds_ends_a_nested_wait() -> None:
     critic = Agent(Model(call("work")), world.tools, name="critic")
     run = SessionLoop(Model(handing("critic")), [critic]).start("go", limits={"seconds": 0.1})
     with pytest.raises(LimitReached):
-        await asyncio.wait_for(run, 5)
+        await asyncio.wait_for(run, 60)
     answered_once(run.messages)
 
 
@@ -655,7 +655,7 @@ async def test_stepping_event_by_event_through_a_nesting_sees_each_event_once() 
     await whole
     run = loop().start("go")
     seen: list[Any] = []
-    while step := await asyncio.wait_for(run.step(), 5):
+    while step := await asyncio.wait_for(run.step(), 60):
         assert len(step) == 1
         seen.extend(step)
     assert plain(seen) == plain(run.events) == plain(whole.events)
@@ -668,7 +668,7 @@ async def test_stepping_by_larger_units_through_a_nesting(unit: Any) -> None:
     run = SessionLoop(Model(handing("critic"), "fin"), [critic]).start("go")
     seen: list[Any] = []
     steps = 0
-    while step := await asyncio.wait_for(run.step(unit), 5):
+    while step := await asyncio.wait_for(run.step(unit), 60):
         seen.extend(step)
         steps += 1
         if unit == "call" and not run.state.over:
@@ -682,7 +682,7 @@ async def test_two_nested_loops_stepped_by_call() -> None:
     loops = [Agent(Model(call("work", n=n), "said"), world.tools, name=f"a{n}") for n in (1, 2)]
     run = SessionLoop(Model(handing("a1", "a2"), "fin"), loops).start("go")
     seen: list[Any] = []
-    while step := await asyncio.wait_for(run.step("call"), 5):
+    while step := await asyncio.wait_for(run.step("call"), 60):
         seen.extend(step)
     assert plain(seen) == plain(run.events)
     assert sorted(world.ran) == [1, 2]
@@ -692,11 +692,11 @@ async def test_two_nested_loops_stepped_by_call() -> None:
 async def test_a_step_that_meets_a_nested_question_gives_what_happened() -> None:
     world = World()
     run = SessionLoop(Model(handing("critic"), "fin"), [asking(world)]).start("go")
-    first = await asyncio.wait_for(run.step("turn"), 5)
+    first = await asyncio.wait_for(run.step("turn"), 60)
     while not run.pending:
-        first += await asyncio.wait_for(run.step("turn"), 5)
+        first += await asyncio.wait_for(run.step("turn"), 60)
     assert first[-1].type == "approval_request"
-    assert await asyncio.wait_for(run.step(), 5) == []
+    assert await asyncio.wait_for(run.step(), 60) == []
     run.approve(run.pending[0].id)
     assert await run == "fin"
 
@@ -769,9 +769,9 @@ async def test_one_of_two_nested_models_fails_and_the_other_s_work_is_kept() -> 
     model = Model(handing("a1", "a2"), "fin")
     run = SessionLoop(model, loops).start("go")
     with pytest.raises(RunFailed):
-        await asyncio.wait_for(run, 5)
+        await asyncio.wait_for(run, 60)
     run.resume()
-    assert await asyncio.wait_for(run, 5) == "fin"
+    assert await asyncio.wait_for(run, 60) == "fin"
     assert world.ran == [2]
     assert [m["content"] for m in model.contexts[1] if m["role"] == "tool"] == ["said 1", "said 2"]
 
@@ -792,7 +792,7 @@ async def test_a_nested_loop_agent_that_raises_is_an_error_result() -> None:
 
     model = Model(handing("passes"), "fin")
     run = SessionLoop(model, [LoopAgent("passes", [Raises("raises")], 1)]).start("go")
-    assert await asyncio.wait_for(run, 5) == "fin"
+    assert await asyncio.wait_for(run, 60) == "fin"
     assert model.contexts[1][2]["is_error"]
     assert "broken agent" in model.contexts[1][2]["content"]
 
@@ -803,7 +803,7 @@ async def test_an_escalation_inside_ends_the_nearest_loop_only() -> None:
             yield Event(author=self.name, content="out", actions=EventActions(escalate=True))
 
     run = SessionLoop(Model(handing("passes"), "fin"), [LoopAgent("passes", [Leaves("leaves")])]).start("go")
-    assert await asyncio.wait_for(run, 5) == "fin"
+    assert await asyncio.wait_for(run, 60) == "fin"
     assert run.state.children["passes"].stop_reason == "escalated"
 
 
@@ -834,7 +834,7 @@ async def test_steering_an_engine_reaches_the_loop_inside_or_says_why_not() -> N
     inside = Model(call("work"), "said", "steered")
     run = ConversationEngine(execute=SessionLoop(inside, world.tools, name="inner")).start("go")
     world.during = lambda: run.steer("STEER")
-    await asyncio.wait_for(run, 5)
+    await asyncio.wait_for(run, 60)
     assert "user:STEER" in inside.heard(1)
 
 
@@ -847,7 +847,7 @@ async def test_cancel_from_inside_a_nested_tool() -> None:
     run = SessionLoop(Model(handing("critic")), [critic]).start("go")
     world.during = lambda: run.cancel("enough")
     with pytest.raises(RunCancelled):
-        await asyncio.wait_for(run, 5)
+        await asyncio.wait_for(run, 60)
     assert world.ran == [1]
     answered_once(run.messages)
     answered_once(run.state.children["critic"].messages)
@@ -944,7 +944,7 @@ def deep(world: World) -> Loop:
 
 async def decided(run: Any) -> Any:
     run.play()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not run.stop_reason:
             for waiting in run.pending:
                 run.approve(waiting.id)
@@ -1032,7 +1032,7 @@ async def test_a_snapshot_whose_nested_loop_is_gone_is_refused_clearly_and_nothi
     run.cancel("")
     tools = [Agent(Answers(call("write", n=1), "said"), world.tools, name="judge")] if change == "renamed" else []
     with pytest.raises(AgentnbError, match="critic"):
-        await asyncio.wait_for(decided(restore(snapshot, SessionLoop(Answers(handing("critic"), "fin"), tools))), 5)
+        await asyncio.wait_for(decided(restore(snapshot, SessionLoop(Answers(handing("critic"), "fin"), tools))), 60)
     critic = Agent(Answers(call("write", n=1), "said"), world.tools, name="critic")
     again = restore(snapshot, SessionLoop(Answers(handing("critic"), "fin"), [critic]))
     assert await decided(again) == "fin"
@@ -1047,7 +1047,7 @@ async def test_an_engine_whose_loop_is_another_is_refused_clearly_and_with_a_fun
         restore(snapshot, ConversationEngine(execute=SessionLoop(Model(), [], name="inner")))
     engine = ConversationEngine(execute=lambda task: "x")
     again = restore(snapshot, engine)
-    await asyncio.wait_for(again, 5)
+    await asyncio.wait_for(again, 60)
     assert again.stop_reason == "completed"
 
 
@@ -1060,7 +1060,7 @@ async def test_many_consumers_of_a_nesting_see_the_same() -> None:
     async def facts() -> list[Any]:
         return [event async for event in run if event.seq is not None]
 
-    seen = await asyncio.wait_for(asyncio.gather(*(facts() for _ in range(5))), 10)
+    seen = await asyncio.wait_for(asyncio.gather(*(facts() for _ in range(5))), 60)
     assert all(plain(one) == plain(run.events) for one in seen)
     assert all(one[-1].terminal and not any(e.terminal for e in one[:-1]) for one in seen)
 
@@ -1096,7 +1096,7 @@ async def test_a_nested_delta_arrives_while_the_loop_runs() -> None:
     gate = asyncio.Event()
     critic = Agent(Model([*says("a"), gate.wait, *says("b")]), name="critic")
     run = SessionLoop(Model(handing("critic"), "fin"), [critic]).start("go")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async for event in run:
             if event.type == "text_delta" and event.content == "a":
                 gate.set()

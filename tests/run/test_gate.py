@@ -283,7 +283,7 @@ async def test_a_limit_of_seconds_ends_what_is_in_flight() -> None:
     agent = Agent()
     run = agent.loop(asks("hold")).start("hi", limits={"seconds": 0.5})
     with pytest.raises(LimitReached, match="seconds"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await run
     assert agent.closed == ["hold"]
     assert run.messages[-1].is_error

@@ -128,7 +128,7 @@ async def test_an_async_policy_answers_and_is_broken_off_with_the_run() -> None:
     assert result_of(run) == "wrote a.txt"
     asked.clear()
     run = start([call("write", {"path": "never"}, id="w")])
-    waiting = asyncio.ensure_future(asyncio.wait_for(_output(run), 5))
+    waiting = asyncio.ensure_future(asyncio.wait_for(_output(run), 60))
     await asked.wait()
     run.cancel("enough")
     with pytest.raises(agentnb.RunCancelled):

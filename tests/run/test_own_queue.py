@@ -171,7 +171,7 @@ async def test_many_threads_may_say_things_while_runs_begin_and_end() -> None:
     thread = threading.Thread(target=talk, daemon=True)
     thread.start()
     run = LoopAgent("outer", [world.session, K("A")], 30).start("go")
-    await asyncio.wait_for(run, 20)
+    await asyncio.wait_for(run, 60)
     stop.set()
     await asyncio.to_thread(thread.join, 5)
     heard = [m.content for m in run.messages if m.role == "user" and m.content.startswith("n")]

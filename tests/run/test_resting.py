@@ -64,14 +64,14 @@ def kinds(events: Any) -> list[str]:
 async def take(stream: Any, last: str) -> list[str]:
     """An engine's events up to one of that kind."""
     seen: list[str] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not seen or seen[-1] != last:
             seen += kinds([await anext(stream)])
     return seen
 
 
 async def rest_of(stream: Any) -> list[str]:
-    return kinds(await asyncio.wait_for(collect(stream), 5))
+    return kinds(await asyncio.wait_for(collect(stream), 60))
 
 
 def tasks_done(state: Any) -> list[bool]:
@@ -80,7 +80,7 @@ def tasks_done(state: Any) -> list[bool]:
 
 
 async def paused(run: Any) -> Any:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await until(lambda: run.state.paused)
     return run
 
@@ -162,7 +162,7 @@ async def test_one_resume_takes_the_pause_back_and_asks_again_where_the_model_fa
         await run
     assert run.resume()
     assert not run.pausing
-    assert await asyncio.wait_for(run, 5) == {"a": "A", "b": "B"}
+    assert await asyncio.wait_for(run, 60) == {"a": "A", "b": "B"}
     assert "run_paused" not in types(run.events)
 
 
@@ -316,7 +316,7 @@ async def test_an_agent_s_code_stands_at_the_yield_of_the_event_a_step_gave(wher
     agent = Speaks("agent")
     run = nested(agent, where).start("go")
     stands = {"call_start": [], "call_end": [*("behind 2", "closed")]}
-    while step := await asyncio.wait_for(run.step(), 5):
+    while step := await asyncio.wait_for(run.step(), 60):
         await breathe()
         assert len(step) == 1
         event = step[0]
@@ -350,11 +350,11 @@ async def test_an_agent_s_code_stands_at_its_yield_while_the_run_is_paused(where
     assert "behind 1" not in agent.log
     snapshot = Snapshot.from_json(run.snapshot().to_json())
     assert run.resume()
-    await asyncio.wait_for(pulling if pulling is not None else run, 5)
+    await asyncio.wait_for(pulling if pulling is not None else run, 60)
     assert agent.log[-1] == "closed"
     assert agent.log.count("begun") == 1
     again = Speaks("agent")
-    await asyncio.wait_for(restore(snapshot, nested(again, where)), 5)
+    await asyncio.wait_for(restore(snapshot, nested(again, where)), 60)
     assert again.log.count("begun") == 1  # it runs again from its start
     assert running_tasks() == set()
 
@@ -439,7 +439,7 @@ async def test_the_limit_on_seconds_ends_what_stands_at_a_yield() -> None:
     run = nested(agent, "alone").start("go", limits={"seconds": 0.5})
     run.watch(lambda event: said([event]) == ["1"] and run.pause())
     with pytest.raises(LimitReached):
-        await asyncio.wait_for(run, 5)
+        await asyncio.wait_for(run, 60)
     assert agent.log[-2:] == ["at 1", "closed"]
 
 
@@ -459,7 +459,7 @@ async def test_an_agent_may_pause_and_cancel_its_own_run() -> None:
     assert agent.log[-1] == "at 1"
     run.resume()
     with pytest.raises(RunCancelled):
-        await asyncio.wait_for(run, 5)
+        await asyncio.wait_for(run, 60)
     assert agent.log[-1] == "closed"
 
 
@@ -470,7 +470,7 @@ async def test_agents_that_wait_for_each_other_are_stepped() -> None:
     loops = [LoopAgent(name, [agent], 1) for name, agent in zip(("first", "second"), agents, strict=True)]
     run = SessionLoop(Model(turn), loops).start("go")
     seen = []
-    while step := await asyncio.wait_for(run.step(), 5):
+    while step := await asyncio.wait_for(run.step(), 60):
         seen += step
     assert seen == run.events
     assert sorted(said(seen)) == ["0", "0", "1", "1", "2", "2"]
@@ -484,7 +484,7 @@ async def test_what_is_only_shown_is_no_place_to_stand_for_a_step() -> None:
 
     run = Streams("agent").start("go")
     seen = []
-    while step := await asyncio.wait_for(run.step(), 5):
+    while step := await asyncio.wait_for(run.step(), 60):
         seen += step
     assert said(seen) == ["word"]
 
@@ -542,7 +542,7 @@ async def test_a_generator_has_come_no_further_than_the_event_that_a_step_gave()
 
     run = Loop.from_generator(written).start("go")
     shown: list[str] = []
-    while step := await asyncio.wait_for(run.step(), 5):
+    while step := await asyncio.wait_for(run.step(), 60):
         await breathe()
         shown += types(step)
         wants = [kind for kind in shown if kind in ("message", "call_proposed", "run_end")]
@@ -553,7 +553,7 @@ async def test_a_generator_has_come_no_further_than_the_event_that_a_step_gave()
 async def test_a_breakpoint_that_a_step_went_over_does_not_hold_up_who_awaits_the_run() -> None:
     run = Agent(Model(WORK, "done"), [work]).start("go", breakpoints=["work"])
     await run.step("turn")
-    assert await asyncio.wait_for(run, 5) == "done"
+    assert await asyncio.wait_for(run, 60) == "done"
 
 
 async def test_resuming_at_a_breakpoint_that_a_step_came_to_goes_on() -> None:
