@@ -107,8 +107,9 @@ async def test_between_effects_the_same_facts_follow(whole: Any) -> None:
 
 
 def ordered(events: Any) -> list[Any]:
-    """The facts without what is a matter of time: when, and which of several calls was first."""
-    return sorted(str({**payload(event), "seq": 0, "message": _timeless(event), "attempt": 0}) for event in events)
+    """The facts without what is a matter of time: when, which of several calls was first, and so opened a phase."""
+    timeless = {"seq": 0, "attempt": 0, "phase": None}
+    return sorted(str({**payload(event), **timeless, "message": _timeless(event)}) for event in events)
 
 
 def _timeless(event: Event) -> Any:
