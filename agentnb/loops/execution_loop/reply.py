@@ -127,7 +127,7 @@ class SolutionReply(Reply):
         super().__init__(turn)
         self._calls = list(earlier)
         self._made = made
-        self._earlier = list(earlier)
+        self._earlier: list[_Made] = [(call.name, call.arguments, call.malformed) for call in earlier]
         self._of_run = f"_{run}" if run > 1 else ""
         self._native = native
         self._has_native_calls = False
@@ -190,11 +190,9 @@ class SolutionReply(Reply):
         function = call.get("function", call)
         arguments, malformed = parse_arguments(function.get("arguments"))
         made = (mended(function.get("name") or ""), arguments, malformed)
-        if made in self._in_text:
-            self._in_text.remove(made)
-            return
-        self._has_native_calls = True
-        self._propose(*made)
+        if not _taken_from(self._in_text, made):
+            self._has_native_calls = True
+            self._propose(made)
 
     def _propose_item(self, item: Any) -> None:
         made: _Made
@@ -205,17 +203,24 @@ class SolutionReply(Reply):
         else:
             made = "", item, None
         self._in_text.append(made)
-        self._propose(*made)
+        self._propose(made)
 
-    def _propose(self, name: str, arguments: dict[str, Any], malformed: str | None) -> None:
-        for position, made in enumerate(self._earlier):
-            if (made.name, made.arguments, made.malformed) == (name, arguments, malformed):
-                del self._earlier[position]
-                return
+    def _propose(self, made: _Made) -> None:
+        if _taken_from(self._earlier, made):
+            return
         self._made += 1
+        name, arguments, malformed = made
         call = ToolCall.make(id=f"c{self._made}{self._of_run}", name=name, arguments=arguments, malformed=malformed)
         self._calls.append(call)
         self.proposed.append(call)
+
+
+def _taken_from(known: list[_Made], made: _Made) -> bool:
+    """Whether a call is one of those that are known; it stands for one of them, which is taken away."""
+    if made not in known:
+        return False
+    known.remove(made)
+    return True
 
 
 def read_again(message: Message, *, native: bool) -> dict[str, Any]:
