@@ -6,9 +6,7 @@ than that. A recording of what is between would be one that is lost.
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 _ABOVE = 20
 """More levels than anything in an event stands below the line of a file that the event is in."""
@@ -28,12 +26,3 @@ def check_levels(line: bytes) -> None:
     """The same for a whole event, of whose values each is known to be readable, unless it has too many levels."""
     if len(line) > 2 * _FEW and line.count(b"[") + line.count(b"{") > _FEW:
         from_json(line)
-
-
-def is_readable(value: Any) -> bool:
-    """Whether this value, once it is written, can be read."""
-    try:
-        check_readable(to_json(value))
-    except (ValueError, RecursionError):
-        return False
-    return True

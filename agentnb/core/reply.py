@@ -7,13 +7,15 @@ by one, or all together, with arguments as an object or as JSON text. Text and c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any
+
+from pydantic_core import to_json
 
 from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
-from agentnb.core.readable import is_readable
+from agentnb.core.readable import check_readable
 from agentnb.core.unicode import mended, mended_inside
 
 # Found once: each attribute of a record's class is looked for by way of its metaclass.
@@ -25,6 +27,17 @@ TIMING_RESOLUTION = 25
 
 _BROKEN_OFF = frozenset({"error", "aborted"})
 """Reasons to stop by which a model says in its stream that the answer has failed (SEMANTICS 3c, 3e)."""
+
+_TAKEN_BY = {
+    "reasoning_delta": "_reason",
+    "tool_call_delta": "_fragment",
+    "tool_call": "_whole",
+    "tool_calls": "_all_whole",
+    "usage": "_use",
+    "stop": "_stop",
+    "retry": "_retry",
+}
+"""What takes in a chunk of each type but text, which comes by the hundred."""
 
 
 class Reply:
@@ -63,21 +76,10 @@ class Reply:
             self._text.append(content)
             self._time(milliseconds, len(content))
             return Delta(type="text_delta", content=content if content.isascii() else mended(content))
-        if kind == "reasoning_delta":
-            return self._reason(chunk)
-        if kind == "tool_call_delta":
-            return self._fragment(chunk)
-        if kind in ("tool_call", "tool_calls"):
-            self._all_whole((chunk["tool_calls"] or ()) if kind == "tool_calls" else (chunk,))
-        elif kind == "usage":
-            self._use(chunk)
-        elif kind == "stop":
-            self._stop(chunk)
-        elif kind == "retry":
-            return Delta(type="retry_delta", data={k: v for k, v in chunk.items() if k != "type"})
-        else:
+        if not isinstance(kind, str) or kind not in _TAKEN_BY:
             raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
-        return None
+        taken: Delta | None = getattr(self, _TAKEN_BY[kind])(chunk)
+        return taken
 
     def end(self) -> ModelEnd:
         """The finished answer."""
@@ -124,9 +126,9 @@ class Reply:
             type="tool_call_delta", index=index, id=chunk.get("id"), name=chunk.get("name"), arguments=arguments
         )
 
-    def _all_whole(self, calls: Iterable[Any]) -> None:
-        for call in calls:
-            self._whole(call if type(call) is dict or isinstance(call, Mapping) else _attributes(call))
+    def _all_whole(self, chunk: Mapping[str, Any]) -> None:
+        for call in chunk["tool_calls"] or ():
+            self._whole(call if isinstance(call, Mapping) else _attributes(call))
 
     def _whole(self, call: Mapping[str, Any]) -> None:
         """A call in one piece; it keeps its place among those that are still in pieces."""
@@ -170,6 +172,10 @@ class Reply:
             if isinstance(amount, (int, float)):
                 self._usage[name] = amount
 
+    @staticmethod
+    def _retry(chunk: Mapping[str, Any]) -> Delta:
+        return Delta(type="retry_delta", data={k: v for k, v in chunk.items() if k != "type"})
+
     def _time(self, milliseconds: int, characters: int) -> None:
         if self._timing and milliseconds - self._timing[-1][0] < TIMING_RESOLUTION:
             self._timing[-1][1] += characters
@@ -182,13 +188,24 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     if arguments is None or arguments == "":
         return {}, None
     try:
-        parsed = arguments if isinstance(arguments, Mapping) else json.loads(arguments)
-        given = mended_inside(dict(parsed)) if isinstance(parsed, Mapping) else None
+        is_object = type(arguments) is dict or isinstance(arguments, Mapping)
+        return _object(arguments if is_object else json.loads(arguments)), None
     except (ValueError, TypeError, RecursionError):
-        given = None
-    if given is not None and is_readable(given):
-        return given, None
-    return {}, mended(str(arguments))
+        return {}, mended(str(arguments))
+
+
+def _object(parsed: Any) -> dict[str, Any]:
+    """A JSON object that can be written and read again. Raises TypeError or ValueError where it is none."""
+    if type(parsed) is not dict and not isinstance(parsed, Mapping):
+        raise TypeError(f"not a {type(parsed).__name__}")
+    given = dict(parsed)
+    try:
+        line = to_json(given)
+    except ValueError:  # as for text that is not Unicode
+        given = mended_inside(given)
+        line = to_json(given)
+    check_readable(line)
+    return given
 
 
 def _text(content: Any) -> str:

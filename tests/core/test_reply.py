@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -68,3 +69,9 @@ def test_calls_of_null_are_none_and_an_id_is_text() -> None:
     reply.feed({"type": "tool_calls", "tool_calls": None}, 0)
     reply.feed({**whole("a"), "id": 5}, 0)
     assert [call.id for call in reply.end().message.tool_calls] == ["5"]
+
+
+@pytest.mark.parametrize("kind", ["text", "feed", None, 5, ["tool_call"]])
+def test_a_chunk_of_no_known_type_is_refused_by_its_type(kind: Any) -> None:
+    with pytest.raises(ModelProtocolError, match=f"of unknown type {re.escape(repr(kind))}"):
+        Reply(1).feed({"type": kind, "content": "a"}, 0)
