@@ -61,7 +61,7 @@ class News:
                 self.wake()
             if not self._flush_scheduled and self._journal.recorder is not None:
                 self._flush_scheduled = True
-                loop.call_soon(self.flush)  # after the pump, which may append more that belongs to the same write
+                loop.call_soon(self._flush_as_scheduled)  # the pump may append more that belongs to the same write
 
     async def wait(self, until: float | None) -> None:
         """Until something happens, or the time has come (epoch seconds)."""
@@ -94,6 +94,10 @@ class News:
         """Call it in the pump's event loop, where there is one. Safe from every thread."""
         if self.loop is not None and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(function)
+
+    def _flush_as_scheduled(self) -> None:
+        if self._flush_scheduled:  # the run may have ended since, and its store be closed
+            self.flush()
 
     def flush(self) -> None:
         """Write what has become fact to disk; a store that fails ends the run."""

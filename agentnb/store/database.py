@@ -103,5 +103,8 @@ class Database(Protocol):
     def append(self, rows: Rows) -> None:
         """Commit events. Raises StoreConflict where another process has written one of them first."""
 
+    def confirm(self) -> None:
+        """Raise StorageError where what was committed would not be found again."""
+
     def close(self) -> None:
         """Let go of it."""

@@ -162,6 +162,9 @@ class PostgresDatabase:
     def _failure(self, what: str, error: Exception) -> StorageError:
         return StorageError(f"{self.where} {what}: {_words(error)}.")
 
+    def confirm(self) -> None:
+        """Nothing to see to: what the server has committed stays where it is."""
+
     def close(self) -> None:
         """Close the connection."""
         with self._lock:

@@ -25,16 +25,21 @@ class RunRecorder:
         self._rows += (key, line, checksum(key, line))
 
     def flush(self) -> None:
-        """Commit what was gathered. Raises StorageError where that failed, and then each time."""
+        """Commit what was gathered; where there is nothing more, see to it that what was committed is still there.
+
+        Raises StorageError where that failed, and then each time.
+        """
         if self._failure is not None:  # what comes after a gap, or after another process's events, is not this run
             raise self._failure
-        if self._rows:
-            try:
+        try:
+            if self._rows:
                 self._database.append(self._rows)
-            except StorageError as error:
-                self._failure = error
-                raise
-            self._rows = []  # not before: who is interrupted writes them again
+                self._rows = []  # not before: who is interrupted writes them again
+            else:
+                self._database.confirm()
+        except StorageError as error:
+            self._failure = error
+            raise
 
     def name_snapshot(self, name: str, position: int) -> None:
         """Keep a name for a position of this run; the newest of that name counts."""
