@@ -1,5 +1,10 @@
 """What figures have in common: where they are drawn, how names and decisions look on them, and their key.
 
+A figure is one picture, saved in a notebook that is read on a light page and on a dark one, so it stands on a ground of
+its own on both, as the panel and its diagram do. No ink keeps 4.5:1 on white and on JupyterLab's dark alike, and of
+markup that could follow the page's theme a notebook that is not trusted leaves nothing. Which ground and which ink is
+up to the user's matplotlib style: with `matplotlib.style.use("dark_background")` figures are dark throughout.
+
 What a user has set up on axes that were given stays: a title or a label is written where there is none. Names come from
 models, tools and people; on a figure they are text on one line, and never mathematics.
 """
@@ -8,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
+from statistics import median
 from typing import Any
 
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from agentnb.core.errors import UsageError
 from agentnb.run.given import shown
@@ -44,7 +52,7 @@ def axes_for(axes: Axes | None, width: float, height: float) -> Axes:
         return axes
     if axes is not None:
         raise UsageError(f"axes= takes matplotlib axes to draw on, figure.subplots() for one, not {shown(axes)}.")
-    figure = Chart(figsize=(width, height), layout="constrained", facecolor="white")
+    figure = Chart(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return axes
@@ -62,7 +70,41 @@ def entitle(axes: Axes, title: str, *, x: str = "", y: str = "") -> None:
 
 def say_empty(axes: Axes, words: str) -> None:
     """Say why nothing is drawn: axes alone look as if something had gone wrong."""
-    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color="#555555")
+    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=ink())
+
+
+def ink() -> Any:
+    """What is written in: the user's matplotlib style says so."""
+    return rcParams["text.color"]
+
+
+def ground() -> Any:
+    """What is drawn on."""
+    return rcParams["axes.facecolor"]
+
+
+def draw_dots(axes: Axes, rows: Mapping[str, Sequence[float]], shades: Mapping[str, str], shade: str) -> None:
+    """Seconds on a logarithmic axis, a row of dots for each name, with a line at the median; how many, in its label."""
+    for number, (name, seconds) in enumerate(rows.items()):
+        drawn: dict[str, Any] = {"color": shades.get(name, shade), "alpha": 0.5, "markersize": 5, "markeredgewidth": 0}
+        axes.plot(seconds, [number] * len(seconds), "o", **drawn)
+        axes.plot([median(seconds)] * 2, [number - 0.3, number + 0.3], color=ink(), linewidth=1.6)
+    name_rows(axes, [f"{label(name)} ({len(seconds):,})" for name, seconds in rows.items()])
+    if rows:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(EngFormatter("s"))
+        everything = [one for seconds in rows.values() for one in seconds]
+        _divide(axes, max(everything) / min(everything))
+
+
+def _divide(axes: Axes, spread: float) -> None:
+    """Label a logarithmic axis so that it can be read also where it holds few powers of ten, or none."""
+    axes.xaxis.set_minor_formatter(EngFormatter("s") if spread < 100 else NullFormatter())
+    if 1 < spread < 4:
+        axes.xaxis.set_major_locator(MaxNLocator(TICKS - 1))
+        axes.xaxis.set_minor_locator(NullLocator())
+    elif spread < 100:
+        axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
 
 
 def name_rows(axes: Axes, labels: Sequence[str], *, rows: int = 2) -> None:
@@ -80,7 +122,7 @@ def label(name: str, width: int = WIDTH) -> str:
 def look(number: int) -> dict[str, Any]:
     """The look of the number-th of many parts of a bar: no two have the same, as far as there are any."""
     hatch = HATCHES[number // len(SHADES) % len(HATCHES)]
-    return {"facecolor": SHADES[number % len(SHADES)], "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+    return {"facecolor": SHADES[number % len(SHADES)], "hatch": hatch, "edgecolor": ground(), "linewidth": 0}
 
 
 def draw_key(axes: Axes, names: Iterable[str], looks: Mapping[str, Mapping[str, Any]]) -> None:

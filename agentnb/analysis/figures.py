@@ -16,7 +16,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from agentnb.analysis.call_rows import CallRow, call_rows
 from agentnb.analysis.drawing import (
@@ -25,8 +25,10 @@ from agentnb.analysis.drawing import (
     TICKS,
     Chart,
     axes_for,
+    draw_dots,
     draw_key,
     entitle,
+    ink,
     label,
     look,
     name_rows,
@@ -55,6 +57,10 @@ DECIDED: Mapping[str, str] = {
 }
 LANES = 60
 """Rows of a timeline: of more, those that took longest are drawn, and the title says so."""
+BARS = 30
+"""Loops that get a bar each: of more, how their times are spread says more than a figure of many screens."""
+NAMED = 24
+"""Runs whose lines are told apart by colour and named: of more, the key alone would fill the figure."""
 MARKED = 60
 """Answers of a run that are marked each: of more, the line alone is drawn."""
 
@@ -97,22 +103,39 @@ def _longest(found: Sequence[Stretch], lanes: int) -> list[Stretch]:
 def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
     """How long each loop was in each of its phases: a bar for each loop, in seconds.
 
-    of: one recording or several; loops of several runs are told apart by the run's name.
+    of: one recording or several; loops of several runs are told apart by the run's name. Of more than 30 loops there is
+    a row for each phase instead, with a dot for each loop and a line at the median, on a logarithmic axis.
     """
     found = sources(of)
-    times: dict[str, dict[str, float]] = {}
+    times: dict[tuple[str, str], dict[str, float]] = {}
     for source in found:
         for stretch in phases(source):
-            name = stretch.lane[0] if len(found) == 1 else f"{source.name} {stretch.lane[0]}"
-            loop = times.setdefault(name, {})
+            loop = times.setdefault(("" if len(found) == 1 else source.name, stretch.lane[0]), {})
             loop[stretch.kind] = loop.get(stretch.kind, 0.0) + stretch.end - stretch.start
+    if len(times) > BARS:
+        return _spread(axes, times)
     axes = axes_for(axes, 9, 1.3 + 0.4 * max(1, len(times)))
     parts = dict.fromkeys(part for loop in times.values() for part in loop)
     told = _told(parts, list(times.values()))  # they get the looks that are told apart best
     looks = {part: look(number) for number, part in enumerate(dict.fromkeys((*told, *parts)))}
-    _stacked(axes, [label(name) for name in times], list(times.values()), looks)
+    _stacked(axes, [label(f"{run} {loop}" if run else loop) for run, loop in times], list(times.values()), looks)
     entitle(axes, "how long in each phase", x="seconds")
     axes.xaxis.set_major_locator(MaxNLocator(TICKS))
+    return axes
+
+
+def _spread(axes: Axes | None, times: Mapping[tuple[str, str], Mapping[str, float]]) -> Axes:
+    """How the times of many loops lie in each phase: each loop's phases apart, or where they are many, all loops'."""
+    loops = {loop for _, loop in times}
+    apart = len(loops) > 1 and len({(loop, phase) for (_, loop), spent in times.items() for phase in spent}) <= BARS
+    took: dict[str, list[float]] = {}
+    for (_, loop), spent in sorted(times.items(), key=lambda one: one[0][1]):
+        for phase, seconds in spent.items():
+            if seconds > 0:  # no time at all has no place on a logarithmic axis
+                took.setdefault(f"{loop}: {phase}" if apart else phase, []).append(seconds)
+    axes = axes_for(axes, 9, 1.3 + 0.4 * max(2, len(took)))
+    entitle(axes, f"how long in each phase ({len(times):,} loops)")
+    draw_dots(axes, took, {}, COLOURS["tool"])
     return axes
 
 
@@ -152,8 +175,9 @@ def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
     for number, (name, answers) in enumerate(used.items()):
         whose = "" if len(used) == 1 else f"{name}: "
         steps = range(1, len(answers) + 1)
-        mark = MARKERS[number // len(SHADES) % len(MARKERS)] if len(answers) <= MARKED else ""
-        drawn: dict[str, Any] = {"color": SHADES[number % len(SHADES)], "marker": mark, "markersize": 4}
+        drawn = _line(number) if len(used) <= NAMED else {"color": SHADES[0], "alpha": 0.3, "linewidth": 1}
+        if len(answers) > MARKED:
+            drawn["marker"] = ""
         axes.plot(steps, _running(row.input_tokens for row in answers), label=f"{whose}read", **drawn)
         axes.plot(
             steps, _running(row.output_tokens for row in answers), label=f"{whose}written", linestyle="--", **drawn
@@ -164,7 +188,8 @@ def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
     if costs is not None:
         costs.set(ylabel="cost", ylim=(0, None))
         costs.spines[["top"]].set_visible(False)
-    entitle(axes, "tokens used", x="answers of the model", y="tokens")
+    many = f" ({len(used):,} runs)" if len(used) > NAMED else ""
+    entitle(axes, f"tokens used{many}", x="answers of the model", y="tokens")
     axes.set_ylim(0, None)
     axes.set_xlim(0, max(map(len, used.values()), default=0) + 1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -174,27 +199,25 @@ def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
     return axes
 
 
+def _line(number: int) -> dict[str, Any]:
+    """The look of the number-th run's lines."""
+    mark = MARKERS[number // len(SHADES) % len(MARKERS)]
+    return {"color": SHADES[number % len(SHADES)], "marker": mark, "markersize": 4}
+
+
 def _name_lines(axes: Axes, runs: Sequence[str], *, has_cost: bool) -> None:
     """What the lines are by how they are drawn, and behind that, where there are several runs, whose by colour."""
-    colour = SHADES[0] if len(runs) == 1 else "#333333"
+    named = 1 < len(runs) <= NAMED
+    colour = ink() if named else SHADES[0]
     lines = [
         Line2D([], [], color=colour, label="read"),
         Line2D([], [], color=colour, label="written", linestyle="--"),
         *([Line2D([], [], color=colour, label="cost (right)", linestyle=":")] if has_cost else []),
     ]
-    if len(runs) > 1:
-        lines += [
-            Line2D(
-                *([], []),
-                color=SHADES[number % len(SHADES)],
-                marker=MARKERS[number // len(SHADES) % len(MARKERS)],
-                markersize=4,
-                label=label(name, 24),
-            )
-            for number, name in enumerate(runs)
-        ]
+    if named:
+        lines += [Line2D([], [], label=label(name, 24), **_line(number)) for number, name in enumerate(runs)]
     if runs and isinstance(axes.figure, Chart):
-        columns = 6 if len(runs) == 1 else 4
+        columns = 4 if named else 6
         axes.figure.legend(handles=lines, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
     elif runs:
         axes.legend(handles=lines, frameon=False, fontsize=9)
@@ -222,30 +245,11 @@ def latency(of: Any, *, axes: Axes | None = None) -> Axes:
             if call.took > 0 and not call.own:
                 took.setdefault(call.tool, []).append(call.took)
     axes = axes_for(axes, 9, 1.3 + 0.4 * max(2, len(took)))
-    for number, (name, seconds) in enumerate(took.items()):
-        shade = COLOURS["model" if name == "model" else "tool"]
-        axes.plot(seconds, [number] * len(seconds), "o", color=shade, alpha=0.5, markersize=5, markeredgewidth=0)
-        axes.plot([median(seconds)] * 2, [number - 0.3, number + 0.3], color="#333333", linewidth=1.6)
     entitle(axes, "how long models and tools took")
-    name_rows(axes, [f"{label(name)} ({len(seconds)})" for name, seconds in took.items()])
-    if took:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(EngFormatter("s"))
-        all_of_them = [one for seconds in took.values() for one in seconds]
-        _divide(axes, max(all_of_them) / min(all_of_them))
-    else:
+    draw_dots(axes, took, {"model": COLOURS["model"]}, COLOURS["tool"])
+    if not took:
         say_empty(axes, "no request was answered, and no call came to an end")
     return axes
-
-
-def _divide(axes: Axes, spread: float) -> None:
-    """Label a logarithmic axis so that it can be read also where it holds few powers of ten, or none."""
-    axes.xaxis.set_minor_formatter(EngFormatter("s") if spread < 100 else NullFormatter())
-    if 1 < spread < 4:
-        axes.xaxis.set_major_locator(MaxNLocator(TICKS - 1))
-        axes.xaxis.set_minor_locator(NullLocator())
-    elif spread < 100:
-        axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
 
 
 def approvals(of: Any, *, axes: Axes | None = None) -> Axes:

@@ -35,7 +35,8 @@ class Pending:
     `id` is the call's, with the path of its loop before it (`"critic/c1"`) where another loop has a waiting call of the
     same id. `schema` is the JSON schema of the tool's arguments, `reason` why it is asked, `deadline` when silence
     becomes no (epoch seconds), `unknown` whether the call was started by a process that is gone: then `approve` runs it
-    again, `answer` says what it gave, `reject` fails it. `path`: the loop whose call it is.
+    again, `answer` says what it gave, `reject` fails it. `path`: the loop whose call it is. `event` is the number
+    of the question, another one each time the call is asked about again; None where nobody has been asked yet.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Pending:
     deadline: float | None
     unknown: bool
     path: str = ""
+    event: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,4 +305,5 @@ def _pending(frame: Frame, call: CallState, id: str, *, lost: bool) -> Pending:
         deadline=asked.deadline if asked is not None else None,
         unknown=asked.unknown if asked is not None else False,
         path=frame.path,
+        event=call.approval.seq if call.approval is not None else None,
     )

@@ -28,7 +28,7 @@ def questions(loop: Design, state: State) -> list[Pending]:
 def recorded_questions(state: State) -> list[Pending]:
     """The same of a recording of which nobody has the loop."""
     return [
-        Pending(call.id, call.name, asked.arguments, {}, asked.reason, asked.deadline, asked.unknown, path)
+        Pending(call.id, call.name, asked.arguments, {}, asked.reason, asked.deadline, asked.unknown, path, asked.seq)
         for path, loop in state.running()
         for call in loop.open.values()
         if call.status == "asking" and (asked := call.approval) is not None

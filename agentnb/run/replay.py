@@ -52,7 +52,7 @@ class Replay(Recording):
         self._check = Check(self.loop) if check else None
         self._diverged: ReplayDiverged | None = None
         self._breakpoints = Breakpoints(())
-        self._state = State()
+        self._state, self._moves = State(), 0
         self._lock = threading.RLock()
         self._watchers: tuple[Callable[[Any], object], ...] = ()
 
@@ -67,6 +67,12 @@ class Replay(Recording):
     def position(self) -> int:
         """How many of the recording's events have happened where the replay stands."""
         return self._state.position
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its position, and how often it has moved to get there: what tells a later place from an earlier one."""
+        with self._lock:
+            return self.position, self._moves
 
     @property
     def recording(self) -> Sequence[Event]:
@@ -273,12 +279,13 @@ class Replay(Recording):
                 self._diverged = error
                 raise
         evolve(self._state, event)
+        self._moves += 1
         if self._check is not None:
             self._check.take(event, self._state)
         return event
 
     def _stand_at(self, position: int) -> None:
-        self._state = State()
+        self._state, self._moves = State(), self._moves + 1
         self._check = Check(self.loop) if self._check is not None else None
         for event in self._recorded[:position]:  # up to here it has agreed before
             evolve(self._state, event)

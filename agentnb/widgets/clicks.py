@@ -116,7 +116,7 @@ class Clicks:
         """Move a replay to behind so many of its events, or as far as its loop agrees: then `status` tells the rest."""
         with suppress(ReplayDiverged):
             self._run.to(int(message["position"]) - 1)
-        return {"position": self._run.position}
+        return {"place": self._run.place}
 
     def _tell_typed(self, message: Message) -> None:
         """Give what a model has answered in the event `seq`, with when it came; also of an event yet to be replayed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from math import isinf
 from typing import Any, NoReturn
 
 from agentnb.core.errors import AgentnbError, AlreadyDecided, InvalidArguments, UnknownCall, UsageError
@@ -100,13 +101,21 @@ def _arguments(message: Message, item: Any) -> dict[str, Any]:
     """The arguments as the form gave them: JSON text, so that its numbers are exact, or an object."""
     given = message.get("arguments")
     try:
-        arguments = json.loads(given) if isinstance(given, str) else given
+        arguments = json.loads(given, parse_float=_finite) if isinstance(given, str) else given
     except ValueError as error:
         raise InvalidArguments(f"The arguments are not JSON: {error}") from None
     if not isinstance(arguments, dict):
         raise InvalidArguments("The arguments must be a JSON object.")
     merged: dict[str, Any] = merge(arguments, message.get("kept") or [], item.arguments)
     return merged
+
+
+def _finite(text: str) -> float:
+    """The number that was typed, and not the infinity that Python makes of one too large for it."""
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"{text} is too large a number")
+    return number
 
 
 def _result(message: Message) -> Any:

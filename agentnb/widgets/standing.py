@@ -176,7 +176,7 @@ class Waiting:
 
 
 def _told(item: Any) -> tuple[Any, ...]:
-    return item.name, item.arguments, item.reason, item.deadline
+    return item.name, item.arguments, item.reason, item.deadline, item.event
 
 
 def _question(id: str, item: Any) -> dict[str, Any]:
@@ -184,6 +184,7 @@ def _question(id: str, item: Any) -> dict[str, Any]:
     fields = form(item.schema, item.arguments)
     return {
         "id": id,
+        "event": item.event,
         "path": repaired(item.path),
         "name": repaired(item.name),
         "why": repaired(item.reason or ""),

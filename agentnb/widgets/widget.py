@@ -67,7 +67,7 @@ class Panel(anywidget.AnyWidget):
     graphs: traitlets.List[Any] = traitlets.List().tag(sync=True)  # how the calls of each stand, which often changes
     drawings: traitlets.List[Any] = traitlets.List().tag(sync=True)  # of the same graphs: what of them seldom changes
     total = traitlets.Int().tag(sync=True)
-    position = traitlets.Int(-1).tag(sync=True)  # a replay's: how many of the recorded events have happened
+    place: traitlets.List[int] = traitlets.List().tag(sync=True)  # a replay's: the events that have happened, its moves
     tail = traitlets.Unicode("[]").tag(sync=True)
 
     def __init__(self, run: Any, *, parts: Sequence[str] | None = None) -> None:
@@ -95,11 +95,11 @@ class Panel(anywidget.AnyWidget):
             parts=list(parts),
             phases=_names(table_of(run.loop.phases)),
             **self._now(),
-            position=getattr(run, "position", -1),
+            place=_place(run),
         )
         comms.opened(self.model_id, str(run.id))
         self._clicks = Clicks(run, self.send, self._decisions)
-        self._feed = Feed(run, self.send, self._settled, recorded=self.position >= 0)
+        self._feed = Feed(run, self.send, self._settled, recorded=bool(self.place))
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
             "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
             "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": time.time()}),
@@ -201,7 +201,7 @@ class Panel(anywidget.AnyWidget):
             self._feed.wake()
         with self.hold_sync():  # one message for all of them; traits that are the same as before are not sent
             # A replay's place last of all: the rest takes its time in a long recording, and somebody goes on meanwhile.
-            self._tell(**now, position=getattr(self.run, "position", -1))
+            self._tell(**now, place=_place(self.run))
             self._update_tail(over)
         self._draw_in_background()
         if over:
@@ -228,6 +228,10 @@ class Panel(anywidget.AnyWidget):
         if made is not None:
             bundle = {**made[0], **bundle}
         return bundle, {}
+
+
+def _place(run: Any) -> list[int]:
+    return list(getattr(run, "place", ()))
 
 
 def _names(table: Table) -> list[str]:

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import matplotlib.style
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from agentnb import SessionLoop, Snapshot, UsageError
 from agentnb.analysis import approvals, dwell_times, latency, timeline, tokens
@@ -131,9 +134,9 @@ def test_runs_are_told_apart_in_a_figure_of_several(run: Any) -> None:
     assert labels(dwell_times({"a": run, "b": run})) == ["a researcher", "b researcher"]
 
 
-def long_run(name: str, tool: str = "read", turns: int = 2, second: float = 1.0) -> Snapshot:
+def long_run(name: str, tool: str = "read", turns: int = 2, second: float = 1.0, loop: str = "long") -> Snapshot:
     """A run with one call a turn, each of which takes longer than the one before."""
-    events: list[Any] = [RunStart(loop="SessionLoop", name="long", phase="acting")]
+    events: list[Any] = [RunStart(loop="SessionLoop", name=loop, phase="acting")]
     for n in range(turns):
         message = Message(role="assistant", content="", tool_calls=[ToolCall(id=f"c{n}", name=tool, arguments={})])
         events += [
@@ -150,6 +153,48 @@ def test_a_timeline_that_leaves_calls_out_says_so() -> None:
     axes = timeline(long_run("long", turns=100))
     assert len(labels(axes)) == 60
     assert axes.get_title("left") == "long: what ran when (the 60 longest of 101)"
+
+
+def test_dwell_times_of_many_runs_are_a_row_of_dots_for_each_phase() -> None:
+    runs = [long_run(f"run {n}", second=1.0 + n) for n in range(40)]
+    assert len(labels(dwell_times(runs[:30]))) == 30
+    axes = dwell_times(runs)
+    assert labels(axes) == ["acting (40)"]
+    assert axes.get_title("left") == "how long in each phase (40 loops)"
+    took = sorted(float(seconds) for seconds in axes.lines[0].get_xdata())  # type: ignore[arg-type]
+    assert took == [64 * (1 + n) for n in range(40)]
+    assert sum(axes.get_figure(root=True).get_size_inches()) < 13  # type: ignore[union-attr]
+
+
+def test_loops_of_many_runs_are_told_apart_in_dwell_times_by_their_names() -> None:
+    runs = [long_run(f"run {n}", loop=("boss", "critic")[n % 2]) for n in range(40)]
+    assert labels(dwell_times(runs)) == ["boss: acting (20)", "critic: acting (20)"]
+
+
+def test_tokens_of_many_runs_fill_the_figure_and_not_its_key() -> None:
+    axes = tokens([long_run(f"run {n}") for n in range(40)])
+    assert key(axes) == {"read", "written"}
+    assert len(axes.lines) == 80
+    assert axes.get_title("left") == "tokens used (40 runs)"
+
+
+@every_figure
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_all_that_is_written_is_read_on_the_ground_it_has_in_either_style(
+    run: Any, figure: Callable[..., Axes], style: str
+) -> None:
+    def luminance(colour: Any) -> float:
+        parts = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    with matplotlib.style.context(style):
+        drawn = figure(run).get_figure(root=True)
+        assert drawn is not None
+    ground = to_rgba(drawn.get_facecolor())
+    assert ground[3] == 1, "the page's own colour shows through"
+    for text in drawn.findobj(Text):
+        low, high = sorted((luminance(text.get_color()), luminance(ground)))  # type: ignore[attr-defined]
+        assert (high + 0.05) / (low + 0.05) >= 4.5, text
 
 
 @pytest.mark.parametrize("figure", [latency, timeline])

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -274,7 +275,9 @@ async def test_an_edited_call_is_again_what_it_was(decide: Any) -> None:
     decide(run)
     run.undo("a")
     (again,) = run.pending
-    assert again == asked
+    assert again == replace(asked, event=again.event)
+    assert run.events[again.event].type == run.events[asked.event].type == "approval_request"
+    assert again.event > asked.event, "another question about the same"
     run.approve("a")
     await run
     assert agent.ran == ["a>bob"]

@@ -36,7 +36,7 @@ TRAITS = (
     "drawings",
     "total",
     "tail",
-    "position",
+    "place",
 )
 
 PAGE = Path(__file__).parent / "page.js"

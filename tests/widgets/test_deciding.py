@@ -76,6 +76,17 @@ def test_of_many_decisions_each_is_done_and_what_went_wrong_is_told_call_by_call
     assert [item.id for item in run.pending] == ["c1", "c2"]
 
 
+@pytest.mark.parametrize("typed", ['{"path": 1e999}', '{"path": "/a", "retries": [-1e999]}'])
+def test_a_number_that_is_too_large_is_refused_and_not_made_infinite(show: Callable[[Any], Shown], typed: str) -> None:
+    run = waiting("/a")
+    shown = show(run)
+    (made,) = asked(shown, "edit", arguments=typed)
+    answer = shown.click("decision", **made)
+    assert not answer["ok"]
+    assert "1e999 is too large a number" in answer["error"]
+    assert run.pending
+
+
 def test_one_that_was_edited_is_not_decided_by_what_is_remembered_for_the_others(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a", "/b")
     shown = show(run)

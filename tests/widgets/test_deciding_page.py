@@ -255,6 +255,22 @@ def test_a_decision_is_taken_back_by_its_button(show: Callable[..., PanelPage]) 
     expect(shown.page.get_by_role("list", name="Newest decisions").get_by_role("listitem")).to_have_count(2)
 
 
+def test_a_decision_that_is_taken_back_before_the_page_has_heard_of_it_leaves_its_buttons_on(
+    show: Callable[..., PanelPage],
+) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    with run.lock:  # nothing is told meanwhile
+        press(row(shown), "Approve")
+        shown.settle()
+        expect(row(shown).get_by_role("button", name="Approve", exact=True)).to_be_disabled()
+        run.undo("c0")
+    shown.until(row(shown).get_by_role("button", name="Approve", exact=True).is_enabled, "the question")
+    press(row(shown), "Reject")
+    shown.until(lambda: not run.pending, "the decision")
+    assert [made[1] for made in decisions(run)] == ["approve", "ask", "reject"]
+
+
 def test_many_decisions_are_taken_back_by_one_button(show: Callable[..., PanelPage]) -> None:
     run = mixed()
     shown = show(run)

@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from agentnb import SessionLoop, tool
 from agentnb.core.events import CallEnd
 from agentnb.core.graph import CallGraph, GraphCall
-from agentnb.testing import call, delay, text
+from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.widgets.calls import WORDS, told_of
 from agentnb.widgets.diagram import diagram, table_of
 from agentnb.widgets.graph import draw
 from agentnb.widgets.loops import graph_status
 from agentnb.widgets.static import static_html
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
-from tests.widgets.support import HOSTILE, asking, asking_inside, pauses, session
+from tests.widgets.support import HOSTILE, asking, asking_inside, pauses, search, session
 
 pytestmark = pytest.mark.browser
 
@@ -624,6 +625,27 @@ def test_loops_inside_stand_out_and_nothing_is_cut_off(browser: Browser, scheme:
     run.cancel()
     shown.panel.close()  # type: ignore[union-attr]
     context.close()
+
+
+@pytest.mark.parametrize("width", [250, 700])
+def test_long_names_break_no_other_words_and_push_nothing_out_of_the_panel(
+    page: Page, show: Callable[[Any], PanelPage], width: int
+) -> None:
+    name = "t" * 64
+    loop = SessionLoop(ScriptedLLM([[call(name, {"query": "x" * 99})], "Done."]), [tool(search.function, name=name)])
+    run = loop.start("go", name="n" * 300)
+    run.result(30)
+    page.set_viewport_size({"width": width, "height": 900})
+    shown = show(run)
+    page.get_by_role("tab", name="Messages").click()
+    made = page.locator(".agentnb-made")
+    shown.until(made.count, "the messages")
+    for node in (page.get_by_text("SessionLoop", exact=True).first, *page.get_by_role("tab").all()):
+        assert node.bounding_box()["height"] < 34, f"{node.inner_text()} is on several lines"  # type: ignore[index]
+    box, inside = made.bounding_box(), page.locator(".agentnb-messages").bounding_box()
+    assert box is not None
+    assert inside is not None
+    assert box["x"] + box["width"] <= inside["x"] + inside["width"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

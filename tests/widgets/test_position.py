@@ -19,7 +19,7 @@ from tests.analysis.recordings import decided_run, read, write
 from tests.benchmarks.models import Calling
 from tests.benchmarks.test_loop import echo
 from tests.designs import session_of_agents
-from tests.widgets.pages import PanelPage, RecordedPanel
+from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
 
 
 @pytest.fixture(scope="module")
@@ -272,6 +272,31 @@ def test_what_a_cell_does_with_the_replay_moves_the_slider(shown: PanelPage) -> 
     replayed.to(1)
     shown.until(lambda: position(shown).input_value() == "2", "the slider follows back")
     assert events(shown) == "2 events"
+
+
+def test_what_is_told_late_of_an_earlier_place_takes_nobody_back(page: Any) -> None:
+    shown = PanelPage(page, state=state(parts=["position", "events"], place=[0, 0]))
+    shown.deliver(rows_message(0, rows(0, 9)))
+    slider = position(shown)
+    for at, moves in ((5, 5), (6, 6)):
+        slider.fill(str(at))
+        token = shown.sent("position")[-1]["token"]
+        shown.deliver({"type": "moved", "token": token, "ok": True, "place": [at, moves]})
+    for place, at in (([5, 5], "6"), ([5, 7], "5")):  # what is old, and where a cell has moved it to
+        page.evaluate("place => window.model.set('place', place)", place)
+        shown.settle()
+        assert slider.input_value() == at
+    assert shown.errors == []
+
+
+def test_a_place_is_told_with_how_often_it_has_moved(run: Any) -> None:
+    replayed = replay(run)
+    replayed.to(5)
+    first = replayed.place
+    replayed.to(4)
+    replayed.to(5)
+    assert first[0] == replayed.place[0] == 6
+    assert first[1] < replayed.place[1]
 
 
 def test_a_part_alone_follows_the_replay_back(page: Any, run: Any) -> None:

@@ -6,6 +6,9 @@ import { Decided } from "./decisions.js";
 
 const SPEAK_EVERY = 2000; // milliseconds: calls may come by the dozen, and each would be read out
 
+// One and the same question: a call that is asked about again is another, also where nobody here saw that it was decided.
+const question = ({ id, digest, event }) => `${id} ${digest} ${event}`;
+
 export class Approvals {
   constructor(store, alone) {
     this.store = store;
@@ -110,11 +113,11 @@ export class Approvals {
     if (what === "decisions") return this.decided.update();
     if (what === "position") return this.recall();
     const pending = this.store.model.get("pending") ?? [];
-    const keys = new Set(pending.map((item) => `${item.id} ${item.digest}`));
+    const keys = new Set(pending.map(question));
     const left = this.remove(keys);
     const added = [];
     for (const item of pending) {
-      const key = `${item.id} ${item.digest}`;
+      const key = question(item);
       if (!this.calls.has(key)) {
         this.calls.set(key, new Call(this.store, item, this));
         added.push(item.path ? `${item.name} (in ${item.path})` : item.name);
@@ -122,7 +125,7 @@ export class Approvals {
     }
     let next = null; // in the order they were made, also one that is asked about again
     for (const item of [...pending].reverse()) {
-      const call = this.calls.get(`${item.id} ${item.digest}`);
+      const call = this.calls.get(question(item));
       if (call.el.parentNode !== this.list) this.list.insertBefore(call.el, next);
       next = call.el;
       call.update(item);

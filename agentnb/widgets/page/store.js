@@ -17,10 +17,12 @@ export class Store {
     this.model = model;
     this.rows = []; // what has happened
     this.all = this.rows; // what is recorded: in a replay also what comes after the moment that is looked at
-    this.replays = (model.get("position") ?? -1) >= 0;
+    const [position = 0, moves = 0] = model.get("place") ?? [];
+    this.replays = Boolean(model.get("place")?.length);
     if (this.replays) this.all = [];
     this.player = this.replays ? new Player(this) : null;
-    this.position = Math.max(0, model.get("position") ?? 0);
+    this.position = position;
+    this.moves = moves; // of the kernel's replay, when it stood there
     this.anew = 0; // how often what has happened has become less
     this.trace = new Trace();
     this.batches = []; // [rows up to here, characters]
@@ -44,9 +46,9 @@ export class Store {
         this.tell(name);
       });
     }
-    model.on("change:position", () => {
+    model.on("change:place", () => {
       this.alive();
-      if (!this.going) this.stand(model.get("position"));
+      if (!this.going) this.follow(model.get("place"));
     });
     this.watchKernel();
     this.timer = setInterval(() => this.heartbeat(), PING_EVERY);
@@ -149,6 +151,13 @@ export class Store {
     this.tell("position");
   }
 
+  // Where the kernel's replay stands. What it was told of an earlier place may come later than the answer about this one.
+  follow([position, moves]) {
+    if (moves < this.moves) return;
+    this.moves = moves;
+    if (position !== this.position) this.stand(position);
+  }
+
   goTo(position) {
     const to = Math.max(0, Math.min(this.recorded(), position));
     this.stand(to);
@@ -156,12 +165,11 @@ export class Store {
     this.going = true;
     this.ask({ type: "position", position: to }, (answer) => {
       this.going = false;
-      if (this.position !== to) this.goTo(this.position); // somebody went on meanwhile
-      else if (answer.position !== to) {
-        // it stops before that
-        this.player.hold();
-        this.stand(answer.position ?? this.model.get("position"));
-      }
+      const told = this.model.get("place"),
+        place = answer.place?.[1] > told[1] ? answer.place : told;
+      if (this.position !== to) return this.goTo(this.position); // somebody went on meanwhile
+      if (place[0] !== to) this.player.hold(); // it stops before that, or somebody else has moved it
+      return this.follow(place);
     });
   }
 
