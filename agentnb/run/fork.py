@@ -25,6 +25,7 @@ from agentnb.core.events import (
     Event,
     MessageAdded,
     ModelEnd,
+    RunEnd,
     RunStart,
 )
 from agentnb.core.evolve import fold
@@ -63,9 +64,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Branch:
-    """The past of a fork, and what is to be said where it begins."""
+    """The past of a fork, and what is to be said where it begins; `suspended`: that it goes on from a suspension."""
 
     events: list[Event]
+    suspended: bool = False
     steer: Message | None = None
     call: tuple[str, str] | None = None
     decision: ApprovalDecision | None = None
@@ -93,7 +95,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
         fold(made.events)
     except AgentnbError as error:
         raise UsageError(f"The run cannot go on like that from its event {seq}: {error}") from error
-    return _checked(made, loop)
+    return _checked(replace(made, suspended=isinstance(event, RunEnd) and event.reason == "suspended"), loop)
 
 
 def settle(made: Branch, journal: Journal) -> None:

@@ -25,6 +25,7 @@ from agentnb.core.evolve import fold
 from agentnb.loops.loop_agent import BaseAgent, Event
 from agentnb.testing import ScriptedLLM, call
 from tests.designs import WORLDS, states
+from tests.loops.loop_agents import K, said_by
 from tests.run.agents import Agent, sends
 from tests.test_designs import check, drive, outcome
 from tests.worlds import asks
@@ -260,6 +261,16 @@ async def test_a_cancelled_run_goes_on_in_a_fork_from_before_it_was_cancelled() 
     run.cancel("enough")
     fork = run.fork(loop=agent.loop("done"))
     assert await fork == "done"
+
+
+async def test_a_suspended_run_goes_on_in_a_fork_with_the_agent_it_was_suspended_in() -> None:
+    loop = LoopAgent("loop", [K("A"), K("P", pause=1), K("C")], 1)
+    run = loop.start("go")
+    await run
+    assert run.stop_reason == "suspended"
+    fork = run.fork()
+    await fork
+    assert (fork.stop_reason, said_by(fork)) == ("max_iterations", ["A#1", "P#1", "P#2", "C#1"])
 
 
 LOOKS = [call("look", {"value": value}, id=value) for value in "ab"]
