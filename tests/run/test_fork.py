@@ -299,6 +299,32 @@ async def test_a_fork_of_a_run_that_met_its_limit_goes_on_from_before_that(made:
         assert not [e for e in fork.events if e.type == "call_end" and e.is_error]
 
 
+@pytest.mark.parametrize("name", ["session", "parallel_agent", "execution", "engine_of_loops", "loop_of_loops"])
+async def test_the_fork_of_a_run_that_met_its_limit_comes_to_the_end_it_would_have_had(name: str) -> None:
+    world = WORLDS[name]
+    whole = await drive(world().start("go"))
+    run = world().start("go", approve=True, limits={"calls": 1})
+    with pytest.raises(LimitReached):
+        await run
+    fork = await drive(run.fork(loop=world(), limits=None))
+    check(fork)
+    assert outcome(fork) == outcome(whole)
+
+
+@pytest.mark.parametrize("way", ["fork", "restore"])
+async def test_an_agent_that_was_broken_off_as_its_run_was_cancelled_runs_again(way: str) -> None:
+    def loop() -> LoopAgent:
+        return LoopAgent("loop", [K("A", says=2)], 1)
+
+    run = loop().start("go")
+    run.watch(lambda event: event.type == "message" and run.cancel())
+    with pytest.raises(RunCancelled):
+        await run
+    again = run.fork(loop=loop()) if way == "fork" else restore(run.snapshot(), loop())
+    await again
+    assert said_by(again) == ["A#1", "A#1", "A#1+1", "A#1+2"]
+
+
 @pytest.mark.parametrize("way", ["fork", "restore"])
 async def test_what_a_tool_gave_that_cancelled_its_own_run_is_not_lost(way: str) -> None:
     @tool
