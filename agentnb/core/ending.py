@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentnb.core.events import CallEnd, CallStart, CancelRequested, Event, RunEnd
+from agentnb.core.events import CallEnd, CancelRequested, Event, RunEnd
+
+ABORTED = "Operation aborted"
+"""What is said of a call that was broken off, or never began, because its run has ended."""
 
 _FROM_OUTSIDE = frozenset({"limit", "error"})
 
@@ -22,14 +25,9 @@ def ending(events: Sequence[Event]) -> int:
     return next((n for n, event in enumerate(events) if isinstance(event, CancelRequested)), begins)
 
 
-def results_behind(events: Sequence[Event], begins: int) -> list[Event]:
-    """What tools have given in such an end, which begins there.
-
-    What a loop does itself may have been broken off where it stood, and is done again.
-    """
-    own = {(event.path, event.call_id) for event in events[:begins] if isinstance(event, CallStart) and event.own}
-    ends = [event for event in events[begins:] if isinstance(event, CallEnd) and event.outcome != "aborted"]
-    return [end for end in ends if (end.path, end.call_id) not in own]
+def results_in(end: Sequence[Event]) -> list[Event]:
+    """What tools have given in the events of such an end."""
+    return [event for event in end if isinstance(event, CallEnd) and event.outcome != "aborted"]
 
 
 def _is_of_an_end(event: Event, *, is_last: bool) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from agentnb.core.ending import ABORTED
 from agentnb.core.errors import FAILURES, InvalidArguments, ToolError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.loop import Design, Result
@@ -145,6 +146,8 @@ class Calling:
                 if type(field) is not bool:
                     fields[name] = portable(field)
             end = _make_end(call_id=call.id, name=call.name, **fields)
+        except _BrokenOff:
+            end = _end(call, ABORTED, "aborted")
         except _TimedOut as error:
             end = _end(call, str(error), "timed_out", error.__cause__)
         except _FAILURES as error:  # a tool's failure goes to the model as a result (DESIGN 1)
@@ -155,9 +158,7 @@ class Calling:
         journal.append(end, frame, call)
 
     def _go_if_cancelled(self, call: CallState, error: BaseException) -> None:
-        """Raise the error again where the call is cancelled; otherwise it is the code's own, as from a task that it
-        waited for, and a failure like any.
-        """
+        """Raise it again where the call is cancelled; or else it is the code's own, as from a task that it waited for."""
         state, task = self._frame.state, asyncio.current_task()
         is_wanted = state.cancelled is None and state.open.get(call.id) is call
         if isinstance(error, asyncio.CancelledError) and not (is_wanted and task is not None and not task.cancelling()):
@@ -177,7 +178,7 @@ class Calling:
                     continue
                 fact = self._design.fact_of(item)
                 if not self._say(fact, call) or self._frame.state.cancelled is not None:
-                    break
+                    raise _BrokenOff
                 is_shown = inline == "pull" or (inline is None and isinstance(fact, Event))
                 await self._stand(call, inline, until_taken=is_shown)
         return result
@@ -255,6 +256,10 @@ _FAILURES = (*FAILURES, asyncio.CancelledError)
 
 def _words_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {text_of_error(error)}"
+
+
+class _BrokenOff(Exception):
+    """One of the loop's own calls that says things on its way has said one for which its run has no more use."""
 
 
 class _TimedOut(Exception):

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from agentnb.core.ending import ending, results_behind
+from agentnb.core.ending import ending, results_in
 from agentnb.core.errors import AgentnbError, RecordingMismatch, UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
@@ -153,7 +153,7 @@ def _past(
     over = min(ending(events), len(events) - events[-1].terminal)
     if instead is not None and over <= seq:
         raise UsageError(f"The fork of a run that is over goes on before its event {over}: nothing behind it is kept.")
-    kept = [*kept[:over], *results_behind(kept, over)]
+    kept = [*kept[:over], *results_in(kept[over:])]
     if not kept:
         raise UsageError("A fork begins with the event run_start at the least.")
     kept += _ends_of_running_calls(kept, events[seq + 1 :])

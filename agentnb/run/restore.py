@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentnb.core.ending import ending, results_behind
+from agentnb.core.ending import ending, results_in
 from agentnb.core.errors import RecordingMismatch, UsageError
 from agentnb.core.events import Event, RunEnd
 from agentnb.core.loop import Design, fingerprint
@@ -92,7 +92,7 @@ def _before_the_end(events: Sequence[Event], loop: Design) -> Sequence[Event]:
         if last.reason != "cancelled":
             return events
     over = ending(events)
-    results = [event.model_copy(update={"seq": n}) for n, event in enumerate(results_behind(events, over), over)]
+    results = [event.model_copy(update={"seq": n}) for n, event in enumerate(results_in(events[over:]), over)]
     return [*events[:over], *results]
 
 

@@ -320,6 +320,7 @@ async def test_an_agent_that_was_broken_off_as_its_run_was_cancelled_runs_again(
     run.watch(lambda event: event.type == "message" and run.cancel())
     with pytest.raises(RunCancelled):
         await run
+    assert [event.outcome for event in run.events if event.type == "call_end"] == ["aborted", "aborted"]
     again = run.fork(loop=loop()) if way == "fork" else restore(run.snapshot(), loop())
     await again
     assert said_by(again) == ["A#1", "A#1", "A#1+1", "A#1+2"]
