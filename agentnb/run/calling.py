@@ -158,7 +158,7 @@ class Calling:
         journal.append(end, frame, call)
 
     def _go_if_cancelled(self, call: CallState, error: BaseException) -> None:
-        """Raise it again where the call is cancelled; or else it is the code's own, as from a task that it waited for."""
+        """Raise it again where the call is cancelled; otherwise the code has raised it itself, and has failed."""
         state, task = self._frame.state, asyncio.current_task()
         is_wanted = state.cancelled is None and state.open.get(call.id) is call
         if isinstance(error, asyncio.CancelledError) and not (is_wanted and task is not None and not task.cancelling()):
