@@ -19,6 +19,7 @@ from typing import Any
 from agentnb.core.errors import ScriptEnded, UsageError
 from agentnb.core.loop import Design
 from agentnb.llms.recorded import RecordedModel
+from agentnb.loops import design_of
 from agentnb.tools.recorded import RecordedTool, recorded_tools
 
 Chunk = Any
@@ -120,14 +121,15 @@ class Recorded(RecordedModel):
 
     recording: a run, a replay, a snapshot, or the path of a saved one. Requests are answered by their messages, calls
     by their arguments. speed: how fast it answers, as a multiple of how fast the model did; None is at once. strict:
-    refuse a request whose messages were not recorded. Raises UsageError where there is not one recording.
+    refuse a request whose messages were not recorded; code of your own that puts them together (`transform_context`) is
+    not in a recording, and what it makes is refused too. Raises UsageError where there is not one recording.
     """
 
     def __init__(self, recording: Any, *, speed: float | None = None, strict: bool = False) -> None:
         from agentnb.analysis.sources import one_source
 
         events = one_source(recording).events
-        super().__init__(events, speed=speed, strict=strict)
+        super().__init__(events, speed=speed, strict=strict, designs=lambda kind: design_of(kind) or Design)
         self.tools: list[RecordedTool] = recorded_tools(events)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import runpy
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import Agent, ExecutionLoop, SessionLoop, UsageError, replay
+from agentnb import Agent, ExecutionLoop, RunFailed, SessionLoop, UsageError, replay
 from agentnb.analysis import diff
 from agentnb.errors import ReplayDiverged
 from agentnb.testing import Recorded, ScriptedLLM, call, delay, text, write_test
@@ -66,15 +67,59 @@ async def test_loops_beside_one_another_each_get_their_own_answers() -> None:
     recorded.assert_complete()
 
 
-async def test_a_loop_that_writes_its_own_prompts_gets_the_answers_in_their_order() -> None:
-    answers = ['{"calls": [{"_tool": "double", "n": 1, "_outputPath": "†state.two"}], "output": null}']
-    answers.append('{"calls": [], "output": "†state.two"}')
-    run = ExecutionLoop(ScriptedLLM(answers), TOOLS).start("go", approve=True)
+async def test_a_loop_whose_user_writes_its_prompts_gets_the_answers_in_their_order() -> None:
+    def shout(messages: Any) -> Any:
+        return [{**message, "content": str(message["content"]).upper()} for message in messages]
+
+    run = SessionLoop(Answers(*WORK), TOOLS, transform_context=shout).start("go", approve=True)
     await run
     recorded = Recorded(run)
-    again = ExecutionLoop(recorded, recorded.tools).start("go", approve=True)
+    again = SessionLoop(recorded, recorded.tools, transform_context=shout).start("go", approve=True)
     assert await again == await run
     recorded.assert_complete()
+    with pytest.raises(RunFailed, match="was not asked when it was recorded"):
+        await SessionLoop(Recorded(run, strict=True), TOOLS, transform_context=shout).start("go", approve=True)
+
+
+def solving(llm: Any, tools: Any = TOOLS, **options: Any) -> ExecutionLoop:
+    told = [{"type": "data", "kind": "input", "data": {"n": 1}}, {"role": "user", "content": "Double it."}]
+    return ExecutionLoop(llm, tools, context=options.pop("context", told), **options)
+
+
+def doubles(native: bool) -> ScriptedLLM:
+    """Calls of which one gives data, one waits for that, and one fails; then, told of these, an output."""
+    calls = [("double", "†input.n", "†state.two"), ("double", "†state.two", "†state.four"), ("fail", 1, "†state.no")]
+    if native:
+        turn = [call(name, {"n": n, "_outputPath": to}, id=to) for name, n, to in calls]
+        return ScriptedLLM([turn, "done"])
+    made = [{"_tool": name, "n": n, "_outputPath": to} for name, n, to in calls]
+    return ScriptedLLM([json.dumps({"calls": made, "output": None}), '{"calls": [], "output": "done"}'])
+
+
+@pytest.mark.parametrize("plan", [None, "lazy"])
+@pytest.mark.parametrize("native", [False, True])
+async def test_it_knows_what_an_execution_loop_asked(native: bool, plan: Any) -> None:
+    run = solving(doubles(native), native=native, plan=plan).start("go", approve=True)
+    assert await run == "done"
+    recorded = Recorded(run, strict=True)
+    again = solving(recorded, recorded.tools, native=native, plan=plan).start("go", approve=True)
+    assert await again == "done"
+    recorded.assert_complete()
+    other = Recorded(run, strict=True)
+    told = [{"type": "data", "kind": "input", "data": {"n": 2}}]
+    with pytest.raises(RunFailed, match="was not asked when it was recorded"):
+        await solving(other, other.tools, context=told, native=native, plan=plan).start("go", approve=True)
+
+
+async def test_it_knows_what_an_agent_asked_that_had_retrieved_something() -> None:
+    run = Agent(Answers(*WORK), TOOLS, retriever=lambda query: ["a fact"]).start("go", approve=True)
+    await run
+    recorded = Recorded(run, strict=True)
+    again = Agent(recorded, recorded.tools, retriever=lambda query: ["a fact"]).start("go", approve=True)
+    assert await again == await run
+    other = Recorded(run, strict=True)
+    with pytest.raises(RunFailed, match="was not asked when it was recorded"):
+        await Agent(other, other.tools, retriever=lambda query: ["a lie"]).start("go", approve=True)
 
 
 @pytest.mark.parametrize("native", [False, True])

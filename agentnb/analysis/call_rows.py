@@ -72,6 +72,7 @@ class Calls:
         self.rows: list[CallRow] = []
         self._source = source
         self._open: dict[tuple[str, str], CallRow] = {}
+        self._lost: set[tuple[str, str]] = set()
 
     def take(self, event: Event, state: State) -> None:
         """An event has happened, and led to this state of its loop."""
@@ -99,18 +100,21 @@ class Calls:
         self._open[event.path, call.id] = row
         self.rows.append(row)
 
-    @staticmethod
-    def _note(row: CallRow, event: Event, seconds: float) -> None:
+    def _note(self, row: CallRow, event: Event, seconds: float) -> None:
+        key = row.path, row.call_id
         if isinstance(event, ApprovalRequest):
             row.tool, row.arguments, row.asked = event.name, event.arguments, seconds
+            if event.unknown:  # from here on until somebody answers it waits, and for how long it ran nothing says
+                self._lost.add(key)
         elif isinstance(event, ApprovalDecision):
             row.decision, row.by, row.decided = event.decision, event.by, seconds
             row.waited = seconds - row.asked
         elif isinstance(event, CallStart):
             row.tool, row.arguments, row.attempts, row.started = event.name, event.arguments, event.attempt, seconds
+            self._lost.discard(key)
         elif isinstance(event, CallEnd):
             row.outcome, row.is_error, row.result, row.ended = event.outcome, event.is_error, event.result, seconds
-            row.took = seconds - row.started
+            row.took = seconds - row.started if key not in self._lost else NEVER
             row.error = event.error.type if event.error is not None else None
 
 

@@ -63,7 +63,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "started": "when it was started last, s",
         "ended": "when it had its result, s",
         "waited": "from the question to the decision, s",
-        "took": "from its start to its result, s",
+        "took": "from its start to its result, s; NaN where nobody knows how long it ran",
     },
     "messages": {
         "run": _WHERE["run"],

@@ -181,6 +181,15 @@ class Design(ABC):
         """What the model is sent, where the loop puts it together itself; None for the history."""
         return None
 
+    @classmethod
+    def sends(cls, state: State, config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """What the model of such a loop, configured like that, is sent where it stands at `state`, by the events alone.
+
+        For whoever has a recording and not its loop; what `prepare` makes of the history, or the system prompt, is no
+        part of it.
+        """
+        return [message.plain for message in state.messages]
+
     def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
         """What every request to the model carries beside the messages."""
         return {"tools": [specification(tool) for tool in tools]} if tools else {}

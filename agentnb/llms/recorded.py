@@ -1,23 +1,24 @@
 """A recording as a model: it answers what it was asked when it was recorded, with what it said then.
 
 A request is known by its messages. Loops that run beside one another may ask in another order than they did, and still
-each gets its own answers. A loop that puts together what its model is sent asks with other messages than its history
-has; such a request gets the next answer that is left, unless the model is `strict`.
+each gets its own answers. What was sent is worked out from the recording, as the design does it (`Design.sends`). Where
+that cannot be told, because code of the user's put it together, a request gets the next answer that is left, unless the
+model is `strict`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentnb.core.errors import ModelError, ScriptEnded, UsageError
-from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelFailed, ModelStart
+from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelFailed, ModelStart, RunStart
 from agentnb.core.evolve import walk
+from agentnb.core.loop import Design
 from agentnb.core.messages import text_of
-from agentnb.core.state import State
 from agentnb.llms.protocol import Chunk
 
 _SENT = frozenset({"user", "assistant", "tool"})
@@ -35,17 +36,21 @@ class Exchange:
     used: bool = False
 
 
-def exchanges(events: Iterable[Event]) -> list[Exchange]:
+Designs = Callable[[str], type[Design]]
+"""Gives the design of a kind, as recordings name it."""
+
+
+def exchanges(events: Iterable[Event], designs: Designs) -> list[Exchange]:
     """The requests to models in a recording that were answered or failed, in the order they were made."""
-
-    def sent(state: State) -> list[dict[str, Any]]:
-        return [message.plain for message in state.messages if message.role in _SENT]
-
     made: list[Exchange] = []
+    begun: dict[str, RunStart] = {}
     waiting: dict[str, Exchange] = {}
     for event, state in walk(events):
-        if isinstance(event, ModelStart):
-            waiting[event.path] = exchange = Exchange(sent(state))
+        if isinstance(event, RunStart):
+            begun[event.path] = event
+        elif isinstance(event, ModelStart):
+            sent = designs(state.loop).sends(state, begun[event.path].config)
+            waiting[event.path] = exchange = Exchange(_known_by(sent))
             made.append(exchange)
         elif isinstance(event, ModelEnd):
             waiting[event.path].answer = event
@@ -54,18 +59,30 @@ def exchanges(events: Iterable[Event]) -> list[Exchange]:
     return [one for one in made if one.answer is not None or one.error is not None]
 
 
+def _known_by(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The messages by which a request is known."""
+    return [message for message in messages if message["role"] in _SENT]
+
+
 class RecordedModel:
     """Answers as the models of a recording did.
 
     speed: how fast, as a multiple of how fast it was; None is at once. strict: a request with other messages than any
-    that was recorded is refused. Asked for more than it has, or for something else where it is strict, it raises
-    AssertionError: it is for tests.
+    that was recorded is refused. designs: what the recording's loops are, by which it knows what they sent. Asked for
+    more than it has, or for something else where it is strict, it raises AssertionError: it is for tests.
     """
 
-    def __init__(self, events: Iterable[Event], *, speed: float | None = None, strict: bool = False) -> None:
+    def __init__(
+        self,
+        events: Iterable[Event],
+        *,
+        speed: float | None = None,
+        strict: bool = False,
+        designs: Designs = lambda kind: Design,
+    ) -> None:
         if speed is not None and (type(speed) not in (int, float) or not 0 < speed < math.inf):
             raise UsageError(f"speed= is a multiple of how fast it was, or None for at once, not {speed!r}.")
-        self.exchanges = exchanges(events)
+        self.exchanges = exchanges(events, designs)
         self.speed = speed
         self.strict = strict
 
@@ -78,7 +95,7 @@ class RecordedModel:
         **options: Any,
     ) -> AsyncIterator[Chunk]:
         """The answer to these messages, as it streamed."""
-        exchange = self._find([message for message in messages if message["role"] in _SENT])
+        exchange = self._find(_known_by(messages))
         exchange.used = True
         if exchange.answer is None:
             if exchange.partial:

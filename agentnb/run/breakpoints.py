@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from math import isfinite
@@ -23,6 +23,7 @@ from agentnb.core.errors import FAILURES, UsageError
 from agentnb.core.events import EVENT_TYPES, CallStart, Event
 from agentnb.core.state import State
 from agentnb.run.expressions import Holds, compile_condition
+from agentnb.run.words import check_word, no_event
 
 Predicate = Callable[[Event, State], object]
 Operator = Literal["is", "is not", "contains", "matches", "above", "below"]
@@ -115,7 +116,7 @@ class Conditions:
         if not made:
             raise UsageError("A breakpoint without a condition would stop at everything.")
         if made.get("event") not in (None, *EVENT_TYPES):
-            raise UsageError(f"There is no breakpoint at {made['event']!r}; events are {', '.join(EVENT_TYPES)}.")
+            raise UsageError(no_event(str(made["event"])))
         if "cost_above" in made and not _is_number(made["cost_above"]):
             raise UsageError(f"A breakpoint's cost_above is a number, not {made['cost_above']!r}.")
         made["arguments"] = tuple(map(_argument, made.get("arguments", ())))
@@ -221,8 +222,10 @@ class Breakpoint:
 class Breakpoints(Sequence[Breakpoint]):
     """The breakpoints of a run. Safe from every thread, while the run goes on."""
 
-    def __init__(self, given: Iterable[Any] = ()) -> None:
+    def __init__(self, given: Iterable[Any] = (), known: Callable[[], Collection[str]] = frozenset) -> None:
+        """`known` gives the names of the tools and phases that the run is known to have."""
         self._all: tuple[Breakpoint, ...] = ()
+        self._known = known
         self._made = 0
         self._lock = threading.Lock()
         self.added: Callable[[], object] = lambda: None
@@ -241,6 +244,8 @@ class Breakpoints(Sequence[Breakpoint]):
         """
         if type(nth) is not int or nth < 1:
             raise UsageError(f"nth is which hit stops the run, 1 for the first, not {nth!r}.")
+        if isinstance(spec, str):
+            check_word(spec, self._known())
         label, holds, once = _read(spec, conditions)
         with self._lock:
             self._made += 1

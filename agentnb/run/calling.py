@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from agentnb.core.ending import ABORTED
 from agentnb.core.errors import FAILURES, InvalidArguments, ToolError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.loop import Design, Result
@@ -95,8 +96,9 @@ class Calling:
                     seen = copy.copy(call)
                     seen.arguments = arguments
                 blocked = await _maybe(self._design.before_call(seen, self._frame.state))
-            except FAILURES as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
-                return _refuse(call, f"{type(error).__name__}: {error}", "blocked")
+            except _FAILURES as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
+                self._go_if_cancelled(call, error)
+                return _refuse(call, _words_of(error), "blocked")
             if isinstance(blocked, ApprovalDecision):
                 return blocked
             if blocked is not None:
@@ -105,7 +107,11 @@ class Calling:
             return verdict
         tool = self._tools[call.name]
         proposed = ProposedCall(call.id, call.name, copy.deepcopy(arguments), tool)
-        said: Verdict = await _maybe(self._policy(proposed))
+        try:
+            said: Verdict = await _maybe(self._policy(proposed))
+        except asyncio.CancelledError as error:  # a policy that fails has not said yes
+            self._go_if_cancelled(call, error)
+            return Verdict("ask", f"{FAILED}{_words_of(error)}")
         return self._with_its_arguments(call, tool, said)
 
     def _with_its_arguments(self, call: CallState, tool: Tool, said: Verdict) -> Verdict:
@@ -140,23 +146,23 @@ class Calling:
                 if type(field) is not bool:
                     fields[name] = portable(field)
             end = _make_end(call_id=call.id, name=call.name, **fields)
+        except _BrokenOff:
+            end = _end(call, ABORTED, "aborted")
         except _TimedOut as error:
             end = _end(call, str(error), "timed_out", error.__cause__)
-        except asyncio.CancelledError as error:
-            if not self._is_the_tools_own(call):
-                raise
-            end = self._raised(call, error)
-        except FAILURES as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+        except _FAILURES as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+            self._go_if_cancelled(call, error)
             end = self._raised(call, error)
         if design.after_call is not None and not is_own:
             end = await self._after(call, end)
         journal.append(end, frame, call)
 
-    def _is_the_tools_own(self, call: CallState) -> bool:
-        """Whether nobody has cancelled the call: then what it raised is its own, as from a task it waited for."""
+    def _go_if_cancelled(self, call: CallState, error: BaseException) -> None:
+        """Raise it again where the call is cancelled; otherwise the code has raised it itself, and has failed."""
         state, task = self._frame.state, asyncio.current_task()
         is_wanted = state.cancelled is None and state.open.get(call.id) is call
-        return is_wanted and task is not None and not task.cancelling()
+        if isinstance(error, asyncio.CancelledError) and not (is_wanted and task is not None and not task.cancelling()):
+            raise error
 
     async def _act(self, call: CallState, inline: PumpPace | None) -> Any:
         """One of the loop's own calls; what it says on its way is a fact at once, and it stands there meanwhile."""
@@ -172,7 +178,7 @@ class Calling:
                     continue
                 fact = self._design.fact_of(item)
                 if not self._say(fact, call) or self._frame.state.cancelled is not None:
-                    break
+                    raise _BrokenOff
                 is_shown = inline == "pull" or (inline is None and isinstance(fact, Event))
                 await self._stand(call, inline, until_taken=is_shown)
         return result
@@ -224,7 +230,8 @@ class Calling:
         assert hook is not None
         try:
             changed = await _maybe(hook(call, end, self._frame.state))
-        except FAILURES as error:  # an error result, as in SEMANTICS 3e
+        except _FAILURES as error:  # an error result, as in SEMANTICS 3e
+            self._go_if_cancelled(call, error)
             return self._raised(call, error)
         if not changed:
             return end
@@ -236,8 +243,7 @@ class Calling:
             self.shown()
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:
-        said = text_of_error(error)
-        words = said if isinstance(error, ToolError) else f"{type(error).__name__}: {said}"
+        words = text_of_error(error) if isinstance(error, ToolError) else _words_of(error)
         end = _end(call, words, "raised", error)
         if self._frame.is_own(call):
             self.failure = end.error, error
@@ -245,6 +251,15 @@ class Calling:
 
 
 _UNBOUND: tuple[None, None] = (None, None)
+_FAILURES = (*FAILURES, asyncio.CancelledError)
+
+
+def _words_of(error: BaseException) -> str:
+    return f"{type(error).__name__}: {text_of_error(error)}"
+
+
+class _BrokenOff(Exception):
+    """One of the loop's own calls that says things on its way has said one for which its run has no more use."""
 
 
 class _TimedOut(Exception):

@@ -19,11 +19,12 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
+from agentnb.core.ending import ABORTED
 from agentnb.core.errors import FAILURES, AgentnbError, RunFailed, UsageError
 from agentnb.core.events import Event, RunPaused, StopReason
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
-from agentnb.run.endings import ABORTED, end_at_limit, end_run, expire, next_deadline
+from agentnb.run.endings import end_at_limit, end_run, expire, next_deadline
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.given import shown

@@ -12,8 +12,6 @@ from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
-ABORTED = "Operation aborted"
-
 
 def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | None = None) -> None:
     """End the run, the innermost loop first: every call that is open gets its result, then its loop its end.

@@ -21,9 +21,10 @@ from types import NoneType
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event
+from agentnb.core.events import EVENT_TYPES, Event
 from agentnb.core.state import State
 from agentnb.run.given import check_text, shown
+from agentnb.run.words import no_event
 
 NAMES = ("event", "tool", "arguments", "phase", "turn", "cost", "usage", "values", "messages")
 """What a condition may name: the event as plain data; the tool and arguments of the call it is about (None, {}); where
@@ -121,6 +122,8 @@ def _check(text: str, parsed: ast.AST) -> None:
             raise UsageError(f"{text!r}: a condition's values are JSON's, not {node.value!r}.")
         if isinstance(node, ast.Compare) and (name := _compared_whole(node)) is not None:
             raise UsageError(f"{text!r}: {name} has parts, and it is these that are compared, as in {WHOLE[name]}.")
+        if isinstance(node, ast.Compare) and (types := set(_types_compared(node)).difference(EVENT_TYPES)):
+            raise UsageError(f"{text!r}: {no_event(min(types))}")
         if isinstance(node, ast.Call):
             called.append(node.func)
             if not (isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS) or node.keywords:
@@ -139,6 +142,30 @@ def _compared_whole(node: ast.Compare) -> str | None:
         if isinstance(right, ast.Name) and right.id in WHOLE and not looks_in and _is_plain(left):
             return right.id
     return None
+
+
+def _types_compared(node: ast.Compare) -> Iterator[str]:
+    """The texts that a comparison takes for types of events."""
+    sides = [node.left, *node.comparators]
+    for operation, left, right in zip(node.ops, sides, sides[1:], strict=False):
+        if isinstance(operation, (ast.Eq, ast.NotEq)):
+            found: list[ast.AST] = [left] if _is_type(right) else [right] if _is_type(left) else []
+        elif isinstance(operation, (ast.In, ast.NotIn)) and _is_type(left):
+            found = list(right.elts) if isinstance(right, (ast.Tuple, ast.List, ast.Set)) else []
+        else:
+            found = []
+        yield from (one.value for one in found if isinstance(one, ast.Constant) and isinstance(one.value, str))
+
+
+def _is_type(node: ast.AST) -> bool:
+    """Whether this is the type of the event: `event.type`, or `event["type"]`."""
+    if not isinstance(node, (ast.Attribute, ast.Subscript)):
+        return False
+    if not isinstance(node.value, ast.Name) or node.value.id != "event":
+        return False
+    if isinstance(node, ast.Attribute):
+        return node.attr == "type"
+    return isinstance(node.slice, ast.Constant) and node.slice.value == "type"
 
 
 def _is_plain(node: ast.AST) -> bool:

@@ -14,17 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+from agentnb.core.ending import ending, results_in
 from agentnb.core.errors import AgentnbError, RecordingMismatch, UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
     CallEnd,
     CallProposed,
     CallStart,
-    CancelRequested,
     Decision,
     Event,
     MessageAdded,
     ModelEnd,
+    RunEnd,
     RunStart,
 )
 from agentnb.core.evolve import fold
@@ -63,9 +64,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Branch:
-    """The past of a fork, and what is to be said where it begins."""
+    """The past of a fork, and what is to be said where it begins; `suspended`: that it goes on from a suspension."""
 
     events: list[Event]
+    suspended: bool = False
     steer: Message | None = None
     call: tuple[str, str] | None = None
     decision: ApprovalDecision | None = None
@@ -93,7 +95,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
         fold(made.events)
     except AgentnbError as error:
         raise UsageError(f"The run cannot go on like that from its event {seq}: {error}") from error
-    return _checked(made, loop)
+    return _checked(replace(made, suspended=isinstance(event, RunEnd) and event.reason == "suspended"), loop)
 
 
 def settle(made: Branch, journal: Journal) -> None:
@@ -148,14 +150,13 @@ def _past(
 ) -> list[Event]:
     """The events up to `seq`, or up to the one before it, as those of a new run."""
     kept = [*events[:seq], *([] if without else [instead or events[seq]])]
-    over = next((n for n, event in enumerate(kept) if isinstance(event, CancelRequested) or event.terminal), None)
-    if instead is not None and over is not None:
+    over = min(ending(events), len(events) - events[-1].terminal)
+    if instead is not None and over <= seq:
         raise UsageError(f"The fork of a run that is over goes on before its event {over}: nothing behind it is kept.")
-    kept = kept[:over]
+    kept = [*kept[:over], *results_in(kept[over:])]
     if not kept:
         raise UsageError("A fork begins with the event run_start at the least.")
-    if over is None:
-        kept += _ends_of_running_calls(kept, events[seq + 1 :])
+    kept += _ends_of_running_calls(kept, events[seq + 1 :])
     origin = f"{events[0].run_id}@{seq}"
     run_id, config = uuid.uuid4().hex[:12], loop.config()
     first = {"forked_from": origin, "config": config, "fingerprint": fingerprint(loop.kind(), config)}

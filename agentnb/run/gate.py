@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -47,8 +47,14 @@ class Permit:
 class Gate:
     """What holds a run back, and the limits that end it."""
 
-    def __init__(self, breakpoints: Sequence[Any], limits: Mapping[str, Any] | None) -> None:
-        self.breakpoints = Breakpoints(breakpoints)
+    def __init__(
+        self,
+        breakpoints: Sequence[Any],
+        limits: Mapping[str, Any] | None,
+        known: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        """`known` gives the names of the run's tools and phases."""
+        self.breakpoints = Breakpoints(breakpoints, known)
         self.breakpoints.failed = self._stop_where_one_fails
         self.limits = _check_limits(limits or {})
         self.pausing: str | None = None

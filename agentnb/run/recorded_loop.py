@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunStart
 from agentnb.core.loop import Design
 from agentnb.core.state import State
-from agentnb.loops import DESIGNS
+from agentnb.loops import design_of
 
 
 class RecordedLoop(Design):
@@ -37,8 +36,8 @@ def recorded_loop(events: Sequence[Event]) -> Design:
     start = events[0] if events else None
     if not isinstance(start, RunStart):
         raise UsageError("There is nothing recorded yet.")
-    if start.loop in DESIGNS:  # nothing else is ever imported because a recording names it
-        return RecordedLoop(start, getattr(import_module(DESIGNS[start.loop]), start.loop).phases)
+    if (design := design_of(start.loop)) is not None:
+        return RecordedLoop(start, design.phases)
     if isinstance(recorded := start.config.get("phases"), Mapping):
         return RecordedLoop(start, recorded)
     phases: dict[str, list[str]] = {}

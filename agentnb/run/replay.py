@@ -32,6 +32,7 @@ from agentnb.run.recorded_loop import recorded_loop
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
 from agentnb.run.steps import Steps, ends_of
+from agentnb.run.words import names_in
 
 
 class Replay(Recording):
@@ -51,7 +52,7 @@ class Replay(Recording):
         self.name = name
         self._check = Check(self.loop) if check else None
         self._diverged: ReplayDiverged | None = None
-        self._breakpoints = Breakpoints(())
+        self._breakpoints = Breakpoints((), lambda: names_in(self.loop, self._recorded))
         self._state, self._moves = State(), 0
         self._lock = threading.RLock()
         self._watchers: tuple[Callable[[Any], object], ...] = ()

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentnb.core.ending import ending, results_in
 from agentnb.core.errors import RecordingMismatch, UsageError
-from agentnb.core.events import CancelRequested, Event, RunEnd
+from agentnb.core.events import Event, RunEnd
 from agentnb.core.loop import Design, fingerprint
 from agentnb.run.given import shown
 from agentnb.run.journal import RunStore
@@ -78,18 +79,21 @@ def _check(snapshot: Snapshot, loop: Design) -> None:
 
 
 def _before_the_end(events: Sequence[Event], loop: Design) -> Sequence[Event]:
-    """Without a cancellation or a suspension: those end a run in its process only (DESIGN 4)."""
+    """Without a cancellation or a suspension: those end a run in its process only (DESIGN 4).
+
+    Nor with a part of an end that was not recorded to its own: it goes on from before that.
+    """
     last = events[-1]
-    if isinstance(last, RunEnd) and last.reason == "suspended":
-        return events[:-1]
-    if isinstance(last, RunEnd) and last.reason == "error":
-        return events[: loop.goes_on_after_an_error_from(events)]
-    if isinstance(last, RunEnd) and last.reason != "cancelled":
-        return events
-    for position in range(len(events) - 1, -1, -1):
-        if isinstance(events[position], CancelRequested):
-            return events[:position]
-    return events
+    if isinstance(last, RunEnd) and last.terminal:
+        if last.reason == "suspended":
+            return events[:-1]
+        if last.reason == "error":
+            return events[: loop.goes_on_after_an_error_from(events)]
+        if last.reason != "cancelled":
+            return events
+    over = ending(events)
+    results = [event.model_copy(update={"seq": n}) for n, event in enumerate(results_in(events[over:]), over)]
+    return [*events[:over], *results]
 
 
 def _is_suspended(events: Sequence[Event]) -> bool:

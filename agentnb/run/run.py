@@ -35,6 +35,7 @@ from agentnb.run.portable import portable_input
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
 from agentnb.run.stepping import step
+from agentnb.run.words import names_in
 
 
 class Run(Decisions, Recording):
@@ -60,10 +61,10 @@ class Run(Decisions, Recording):
         self.id = recording[0].run_id if recording else uuid.uuid4().hex[:12]
         self.name = name
         self.store = store
-        self._gate = Gate(breakpoints, limits)
         policy = make_policy(approve)
         self._journal = Journal(loop, self.id)
         self._journal.load(list(recording))
+        self._gate = Gate(breakpoints, limits, lambda: names_in(loop, self.events))
         self._journal.recorder = self._open_store(store, recording)
         begin: Event | None = RunResumed.make(suspended=True) if suspended else None
         if not recording:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
 
+from agentnb.core.ending import ABORTED
 from agentnb.core.errors import InvalidArguments, LimitReached
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ModelStart
 from agentnb.core.loop import Design
@@ -21,7 +22,7 @@ from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.approvals import question_about_lost
 from agentnb.run.asking import Asking
 from agentnb.run.calling import Calling, Refusal, refusal
-from agentnb.run.endings import ABORTED, carry_out, end_at_limit, reject
+from agentnb.run.endings import carry_out, end_at_limit, reject
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agentnb.core.events import CallEnd, Event, ModelEnd, ModelFailed, RunEnd
+from agentnb.core.events import ApprovalRequest, CallEnd, Event, ModelEnd, ModelFailed, RunEnd
 from agentnb.widgets.live import is_within
 from agentnb.widgets.trace import Trace
 
@@ -31,7 +31,10 @@ STRETCHES = 60
 
 @dataclass(slots=True)
 class Stretch:
-    """A time in which a thing waited for a person (`wait`) or ran (`run`); `end` is None while it does."""
+    """A time in which a thing waited for a person (`wait`) or ran (`run`); `end` is None while it does.
+
+    A call of which nobody knows how it ended has waited since it was started: for how long it ran, nothing says.
+    """
 
     kind: str
     start: float
@@ -73,7 +76,7 @@ class Things:
         self.last = max((event.time for event in events), default=0.0)
         self.spent = {"model": 0.0, "call": 0.0, "wait": 0.0}
         self.turns: list[Thing] = []
-        self._waiting, self._wait_began = 0, 0.0
+        self._waits: list[tuple[float, float]] = []
         self._outermost: list[Thing] = []
         self._loops: dict[str, Thing] = {}
         self._open: dict[int, Thing] = {}
@@ -90,7 +93,10 @@ class Things:
     def _take(self, event: Event, number: int) -> None:
         thing = self._known.get(number) or self._begin(event, number)
         begins = _BEGINS.get(event.type)
-        if begins or event.type in _ENDS:
+        if isinstance(event, ApprovalRequest) and event.unknown and thing.stretches and thing.stretches[-1].end is None:
+            thing.stretches[-1].kind = "wait"
+            begins = None
+        elif begins or event.type in _ENDS:
             self._stop(thing, event.time)
         if begins:
             self._start(thing, begins, event.time)
@@ -138,9 +144,6 @@ class Things:
         else:
             thing.stretches[-1].end = None
         thing.ended = None
-        if thing.stretches[-1].kind == "wait":
-            self._wait_began = self._wait_began if self._waiting else time
-            self._waiting += 1
 
     def _stop(self, thing: Thing, time: float) -> None:
         if not thing.stretches or thing.stretches[-1].end is not None:
@@ -150,12 +153,20 @@ class Things:
         spent = max(0.0, time - stretch.start)
         what: str = "wait" if stretch.kind == "wait" else "" if thing.is_performed else thing.kind
         if what == "wait":
-            self._waiting -= 1
-            self.spent["wait"] += 0.0 if self._waiting else max(0.0, time - self._wait_began)
+            self._count_wait(stretch.start, max(time, stretch.start))
         elif what in self.spent:
             self.spent[what] += spent
         if what == "call" and thing.turn is not None:
             thing.turn.call_time += spent
+
+    def _count_wait(self, start: float, end: float) -> None:
+        """Add a time in which somebody was waited for, but for what of it is counted already."""
+        while self._waits and self._waits[-1][1] >= start:
+            earlier = self._waits.pop()
+            self.spent["wait"] -= earlier[1] - earlier[0]
+            start, end = min(start, earlier[0]), max(end, earlier[1])
+        self._waits.append((start, end))
+        self.spent["wait"] += end - start
 
 
 def _failed(event: Event) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas
 import pytest
 
-from agentnb import SessionLoop, Store, UsageError, replay
+from agentnb import SessionLoop, Store, UsageError, replay, restore
 from agentnb.analysis import COLUMNS, backtest, calls, decisions, events, messages
 from agentnb.testing import ScriptedLLM, call
 from tests.analysis.recordings import decided_run, read, researcher
@@ -81,6 +81,15 @@ async def test_what_has_not_happened_has_no_time(run: Any) -> None:
     assert math.isnan(row.waited)
     assert row.took == pytest.approx(row.ended - row.started)
     assert math.isnan(calls(run).set_index("call_id").loc["w1"].started)
+
+
+async def test_a_call_that_was_lost_with_its_process_took_nobody_knows_how_long(run: Any) -> None:
+    seq = next(event.seq for event in run.events if event.type == "call_start" and event.call_id == "w3")
+    other = restore(run.at(seq).snapshot(), researcher())
+    other.answer("w3", "written")
+    row = calls(other).set_index("call_id").loc["w3"]
+    assert row.started <= row.asked <= row.ended
+    assert math.isnan(row.took)
 
 
 async def test_a_decision_says_what_was_asked_and_what_came_of_it(run: Any) -> None:

@@ -760,6 +760,20 @@ async def test_confirm_sees_the_data_and_may_reject_for_a_reason() -> None:
     }
 
 
+async def test_a_confirm_that_waited_for_something_cancelled_has_not_said_yes() -> None:
+    async def confirm(call: Call) -> bool:
+        waited_for = asyncio.get_running_loop().create_future()
+        waited_for.cancel()
+        return bool(await waited_for)
+
+    world = World()
+    loop = world.loop(solution(c("fast")), solution(output=1), confirm=confirm)
+    async with asyncio.timeout(60):
+        assert "rejected c1" in notation([event async for event in loop.run()])
+    assert world.ran == []
+    assert errors_told(loop, 1)[0]["error"] == "rejected by user: confirm failed: CancelledError: "
+
+
 async def test_a_call_that_confirm_puts_in_anothers_place_is_checked_again_and_may_wait() -> None:
     world = World(0.002)
 

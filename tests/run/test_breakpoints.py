@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from agentnb import UsageError, replay, restore
+from agentnb import LoopAgent, SessionLoop, UsageError, replay, restore, tool
 from agentnb.core.events import RunPaused
 from agentnb.run.breakpoints import OPERATORS, Argument, Breakpoints
-from agentnb.testing import call
+from agentnb.testing import ScriptedLLM, call
 from tests.run.agents import Agent
 from tests.widgets.support import asking_inside, engine
 from tests.worlds import asks, types, until
@@ -95,6 +95,55 @@ def test_what_is_no_breakpoint_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match="breakpoint"):
         run.breakpoints.add(wrong)
     assert list(run.breakpoints) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("modle_end", "model_end"),
+        ("Call_Start", "call_start"),
+        ({"event": "model_ended"}, "model_end"),
+        ({"where": 'event.type == "modle_end"'}, "model_end"),
+        ({"where": '"cal_end" != event["type"] or tool == "echo"'}, "call_end"),
+        ({"where": 'event.type in ("call_end", "cal_start")'}, "call_start"),
+    ],
+)
+def test_an_event_that_is_misspelt_is_refused_with_the_one_that_was_meant(wrong: Any, meant: str) -> None:
+    run = Agent().loop("done").start("hi")
+    with pytest.raises(UsageError, match=f"Did you mean '{meant}'"):
+        run.breakpoints.add(wrong)
+    assert list(run.breakpoints) == []
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_a_word_that_is_nearly_an_event_may_be_a_tool_of_the_run_s(inside: bool) -> None:
+    @tool
+    async def call_ends() -> str:
+        return "R"
+
+    loop = SessionLoop(ScriptedLLM([[call("call_ends", id="c1")], "done"]), [call_ends], name="worker")
+    if inside:
+        loop = SessionLoop(ScriptedLLM([[call("worker", {"input": "go"}, id="c1")], "done"]), [loop])
+    run = loop.start("hi", breakpoints=["call_ends"])
+    run.play()
+    await until(lambda: run.state.paused)
+    assert (run.events[run.breakpoints[0].last].type, run.breakpoints[0].hits) == ("call_start", 1)
+    run.cancel()
+    replayed = replay(run.snapshot())
+    assert replayed.breakpoints.add("call_ends").enabled
+
+
+def test_a_word_of_a_loop_that_nobody_knows_of_yet_may_be_anything_but_nearly_an_event() -> None:
+    run = LoopAgent("outer", [Agent().loop("done", name="inner")], 1).start("hi", breakpoints=["echo", "wandering"])
+    assert len(run.breakpoints) == 2
+    with pytest.raises(UsageError, match="tool='messages'"):
+        run.breakpoints.add("messages")
+    run.breakpoints.add(tool="messages")
+
+
+@pytest.mark.parametrize("where", ['"end" in event.type', 'event.type[:5] == "model"', 'event.type < "c"'])
+def test_a_part_of_an_event_s_name_may_be_asked_for(where: str) -> None:
+    assert len(Breakpoints([{"where": where}])) == 1
 
 
 def test_breakpoints_say_what_they_are_in_a_cell() -> None:

@@ -17,7 +17,7 @@ from agentnb import RunFailed, Snapshot, Store, ToolError, tool
 from agentnb.core.events import CallEnd, Delta, plain_event
 from agentnb.testing import call
 from tests.run.agents import Agent
-from tests.worlds import assert_folds, collect, facts, provider_faults
+from tests.worlds import asks, assert_folds, collect, facts, provider_faults
 
 
 async def result_of(function: Any, arguments: dict[str, Any] | None = None, **options: Any) -> tuple[CallEnd, Any]:
@@ -413,3 +413,33 @@ async def test_calls_take_their_turn_in_the_event_loop() -> None:
     await asyncio.gather(collect(run), tick())
     assert len(facts(run.events)) > 1000
     assert ticks >= (time.monotonic() - began) / 0.1
+
+
+async def gives_up(*_: Any) -> None:
+    """Code that waits for something that somebody else has cancelled; nobody has cancelled the code itself."""
+    waited_for = asyncio.get_running_loop().create_future()
+    waited_for.cancel()
+    await waited_for
+
+
+@pytest.mark.parametrize(
+    ("hook", "ran"), [("before_tool_call", []), ("after_tool_call", ["a"])], ids=["before", "after"]
+)
+async def test_a_hook_that_waited_for_something_cancelled_has_failed(hook: str, ran: list[str]) -> None:
+    agent = Agent()
+    run = agent.loop(asks("a"), "done", **{hook: gives_up}).start("hi")
+    async with asyncio.timeout(60):
+        assert await run == "done"
+    assert agent.ran == ran
+    assert run.messages[2].content == "CancelledError: "
+
+
+async def test_a_policy_that_waited_for_something_cancelled_has_not_said_yes() -> None:
+    agent = Agent()
+    run = agent.loop(asks("a"), "done").start("hi", approve=gives_up)
+    async with asyncio.timeout(60):
+        while not run.pending:
+            await run.step()
+    assert run.pending[0].reason == "The policy failed: CancelledError: "
+    assert agent.ran == []
+    run.cancel()

@@ -8,13 +8,24 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb import ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Store, UsageError, restore, tool
+from agentnb import (
+    ConversationEngine,
+    ExecutionLoop,
+    LimitReached,
+    LoopAgent,
+    SessionLoop,
+    Store,
+    UsageError,
+    restore,
+    tool,
+)
 from agentnb.analysis.event_rows import call_id_of
 from agentnb.core.errors import InvalidArguments, RecordingMismatch, RunCancelled, UnknownCall
 from agentnb.core.evolve import fold
 from agentnb.loops.loop_agent import BaseAgent, Event
 from agentnb.testing import ScriptedLLM, call
 from tests.designs import WORLDS, states
+from tests.loops.loop_agents import K, said_by
 from tests.run.agents import Agent, sends
 from tests.test_designs import check, drive, outcome
 from tests.worlds import asks
@@ -250,6 +261,89 @@ async def test_a_cancelled_run_goes_on_in_a_fork_from_before_it_was_cancelled() 
     run.cancel("enough")
     fork = run.fork(loop=agent.loop("done"))
     assert await fork == "done"
+
+
+async def test_a_suspended_run_goes_on_in_a_fork_with_the_agent_it_was_suspended_in() -> None:
+    loop = LoopAgent("loop", [K("A"), K("P", pause=1), K("C")], 1)
+    run = loop.start("go")
+    await run
+    assert run.stop_reason == "suspended"
+    fork = run.fork()
+    await fork
+    assert (fork.stop_reason, said_by(fork)) == ("max_iterations", ["A#1", "P#1", "P#2", "C#1"])
+
+
+LOOKS = [call("look", {"value": value}, id=value) for value in "ab"]
+
+
+def looks(*turns: Any) -> SessionLoop:
+    return Agent().loop(*turns)
+
+
+def looks_inside(*turns: Any) -> SessionLoop:
+    handing = [] if turns[0] == "done" else [[call("worker", {"input": "go"}, id="c1")]]
+    return SessionLoop(ScriptedLLM([*handing, "done"]), [Agent().loop(*turns, name="worker")])
+
+
+@pytest.mark.parametrize("made", [looks, looks_inside])
+async def test_a_fork_of_a_run_that_met_its_limit_goes_on_from_before_that(made: Callable[..., Any]) -> None:
+    run = made(LOOKS, "done").start("hi", limits={"calls": 2 if made is looks_inside else 1})
+    with pytest.raises(LimitReached):
+        await run
+    ends = range(seq_of(run, "call_end"), len(run.events))
+    assert len(ends) == (3 if made is looks else 5)
+    for at in ends:
+        fork = run.fork(at, loop=made("done"), limits=None)
+        assert await fork == "done"
+        assert sorted(e.result for e in fork.events if e.type == "call_end" and e.name == "look") == ["R:a", "R:b"]
+        assert not [e for e in fork.events if e.type == "call_end" and e.is_error]
+
+
+@pytest.mark.parametrize("name", ["session", "parallel_agent", "execution", "engine_of_loops", "loop_of_loops"])
+async def test_the_fork_of_a_run_that_met_its_limit_comes_to_the_end_it_would_have_had(name: str) -> None:
+    world = WORLDS[name]
+    whole = await drive(world().start("go"))
+    run = world().start("go", approve=True, limits={"calls": 1})
+    with pytest.raises(LimitReached):
+        await run
+    fork = await drive(run.fork(loop=world(), limits=None))
+    check(fork)
+    assert outcome(fork) == outcome(whole)
+
+
+@pytest.mark.parametrize("way", ["fork", "restore"])
+async def test_an_agent_that_was_broken_off_as_its_run_was_cancelled_runs_again(way: str) -> None:
+    def loop() -> LoopAgent:
+        return LoopAgent("loop", [K("A", says=2)], 1)
+
+    run = loop().start("go")
+    run.watch(lambda event: event.type == "message" and run.cancel())
+    with pytest.raises(RunCancelled):
+        await run
+    assert [event.outcome for event in run.events if event.type == "call_end"] == ["aborted", "aborted"]
+    again = run.fork(loop=loop()) if way == "fork" else restore(run.snapshot(), loop())
+    await again
+    assert said_by(again) == ["A#1", "A#1", "A#1+1", "A#1+2"]
+
+
+@pytest.mark.parametrize("way", ["fork", "restore"])
+async def test_what_a_tool_gave_that_cancelled_its_own_run_is_not_lost(way: str) -> None:
+    @tool
+    async def leave() -> str:
+        run.cancel()
+        return "left"
+
+    def loop(*turns: Any) -> SessionLoop:
+        return SessionLoop(ScriptedLLM(turns), [leave])
+
+    run = loop([call("leave", id="c1")]).start("go")
+    with pytest.raises(RunCancelled):
+        await run
+    again = run.fork(loop=loop("done")) if way == "fork" else restore(run.snapshot(), loop("done"))
+    assert again.pending == []
+    assert await again == "done"
+    assert [message.content for message in again.messages] == ["go", "", "left", "done"]
+    assert [event.seq for event in again.events] == list(range(len(again.events)))
 
 
 async def test_an_event_may_be_replaced_as_a_whole_by_one_of_its_type() -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb import SessionLoop, Snapshot, Store, restore, tool
+from agentnb import LimitReached, LoopAgent, RunFailed, SessionLoop, Snapshot, Store, restore, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMismatch, StorageError, UsageError, VersionMismatch
+from agentnb.loops.loop_agent import BaseAgent
 from agentnb.testing import ScriptedLLM, call, text
 from tests.core.test_loop import Ladder
 from tests.run.agents import Agent, sends
@@ -347,6 +348,40 @@ async def test_a_run_that_was_killed_while_it_was_being_cancelled_goes_on_from_b
     assert [item.id for item in again.pending] == ["a"]
     again.approve("a")
     assert await again == "done"
+
+
+async def test_a_run_that_was_saved_while_it_met_its_limit_goes_on_from_before_that() -> None:
+    run = Agent().loop([call("look", {"value": value}, id=value) for value in "ab"]).start("hi", limits={"calls": 1})
+    with pytest.raises(LimitReached):
+        await run
+    ends = [event.seq for event in run.events if event.type == "call_end"]
+    for end in ends:
+        again = restore(run.at(end).snapshot(), Agent().loop("done"))
+        assert await again == "done"
+        assert [event.result for event in again.events if event.type == "call_end"] == ["R:a", "R:b"]
+
+
+async def test_a_loop_inside_that_has_failed_has_failed_when_the_run_is_restored_there() -> None:
+    class Failing(BaseAgent):
+        async def _run_async_impl(self, ctx: Any) -> Any:
+            ran.append(self.name)
+            yield
+            raise RuntimeError("down")
+
+    def loop() -> LoopAgent:
+        return LoopAgent("outer", [LoopAgent("inner", [Failing("failing")], 1)], 1)
+
+    ran: list[str] = []
+    run = loop().start("go")
+    with pytest.raises(RunFailed):
+        await run
+    ran.clear()
+    for end in [event.seq for event in run.events if event.type == "run_end" and not event.terminal]:
+        again = restore(run.at(end).snapshot(), loop())
+        with pytest.raises(RunFailed):
+            await again
+        assert types(again.events) == types(run.events)
+    assert ran == []
 
 
 async def test_a_finished_run_is_restored_as_finished() -> None:

@@ -195,6 +195,30 @@ def test_a_person_who_is_asked_many_things_at_once_is_waited_for_once() -> None:
     assert things.last - things.began == 12
 
 
+def test_a_call_that_was_lost_with_its_process_waits_until_somebody_says_how_it_ended() -> None:
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.CallProposed(call=ToolCall(id="a", name="rm")),
+        e.CallProposed(call=ToolCall(id="b", name="ls")),
+        e.CallStart(call_id="a", name="rm", arguments={}),
+        e.ApprovalRequest(call_id="b", name="ls", arguments={}),
+        e.ApprovalDecision(call_id="b", decision="reject"),
+        e.ApprovalRequest(call_id="a", name="rm", arguments={}, unknown=True),
+        e.ApprovalDecision(call_id="a", decision="approve"),
+        e.CallStart(call_id="a", name="rm", arguments={}, attempt=2),
+        e.CallEnd(call_id="a", name="rm"),
+    )
+    trace = Trace()
+    trace.follow(events, len(events))
+    things = Things(events, trace)
+    lost = next(row for row in things.rows() if row.name == "rm")
+    assert [(part.kind, part.start - 100, (part.end or 0) - 100) for part in lost.stretches] == [
+        ("wait", 3, 7),
+        ("run", 8, 9),
+    ]
+    assert things.spent == {"model": 0.0, "call": 1.0, "wait": 4.0}, "the other was waited for in the meantime"
+
+
 def test_what_a_loop_leaves_open_ends_with_it_and_what_it_performs_is_not_counted_twice() -> None:
     inner = SessionLoop(ScriptedLLM([[call("search", {"query": "x"}, id="s")], "Found."]), [search], name="finder")
     outer = SessionLoop(ScriptedLLM([[call("finder", {"input": "find"}, id="f")], "ok"]), [inner])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from agentnb import restore
 from agentnb.core.events import Delta
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, text
@@ -223,6 +224,21 @@ def test_the_timeline_has_a_row_for_each_thing_to_scale(show: Callable[[Any], Pa
     expect(asked.locator("[data-stretch]").first).to_have_attribute("data-kind", "wait")
     assert "waiting for you" in (asked.get_attribute("aria-label") or "")
     expect(bars.filter(has_text="fail")).to_have_attribute("data-group", "error")
+
+
+def test_a_call_that_was_lost_with_its_process_has_waited_in_the_timeline(show: Callable[[Any], PanelPage]) -> None:
+    run = played(busy())
+    start = next(event.seq for event in run.events if event.type == "call_start" and event.call_id == "d")
+    other = restore(run.at(start).snapshot(), run.loop)
+    for item in other.pending:
+        other.answer(item.id, "gone")
+    shown = show(other)
+    come(shown, "call_end")
+    tab(shown.page, "Timeline").click()
+    lost = shown.page.get_by_role("listbox", name="Timeline, first begun first").get_by_role("option")
+    kinds = lost.filter(has_text="delete_file").locator("[data-stretch]")
+    expect(kinds).to_have_count(2)
+    assert [kind.get_attribute("data-kind") for kind in kinds.all()] == ["wait", "wait"]
 
 
 def test_a_click_or_a_key_in_the_timeline_goes_to_the_event(show: Callable[[Any], PanelPage]) -> None:

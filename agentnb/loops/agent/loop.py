@@ -125,6 +125,12 @@ class Agent(Loop):
         """The user's last message, with what was retrieved for it."""
         return amended(state)
 
+    @classmethod
+    def sends(cls, state: State, config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """The history, with what was retrieved."""
+        found = amended(state)
+        return [found.get(position, message.plain) for position, message in enumerate(state.messages)]
+
     # -- the agent -------------------------------------------------------------------------------------------------
 
     def config(self) -> dict[str, Any]:

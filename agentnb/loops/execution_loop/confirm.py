@@ -8,6 +8,7 @@ it), and not confirmed again: it is itself the decision.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -36,7 +37,10 @@ def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
             said = confirm(Call(asked, id=call.id))
             said = await said if inspect.isawaitable(said) else said
             return _decision(asked, said)
-        except FAILURES as error:  # it has not said yes
+        except (*FAILURES, asyncio.CancelledError) as error:  # it has not said yes
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise  # the question itself is cancelled, and not what `confirm` has waited for
             return _reject(call.id, f"confirm failed: {type(error).__name__}: {error}")
 
     return ask

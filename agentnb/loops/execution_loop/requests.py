@@ -45,8 +45,13 @@ class ExecutionRequests(ExecutionStanding):
 
     def messages_for(self, state: State) -> Sequence[Mapping[str, Any]]:
         """The context, and not the answers (SEMANTICS 2b)."""
+        return self.sends(state, {"native": self.native})
+
+    @classmethod
+    def sends(cls, state: State, config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """The context; the calls and their results too where the model makes them by the provider's own means."""
         folded = Context.of(state)
-        return folded.messages(native=self.native or folded.native)
+        return folded.messages(native=config.get("native", False) or folded.native)
 
     def new_reply(self, state: State) -> Reply:
         """A Solution; a repeated request takes up the calls it has made before."""

@@ -18,8 +18,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
+from agentnb.core.ending import ending
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallEnd, Event, RunEnd
+from agentnb.core.events import Event, RunEnd
 from agentnb.core.loop import Design
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState, State
@@ -126,13 +127,7 @@ class GeneratorLoop(Loop):
 
     def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
         """Up to the error: a generator that has been mended goes on from there."""
-        end = len(events)
-        while end > 1 and (
-            (isinstance(last := events[end - 1], RunEnd) and last.reason == "error")
-            or (isinstance(last, CallEnd) and last.outcome == "aborted")
-        ):
-            end -= 1
-        return end
+        return ending(events)
 
     # -- the generator ---------------------------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ export class Trace {
     this.open = new Set();
     this.calls = new Map(); // those that are open, by path and id
     this.spent = { model: 0, call: 0, wait: 0 }; // seconds; of models and calls those at the same time are added up
-    this.waiting = 0; // how many wait for a person now; it is one person, who is waited for once
-    this.waitBegan = 0;
+    this.waits = []; // when a person was waited for: one person, once, however many calls do so
     this.began = this.last = 0;
     this.lanes = new Map();
     this.outermost = { things: [], above: null };
@@ -28,8 +27,12 @@ export class Trace {
     if (row.thing === undefined) return;
     const thing = (this.things[row.thing] ??= this.begin(row, position, rows));
     const stretch = thing.stretches.at(-1);
-    if (stretch && stretch.end === null && (ENDS.has(row.type) || BEGINS[row.type])) this.stop(thing, stretch, row.time);
-    if (BEGINS[row.type]) this.start(thing, BEGINS[row.type], row, position);
+    const open = stretch && stretch.end === null;
+    if (open && row.type === "approval_request" && row.data?.unknown) stretch.kind = "wait"; // since it was started: for how long it ran, nothing says
+    else {
+      if (open && (ENDS.has(row.type) || BEGINS[row.type])) this.stop(thing, stretch, row.time);
+      if (BEGINS[row.type]) this.start(thing, BEGINS[row.type], row, position);
+    }
     if (thing.kind === "call") this.noteCall(thing, row);
     if (row.group === "error") thing.failed = true;
     if (row.type === "model_end") thing.usage = row.data?.usage;
@@ -112,7 +115,6 @@ export class Trace {
     const since = thing.stretches.at(-1)?.end ?? thing.opened; // `after`: the event that it had to wait for since then
     if (thing.stretches.length < STRETCHES) thing.stretches.push({ kind, start: row.time, end: null, position, since, after: row.after });
     else thing.stretches.at(-1).end = null;
-    if (thing.stretches.at(-1).kind === "wait" && !this.waiting++) this.waitBegan = row.time;
     thing.ended = null;
     this.open.add(thing);
   }
@@ -121,11 +123,22 @@ export class Trace {
     stretch.end = time;
     const spent = Math.max(0, time - stretch.start),
       what = stretch.kind === "wait" ? "wait" : thing.performed ? "loop" : thing.kind;
-    if (what === "wait") {
-      if (!--this.waiting) this.spent.wait += Math.max(0, time - this.waitBegan);
-    } else if (what in this.spent) this.spent[what] += spent;
+    if (what === "wait") this.countWait(stretch.start, Math.max(time, stretch.start));
+    else if (what in this.spent) this.spent[what] += spent;
     if (what === "call" && thing.turn) thing.turn.callTime += spent;
     if (thing.kind !== "call") this.close(thing, time);
+  }
+
+  // Adds a time in which somebody was waited for, but for what of it is counted already.
+  countWait(start, end) {
+    while (this.waits.length && this.waits.at(-1).end >= start) {
+      const earlier = this.waits.pop();
+      this.spent.wait -= earlier.end - earlier.start;
+      start = Math.min(start, earlier.start);
+      end = Math.max(end, earlier.end);
+    }
+    this.waits.push({ start, end });
+    this.spent.wait += end - start;
   }
 
   close(thing, time) {
