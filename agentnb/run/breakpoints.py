@@ -19,8 +19,6 @@ from agentnb.core.events import CallStart, Event
 from agentnb.core.state import State
 from agentnb.run.conditions import Conditions
 
-Predicate = Callable[[Event, State], object]
-
 NEVER = frozenset({"run_paused", "run_resumed", "run_end"})
 """Facts that nothing is paused at: the run stands there already."""
 
