@@ -6,7 +6,7 @@ install. The two differ in an import and little else; only this file would chang
 
 An HTTP connection belongs to the event loop it was opened on. A transport therefore keeps one client for each loop,
 and ties its life to the loop's: the client is held by an asynchronous generator, and `asyncio.run` closes those
-before it closes the loop.
+before it closes the loop. One of a transport that is dropped before is closed in its loop then.
 
 Errors are raised without their cause on purpose. httpx's own carry the request, whose headers hold the API key, and
 a notebook's verbose traceback prints the local variables of every frame in the chain.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import threading
+import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -72,6 +73,10 @@ class Transport:
         self._timeout = timeout
         self._clients: dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[httpx.AsyncClient]]] = {}
         self._lock = threading.Lock()
+        # A transport that ends in a cycle, as runs and tracebacks make them, must not take its clients with it: the
+        # collector would tear the connections down, each with a ResourceWarning. Somebody else has them up to then, and
+        # a generator that is dropped is closed in its loop.
+        weakref.finalize(self, self._clients.clear).atexit = False
 
     async def open(self, body: bytes) -> Exchange:
         """Post `body` and wait for the answer's first event. Raises a `ModelError`; nothing is left open then."""

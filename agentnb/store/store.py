@@ -2,7 +2,7 @@
 
 Events are only ever added. An event's row is keyed by its run's number and its `seq`, so two processes that go on with
 the same run cannot both write the same position: the second is told so (`StoreConflict`), and the store stays whole.
-Each row has a checksum of its event, so that one that was damaged is named and not believed.
+How a run's events are read is in `journal.py`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from weakref import WeakSet
 
-from pydantic import ValidationError
-
-from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreConflict, UsageError
-from agentnb.core.events import Event, decode_body, encode_body
+from agentnb.core.errors import RecordingMissing, StoreConflict, UsageError
+from agentnb.core.events import Event, encode_body
 from agentnb.run.given import check_name, check_path, check_position, shown
 from agentnb.run.snapshot import Snapshot
-from agentnb.store import exchange, rows
-from agentnb.store.database import SPAN, as_bytes, checksum, fits, keys
+from agentnb.store import exchange, journal, rows
+from agentnb.store.database import SPAN
 from agentnb.store.places import database_at, is_address
 from agentnb.store.recorder import RunRecorder
 from agentnb.store.schema import pending
@@ -119,22 +117,18 @@ class Store:
         check_name("load(name_or_id)", name_or_id)
         named = rows.snapshot_named(self._database, name_or_id, salvage=salvage)
         number, position = named or (self._number(name_or_id), SPAN)
-        return Snapshot.of(self._events(number, position, salvage=salvage), name=name_or_id)
+        return Snapshot.of(journal.events(self._database, number, position, salvage=salvage), name=name_or_id)
 
     def events(self, run_id: str, start: int = 0) -> list[Event]:
         """The events of a run from a position on. Raises RecordingCorrupt."""
         check_position("events(start=)", start)
         number = self._number_of_id(run_id)
-        return [] if number is None else self._events(number, SPAN, start)
+        return [] if number is None else journal.events(self._database, number, SPAN, start)
 
     def position(self, run_id: str) -> int:
         """How many events of the run the store has."""
         number = self._number_of_id(run_id)
-        return 0 if number is None else self._position(number)
-
-    def _position(self, number: int) -> int:
-        ((last,),) = self._database.query("SELECT max(key) FROM events WHERE key BETWEEN ? AND ?", *keys(number))
-        return 0 if last is None else last % SPAN + 1
+        return 0 if number is None else journal.position(self._database, number)
 
     def _number_of_id(self, run_id: str) -> int | None:
         check_name("A run's id", run_id)
@@ -155,46 +149,6 @@ class Store:
             damaged = " What it says of some of its runs is damaged." if any(run.damaged for run in self.runs()) else ""
             raise RecordingMissing(f"{self.where} has no run or snapshot {name_or_id!r}; it has {known}.{damaged}")
         return int(found[0][0])
-
-    def _events(self, number: int, position: int, start: int = 0, *, salvage: bool = False) -> list[Event]:
-        first, _ = keys(number)
-        run_id = rows.id_of(self._database, number, salvage=salvage)
-        found = self._database.query(
-            "SELECT key, body, checksum FROM events WHERE key >= ? AND key < ? ORDER BY key",
-            first + start,
-            first + position,
-        )
-        events: list[Event] = []
-        for expected, (key, body, written) in enumerate(found, start):
-            try:
-                events.append(self._event(key, as_bytes(body), written, run_id, first + expected))
-            except RecordingCorrupt:
-                if salvage:
-                    return events
-                raise
-        if not salvage:
-            self._check_that_is_all(events, run_id, start, position)
-        return events
-
-    def _check_that_is_all(self, events: Sequence[Event], run_id: str, start: int, position: int) -> None:
-        """See that no event is missing at the end; of a run that is over, the last one says so."""
-        if position < SPAN and start + len(events) < position:
-            raise RecordingCorrupt(f"{self.where}: event {start + len(events)} of the run {run_id} is missing.")
-        if position == SPAN and start == 0 and not (events and events[-1].terminal):
-            self._database.check("events")
-
-    def _event(self, key: int, body: bytes, written: int | None, run_id: str, expected: int) -> Event:
-        seq = expected % SPAN
-        if key != expected:
-            raise RecordingCorrupt(f"{self.where}: event {seq} of the run {run_id} is missing.")
-        if not fits(written, checksum(key, body)):
-            raise RecordingCorrupt(
-                f"{self.where}: event {seq} of the run {run_id} is damaged: its checksum is another one."
-            )
-        try:
-            return decode_body(body, run_id, seq)
-        except ValidationError as error:
-            raise RecordingCorrupt(f"{self.where}: event {seq} of the run {run_id} is damaged: {error}") from error
 
     # -- naming ----------------------------------------------------------------------------------------------------
 
@@ -282,13 +236,13 @@ class Store:
         check_name("A run's name", *([] if name is None else [name]), loop)
         with self._database.transaction():
             number = rows.add_run(self._database, run_id, name, loop, time.time() if created is None else created)
-            have = self._position(number)
+            have = journal.position(self._database, number)
             if have > len(recording):
                 raise StoreConflict(
                     f"{self.where} has {have} events of the run {run_id}, the recording {len(recording)}: another"
                     " process has gone on with it. Load it again, or go on with this one in another store."
                 )
-            if have and not _same(self._events(number, have, have - 1)[0], recording[have - 1]):
+            if have and not _same(journal.events(self._database, number, have, have - 1)[0], recording[have - 1]):
                 raise StoreConflict(
                     f"{self.where} has another event {have - 1} of the run {run_id} than the recording: somebody has"
                     " gone on with it otherwise. Go on with this one in another store."

@@ -12,7 +12,8 @@ from typing import Any
 from agentnb.core.events import EVENT_TYPES
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
-from agentnb.run.breakpoints import NEVER, OPERATORS
+from agentnb.run.breakpoints import NEVER
+from agentnb.run.conditions import OPERATORS
 from agentnb.widgets.departing import departure
 from agentnb.widgets.forms import form
 from agentnb.widgets.loops import Loops, arrows_of, latest_of, nested_status

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 from playwright import sync_api as playwright
 
 from tests.browser.chromium import FLAGS, find_chromium
+from tests.browser.evidence import evidence, listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,12 @@ class Chromium:
         context.set_default_timeout(60_000)  # milliseconds
         page = context.new_page()
         page.on("dialog", lambda dialog: dialog.accept())  # leaving a page with unsaved changes
+        listen(page)
         return page
+
+    def evidence(self, test: str) -> list[tuple[str, str]]:
+        """Give what its pages show and have said, as sections of a report."""
+        return self.do(lambda: evidence(test, [page for context in self._browser.contexts for page in context.pages]))
 
     def _start(self, path: str) -> None:
         self._ident = threading.get_ident()

@@ -13,7 +13,7 @@ from tests.browser.server import JupyterServer
 from tests.kernels import RELEASES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,6 +35,17 @@ def browser() -> Iterator[Chromium]:
     """Give a running Chromium; the run fails, with the command to type, where there is none."""
     with Chromium() as running:
         yield running
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what was on the screen where a test fails, and what the server and its kernels said."""
+    report = yield
+    if report.failed and isinstance(browser := item.funcargs.get("browser"), Chromium):
+        report.sections += browser.evidence(item.nodeid)
+    if report.failed and isinstance(server := item.funcargs.get("server"), JupyterServer):
+        report.sections.append(("JupyterLab's log, its end", server.log()[-3000:]))
+    return report
 
 
 class Notebooks:

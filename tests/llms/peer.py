@@ -111,7 +111,7 @@ class Peer:
             while await self._converse(reader, writer):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has closed an idle connection
+            self.client_left.set()  # it has closed an idle connection
         finally:
             del self._conversations[task]
             writer.close()

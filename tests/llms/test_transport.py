@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import subprocess
 import sys
 import threading
 from contextlib import ExitStack, aclosing
+from typing import Any
 
 import pytest
 
@@ -121,6 +123,16 @@ async def test_one_model_works_in_several_event_loops_at_once(peer: Peer) -> Non
     assert answers == ["hello"]
     assert text(await ask(model)) == "hello"
     assert peer.connections == 2
+
+
+async def test_a_model_that_is_dropped_closes_its_connections(peer: Peer) -> None:
+    peer.replies(HELLO)
+    model: Any = OpenAI("m", peer.url)
+    model.holder = model  # as a run has it, or the traceback of an error: it is left to the garbage collector
+    assert text(await ask(model)) == "hello"
+    del model
+    gc.collect()  # which complains of connections that nobody has closed
+    assert await asyncio.to_thread(peer.client_left.wait, 60)
 
 
 async def test_a_proxy_is_not_asked_for_a_server_on_this_machine(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.notebook.forked_kernel import ForkedKernel
 from tests.notebook.live_kernel import LiveKernel
+from tests.warm import warm
 
 CALLS, KILLS = 50, 100
 SETUP = """
@@ -80,26 +80,27 @@ def test_no_call_is_repeated_and_none_is_lost_when_a_kernel_is_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     killed, asked = None, 0
-    for number in range(KILLS + 1):
-        with LiveKernel("ipykernel7") as kernel:
-            kernel.run(SETUP)
-            if killed is not None:
-                asked += finish(kernel, killed)
-            if number < KILLS:
-                killed = start_and_kill(kernel, tmp_path / f"{number}.db", after=number * CALLS // KILLS)
+    with warm("tests.notebook.forked_kernel") as server:
+        for number in range(KILLS + 1):
+            with ForkedKernel(server) as kernel:
+                kernel.run(SETUP)
+                if killed is not None:
+                    asked += finish(kernel, killed)
+                if number < KILLS:
+                    killed = start_and_kill(kernel, tmp_path / f"{number}.db", after=number * CALLS // KILLS)
     with capsys.disabled():
         print(f"\n{KILLS} kernels killed; {asked} calls whose outcome nobody knew, each of them asked about")
     assert asked > 0
 
 
-def start_and_kill(kernel: LiveKernel, store: Path, after: int) -> dict[str, str]:
+def start_and_kill(kernel: ForkedKernel, store: Path, after: int) -> dict[str, str]:
     """Start a run, and kill its kernel once so many effects have happened; gives what the next kernel has to know."""
     names = {"effects": str(store.with_suffix(".txt")), "store": str(store), "name": f"run {after}"}
-    pid = int(kernel.run(f"{START.format(**names)}\nprint(os.getpid())"))
-    deadline = time.monotonic() + 20
+    assert int(kernel.run(f"{START.format(**names)}\nprint(os.getpid())")) == kernel.pid
+    deadline = time.monotonic() + 60
     while len(Path(names["effects"]).read_text().split()) < after:
         assert time.monotonic() < deadline
-    os.kill(pid, signal.SIGKILL)
+    kernel.kill()
     return names
 
 

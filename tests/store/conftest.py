@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import tempfile
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import psycopg
@@ -9,12 +11,24 @@ import pytest
 from agentnb import Store
 from tests.store.postgres import PostgresServer
 
+SERVER = pytest.StashKey[PostgresServer]()
+
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+def postgres(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
+    server = pytestconfig.stash[SERVER] = PostgresServer()
     yield server
     server.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the server has said where a test fails that uses it."""
+    report = yield
+    server = item.config.stash.get(SERVER, None)
+    if report.failed and server is not None and ("postgres" in item.fixturenames or "postgres" in item.name):
+        report.sections.append(("PostgreSQL's log, its end", server.log()[-5000:]))
+    return report
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -26,6 +40,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("DROP SCHEMA IF EXISTS agentnb CASCADE")
     return server.url
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user comes to: each pytest that starts closes the one in which `tmp_path` lies to others."""
+    with tempfile.TemporaryDirectory(prefix="agentnb-store-") as folder:
+        os.chmod(folder, 0o711)
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 NOBODY = 65534
@@ -13,10 +12,9 @@ NOBODY = 65534
 
 @contextmanager
 def read_only(path: Path, *, folder_too: bool) -> Iterator[None]:
-    """While in here, nobody may write this file, and nothing beside it either."""
+    """While in here, nobody may write this file, and nothing beside it either; it lies in an `open_folder`."""
     os.chmod(path, 0o444)
     os.chmod(path.parent, 0o555 if folder_too else 0o777)
-    passable(path.parent)
     root = os.geteuid() == 0
     if root:
         os.setresuid(NOBODY, NOBODY, 0)
@@ -27,11 +25,3 @@ def read_only(path: Path, *, folder_too: bool) -> Iterator[None]:
             os.setresuid(0, 0, 0)
         os.chmod(path.parent, 0o777)
         os.chmod(path, 0o644)
-
-
-def passable(folder: Path) -> None:
-    """Let everybody through to this folder, as far as it is the tests' own."""
-    for parent in folder.parents:
-        if parent != Path(tempfile.gettempdir()) and parent != Path("/"):
-            with suppress(PermissionError):
-                os.chmod(parent, os.stat(parent).st_mode | 0o011)

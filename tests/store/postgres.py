@@ -1,18 +1,19 @@
-"""A PostgreSQL server of the tests' own: made in a folder, reached over loopback, gone when it is stopped."""
+"""A PostgreSQL server of the tests' own: made in a folder, reached over loopback, gone with who made it."""
 
 from __future__ import annotations
 
 import os
-import pwd
 import random
 import shutil
-import signal
 import socket
 import subprocess
+import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from tests.store.permissions import passable
+WARDEN = 'cat; "$1" -D "$2/data" -m immediate stop; rm -rf "$2"'
+"""Waits for the end of its input, which comes with the end of whoever started it, however that ends."""
 
 
 def _binary(name: str) -> str:
@@ -22,9 +23,9 @@ def _binary(name: str) -> str:
     return found
 
 
-def _as_somebody(command: list[str]) -> list[str]:
-    """PostgreSQL does not run as root."""
-    return ["runuser", "-u", "postgres", "--", *command] if os.getuid() == 0 else command
+def _somebody() -> dict[str, Any]:
+    """Who a process belongs to: PostgreSQL does not run as root."""
+    return {"user": "postgres", "group": "postgres", "extra_groups": []} if os.getuid() == 0 else {}
 
 
 def _free_port() -> int:
@@ -38,41 +39,49 @@ def _free_port() -> int:
 
 
 class PostgresServer:
-    """A server that listens on a free port of this machine; `url` is a database of it."""
+    """A server that listens on a free port of this machine; `url` is a database of it.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "data"
-        self.folder.mkdir()
+    Its folder lies beside pytest's and not inside it: every pytest that starts, also one that a test starts, closes
+    that one to other users, and a server that finds the way to its files closed ends itself at its next checkpoint,
+    which is some minutes away.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="agentnb-postgres-"))
         if os.getuid() == 0:
-            user = pwd.getpwnam("postgres")
-            os.chown(self.folder, user.pw_uid, user.pw_gid)
+            shutil.chown(self.folder, "postgres", "postgres")
         self.port = _free_port()
-        self._run("initdb", "-U", "agentnb", "-A", "trust", "-E", "UTF8", "--no-sync", "-D", str(self.folder))
+        self._warden = subprocess.Popen(
+            ["sh", "-c", WARDEN, "sh", _binary("pg_ctl"), str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+            **_somebody(),
+        )
+        self._run("initdb", "-U", "agentnb", "-A", "trust", "-E", "UTF8", "--no-sync")
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
-        self._run("pg_ctl", "-D", str(self.folder), "-w", "-l", str(self.folder / "log"), "-o", options, "start")
-        self._pid = self._read_pid()
+        self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", options, "start")
 
     @property
     def url(self) -> str:
         return f"postgresql://agentnb:secret@127.0.0.1:{self.port}/postgres"
 
     def restart(self) -> None:
-        self._run("pg_ctl", "-D", str(self.folder), "-w", "-m", "immediate", "restart")
-        self._pid = self._read_pid()
+        self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-m", "immediate", "restart")
 
     def stop(self) -> None:
-        """End it at once; by its process, because another run of pytest may have cleared its folder away.
+        """End it at once, and remove its folder."""
+        self._warden.communicate(timeout=60)
 
-        A server that has found its folder gone, for which it looks once a minute, has ended already.
-        """
-        with suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGQUIT)
-
-    def _read_pid(self) -> int:
-        return int((self.folder / "postmaster.pid").read_text().split()[0])
+    def log(self) -> str:
+        """What the server has said."""
+        log = self.folder / "log"
+        return log.read_text(errors="replace") if log.exists() else "(nothing yet)"
 
     def _run(self, name: str, *arguments: str) -> None:
-        if os.getuid() == 0:  # each time: another run of pytest closes the folder that all have in common
-            passable(self.folder)
-        command = _as_somebody([_binary(name), *arguments])
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60, cwd="/")
+        command = [_binary(name), "-D", str(self.folder / "data"), *arguments]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, cwd="/", **_somebody()
+        )
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{self.log()}"

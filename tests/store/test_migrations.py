@@ -29,8 +29,8 @@ EXPORTS = sorted(FIXTURES.glob("export_v*.jsonl"))
 
 
 @pytest.fixture(params=STORES, ids=lambda path: path.stem)
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return Path(shutil.copy(request.param, tmp_path / "runs.db"))
+def old(request: pytest.FixtureRequest, open_folder: Path) -> Path:
+    return Path(shutil.copy(request.param, open_folder / "runs.db"))
 
 
 def version(path: Path) -> int:

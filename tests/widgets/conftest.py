@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.browser.evidence import evidence, listen
 from tests.widgets.pages import PanelPage, RecordedPanel, launch
 
 expect.set_options(timeout=30_000)  # milliseconds until something that must come has not come
@@ -26,8 +27,18 @@ def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1000, "height": 1000})
     context.set_default_timeout(30_000)
     made = context.new_page()
+    listen(made)
     yield made
     context.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what was on the page where a test fails."""
+    report = yield
+    if report.failed and report.when == "call" and isinstance(page := item.funcargs.get("page"), Page):
+        report.sections += evidence(item.nodeid, [page])
+    return report
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ And the height is: whatever wraps or is missing changes it. What runs over the e
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -55,30 +55,36 @@ def photographer(browser: Browser) -> BrowserContext:
     )
 
 
-def take(context: BrowserContext, state: str, extra_style: str = "") -> Iterator[tuple[str, bytes]]:
-    """Show the panel in this state and give its pictures by their names."""
+def take(context: BrowserContext, state: str, extra_style: str = "") -> Generator[tuple[str, bytes]]:
+    """Show the panel in this state and give its pictures by their names; to be closed where not all are wanted."""
     page = context.new_page()
     page.clock.set_fixed_time(BEGAN + 3600)
     with ticking():
         run = SCENES[state]()
-        if state == "frozen":
-            page.set_content(f"<!doctype html><meta charset=utf-8>{static_html(run)}")
-            shown = None
-        else:
-            shown = _live(page, run, state)
-        page.add_style_tag(content=STYLE + extra_style)
-        for width in WIDTHS:
-            page.set_viewport_size({"width": width, "height": 900})
-            for theme in THEMES:
-                page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-                _settle(page)
-                if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
-                    raise RunsOver(f"{state} is {wide} pixels wide where there are {width}")
-                yield f"{state}-{theme}-{width}.png", page.locator(".agentnb").first.screenshot(animations="disabled")
-        if shown is not None and shown.panel is not None:
-            shown.panel.close()
-        run.cancel()
+        shown = _show(page, run, state)
+        try:
+            page.add_style_tag(content=STYLE + extra_style)
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 900})
+                for theme in THEMES:
+                    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+                    _settle(page)
+                    if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
+                        raise RunsOver(f"{state} is {wide} pixels wide where there are {width}")
+                    png = page.locator(".agentnb").first.screenshot(animations="disabled")
+                    yield f"{state}-{theme}-{width}.png", png
+        finally:
+            if shown is not None and shown.panel is not None:
+                shown.panel.close()
+            run.cancel()
     page.close()
+
+
+def _show(page: Page, run: Any, state: str) -> PanelPage | None:
+    if state != "frozen":
+        return _live(page, run, state)
+    page.set_content(f"<!doctype html><meta charset=utf-8>{static_html(run)}")
+    return None
 
 
 def _live(page: Page, run: Any, state: str) -> PanelPage:

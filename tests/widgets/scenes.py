@@ -62,10 +62,12 @@ def ticking() -> Iterator[Callable[[], float]]:
 
     zone = patch.dict("os.environ", {"TZ": "UTC"})
     journal = patch("agentnb.run.journal.time", SimpleNamespace(time=tick))
-    with zone, journal, patch("time.time", lambda: now):
+    try:
+        with zone, journal, patch("time.time", lambda: now):
+            time.tzset()
+            yield lambda: now
+    finally:
         time.tzset()
-        yield lambda: now
-    time.tzset()
 
 
 def _run(*turns: Any, tools: list[Any] = TOOLS) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -40,37 +41,38 @@ def browser() -> Iterator[Browser]:
         made.close()
 
 
-def compared(browser: Browser, state: str, folder: Path | None = None, style: str = "") -> dict[str, list[str]]:
-    """In what each of the state's pictures differs from the one that is checked in."""
-    context = photographer(browser)
-    found = {}
-    for name, png in take(context, state, style):
-        found[name] = differences(*(Image.open(io.BytesIO(data)) for data in ((FOLDER / name).read_bytes(), png)))
-        if found[name] and folder is not None:
-            (folder / name).write_bytes(png)
-            found[name].append(f"it is in {folder / name}; `python -m tests.widgets.pictures {state}` takes it anew")
-    context.close()
-    return {name: words for name, words in found.items() if words}
+def compared(browser: Browser, state: str, style: str = "") -> Generator[tuple[str, bytes, list[str]]]:
+    """Each of the state's pictures that differs from the one that is checked in, and in what; as they are taken."""
+    with closing(photographer(browser)) as context, closing(take(context, state, style)) as taken:
+        for name, png in taken:
+            expected, got = (Image.open(io.BytesIO(data)) for data in ((FOLDER / name).read_bytes(), png))
+            if words := differences(expected, got):
+                yield name, png, words
 
 
 @pytest.mark.parametrize("state", SCENES)
 def test_the_panel_looks_as_in_its_pictures(browser: Browser, state: str, tmp_path: Path) -> None:
-    assert compared(browser, state, tmp_path) == {}
+    found = {}
+    for name, png, words in compared(browser, state):
+        (tmp_path / name).write_bytes(png)
+        found[name] = [*words, f"it is in {tmp_path / name}; `python -m tests.widgets.pictures {state}` takes it anew"]
+    assert found == {}
 
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_broken_panel_does_not(browser: Browser, what: str) -> None:
-    assert compared(browser, "completed", style=BROKEN[what]) != {}
+    with closing(compared(browser, "completed", BROKEN[what])) as found:
+        assert next(found, None) is not None
 
 
 def test_what_runs_over_the_edge_is_refused(browser: Browser) -> None:
     with pytest.raises(RunsOver):
-        compared(browser, "running", style="body { width: 1200px; }")
+        list(compared(browser, "running", "body { width: 1200px; }"))
 
 
 @pytest.mark.parametrize("letters", OTHER_LETTERS)
 def test_letters_that_are_drawn_otherwise_pass(browser: Browser, letters: str) -> None:
-    assert compared(browser, "waiting-many", style=OTHER_LETTERS[letters]) == {}
+    assert [words for *_, words in compared(browser, "waiting-many", OTHER_LETTERS[letters])] == []
 
 
 def test_the_pictures_are_all_there_and_small() -> None:

@@ -1,0 +1,73 @@
+"""Kernels by the dozen: forked from a process that has imported what a kernel imports, which takes it seconds.
+
+Such a kernel is a process of its own and as real as another; only its modules were there before it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn, Self
+
+from ipykernel.kernelapp import IPKernelApp
+
+import agentnb.notebook  # noqa: F401 - what the cells import
+from tests.notebook.live_kernel import PATIENCE, LiveKernel
+
+if TYPE_CHECKING:
+    from tests.warm import Warm
+
+
+class ForkedKernel(LiveKernel):
+    """A kernel of the newest release, forked by a warm server of this module; it ends with SIGKILL."""
+
+    def __init__(self, server: Warm) -> None:
+        super().__init__("ipykernel7")
+        self._server = server
+
+    def __enter__(self) -> Self:
+        self.manager.write_connection_file()
+        self._server.tell(self.manager.connection_file)
+        self.pid = int(self._server.hear())
+        self.client = self.manager.client()
+        self.client.start_channels(hb=False)
+        self.client.get_iopub_msg(timeout=PATIENCE)  # a welcome: what is published from here on is heard
+        self.reply(self.client.kernel_info())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.stop_channels()
+        self.kill()
+        self._server.tell("reap")
+        assert self._server.hear() == "gone"
+        self._folder.cleanup()
+
+    def kill(self) -> None:
+        """Kill it, once or again: its number is its own until it is reaped."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def serve() -> None:
+    """Fork a kernel for every line that names its connection file, and say its process id; reap it when told to."""
+    child = 0
+    for line in sys.stdin:
+        if line == "reap\n":
+            os.waitpid(child, 0)
+            print("gone", flush=True)
+        elif (child := os.fork()) == 0:
+            _be_a_kernel(line.strip())
+        else:
+            print(child, flush=True)
+
+
+def _be_a_kernel(connection_file: str) -> NoReturn:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # what a kernel prints is no answer of the server's
+    # It ends with the server, which ends with the process that tells it what to do.
+    IPKernelApp.launch_instance(["-f", connection_file, f"--IPKernelApp.parent_handle={os.getppid()}"])
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    serve()
