@@ -69,8 +69,9 @@ class Request:
 class ScriptedLLM:
     """A model that says what it is told to, turn by turn.
 
-    turns: each a list of chunks (DESIGN 4), `delay(seconds)` between them where wanted, an exception to raise there; or
-    a text; or a function of the messages that gives either. `requests` keeps what it was asked; `assert_complete`
+    turns: each a list of chunks (what `text` and `call` make, or any other of `agentnb.llms.protocol`),
+    `delay(seconds)` between them where wanted, an exception to raise there; or a text; or a function of the messages
+    that gives either. `requests` keeps what it was asked; `assert_complete`
     checks that every turn was used. A request after the last turn raises AssertionError. `repeat=True` starts over
     instead.
     """

@@ -15,7 +15,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
-from agentnb.store import Store, is_address, is_store
+from agentnb.store import RunInfo, Store, is_address, is_store
 
 NEVER = math.nan
 """The time of what has not happened."""
@@ -74,10 +74,13 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
         for one in of:
             yield from _read(one)
     else:
-        raise UsageError(
-            f"A {type(of).__name__} is no recording: give a run, a replay, a snapshot, a store, the path of either,"
-            " or several of them."
-        )
+        raise UsageError(f"A {type(of).__name__} is no recording: {_instead(of)}")
+
+
+def _instead(of: Any) -> str:
+    if isinstance(of, RunInfo):
+        return "it says which run there is, and its store has that: give store.load(info.id)."
+    return "give a run, a replay, a snapshot, a store, the path of either, or several of them."
 
 
 def _read_place(place: str | Path) -> Iterator[tuple[str, Sequence[Event]]]:

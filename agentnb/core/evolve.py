@@ -15,12 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any
 
-from pydantic_core import to_json
-
 from agentnb.core import calls
 from agentnb.core import events as e
 from agentnb.core.errors import AgentnbError
-from agentnb.core.messages import Message, to_messages
+from agentnb.core.messages import input_messages
 from agentnb.core.state import Inside, State
 
 
@@ -115,15 +113,7 @@ def _run_start(state: State, event: e.RunStart) -> None:
     state.started = event.time
     state.messages = list(event.history)
     state.queues.update({queue: list(messages) for queue, messages in event.queued.items()})
-    state.queues["input"] = _said(event.input)
-
-
-def _said(input: Any) -> list[Message]:
-    """A run's input as messages; an object or a list that holds none is said as JSON text."""
-    items = input if isinstance(input, list) else [input] if isinstance(input, dict) else []
-    if all(isinstance(item, str) or (isinstance(item, dict) and item.keys() & {"role", "content"}) for item in items):
-        return to_messages(input)
-    return [Message(role="user", content=to_json(input).decode())]
+    state.queues["input"] = input_messages(event.input)
 
 
 def _phase_change(state: State, event: e.PhaseChange) -> None:

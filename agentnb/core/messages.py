@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic_core import to_json
 
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.record import Record
@@ -174,7 +175,15 @@ def to_message(value: Message | Mapping[str, Any] | str) -> Message:
         return Message(role="user", content=value)
     if not isinstance(value, Mapping):
         raise InvalidArguments(f"A message is text, or a mapping with role and content, not {value!r}.")
-    return Message.model_validate(dict(value))
+    try:
+        return Message.model_validate(dict(value))
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc'][:1]))}: {fault['msg']}" for fault in error.errors(include_url=False)
+        )
+        raise InvalidArguments(
+            f"A message is text, or a mapping with role and content, not {value!r:.200}. {faults}."
+        ) from error
 
 
 def to_said(value: Message | Mapping[str, Any] | str) -> Message:
@@ -194,6 +203,14 @@ def to_messages(value: Any) -> list[Message]:
     if isinstance(value, Sequence):
         return [to_message(item) for item in value]
     return [Message(role="user", content=str(value))]
+
+
+def input_messages(input: Any) -> list[Message]:
+    """A run's input, as it is recorded, as messages; an object or a list that holds none is said as JSON text."""
+    items = input if isinstance(input, list) else [input] if isinstance(input, dict) else []
+    if all(isinstance(item, str) or (isinstance(item, dict) and item.keys() & {"role", "content"}) for item in items):
+        return to_messages(input)
+    return [Message(role="user", content=to_json(input).decode())]
 
 
 def text_of(content: Content) -> str:

@@ -18,8 +18,8 @@ own history. The history of this loop is told nothing of either. A call that fai
 `ToolError` at its `yield`; of several at once the first that failed does, when all have ended. (A mistake in another
 loop's own code is no failure of a call: it ends the whole run.)
 
-Arguments and results are facts of the run, and so they are JSON: a tuple comes as a list, a message as a dict, any
-other object as its text.
+Arguments and results are facts of the run, and so they are JSON: a tuple comes as a list, a message as a dict, a number
+of numpy's as a number. Of results, any other object comes as its text; as an argument it is refused.
 
 Parts of a loop are generators too: `draft = yield from write(topic)`.
 """
@@ -32,9 +32,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from agentnb.core.errors import NotSerializable, UsageError
+from agentnb.core.foreign import number_in
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, text_of, to_plain, to_said
 from agentnb.core.tools import Tool
@@ -137,9 +138,16 @@ def phase(name: str) -> Phase:
 def json_of(value: Any, whose: str) -> Any:
     """The value as JSON data. Raises NotSerializable, with what is at fault."""
     try:
-        return mended_inside(to_jsonable_python(to_plain(value)))
-    except (PydanticSerializationError, ValueError, RecursionError) as error:
+        return mended_inside(to_jsonable_python(to_plain(value), fallback=_number))
+    except Exception as error:  # whatever the methods of an object raise while it is read
         raise NotSerializable(f"{whose}: what becomes a fact of the run must be JSON. {error}") from None
+
+
+def _number(value: Any) -> bool | int | float:
+    number = number_in(value)
+    if number is None:
+        raise ValueError(f"A {type(value).__qualname__} is not.")
+    return number
 
 
 def shown_call(name: str, arguments: Mapping[str, Any]) -> str:

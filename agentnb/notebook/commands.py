@@ -10,7 +10,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.loops.base import Loop
 from agentnb.notebook.stores import stores
-from agentnb.run import Replay, Run, Snapshot, latest_run
+from agentnb.run import Replay, Run, Snapshot, latest_run, runs_here
 from agentnb.run import host as hosting
 from agentnb.run import replay as replay_recording
 from agentnb.run import restore as restore_run
@@ -69,7 +69,8 @@ def snapshot(name: str, run: Run | None = None) -> Snapshot:
 def restore(snapshot: str, loop: Loop | None = None, *, loops: Mapping[str, Loop] | None = None) -> Run:
     """A run that goes on from a snapshot: a file NAME.agentnb.json here, a name in a store, or one a panel has taken.
 
-    Where a store has the run, it goes on there. Without `loop` the one of `loops` that fits is taken, if only one does.
+    Where a store has the run, it goes on there. Without `loop` the one of `loops` that fits is taken, if only one does,
+    or else that of the run itself where it was started here.
     """
     found = find_snapshot(snapshot)
     loop = loop if loop is not None else _the_one_that_fits(found, loops or {})
@@ -112,6 +113,9 @@ def _the_one_that_fits(found: Snapshot, loops: Mapping[str, Any]) -> Loop:
     distinct = {id(loop): loop for name, loop in fitting.items() if not name.startswith("_")}
     if len(distinct) == 1:
         return next(iter(distinct.values()))
+    for run in runs_here():  # of one that was started here and is in no variable, its run still has it
+        if run.id == found.run_id and isinstance(run.loop, Loop):
+            return run.loop
     raise UsageError(
         f"Which {kind} is it of? Say %restore NAME LOOP; loops of that kind here: {', '.join(fitting) or 'none'}."
     )

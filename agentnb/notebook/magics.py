@@ -78,8 +78,9 @@ class RunMagics(Magics):
             %restore before-writing
             %restore before-writing loop
 
-        The second word is the variable of the loop to go on with; it may be left out where only one fits. Where a
-        store has the run, it goes on there. As a function: agentnb.notebook.restore(name, loop).
+        The second word is the variable of the loop to go on with; it may be left out where only one fits, or where none
+        does and the run was started in this kernel. Where a store has the run, it goes on there. As a function:
+        agentnb.notebook.restore(name, loop).
         """
         return _say_what_went_wrong(lambda: self._restore(line.split()))
 

@@ -151,6 +151,8 @@ def _read(spec: Any, conditions: Mapping[str, Any]) -> tuple[str, Callable[[Even
     if spec is not None and conditions:
         raise UsageError("A breakpoint is made from a callable or a word, or from conditions, not from both.")
     if isinstance(spec, str):
+        if not spec or any(sign in spec for sign in "=<>()\"'"):
+            raise UsageError(f"A word is an event type, a tool's name or a phase; {spec!r} would be where={spec!r}.")
         return spec, lambda event, state, run: _is_word(spec, event), False
     if callable(spec):
         return getattr(spec, "__name__", "") or repr(spec), lambda event, state, run: spec(event, run), False

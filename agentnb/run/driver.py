@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
 from agentnb.core.ending import ABORTED
-from agentnb.core.errors import FAILURES, AgentnbError, RunFailed, UsageError
+from agentnb.core.errors import FAILURES, RunFailed, UsageError
 from agentnb.core.events import Event, RunPaused, StopReason
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
@@ -264,7 +264,10 @@ class Driver:
             fact = frame.design.advance(state)
             if fact is None:
                 if not state.detached:
-                    raise AgentnbError(f"{frame.design.name} waits, and there is nothing to wait for.")
+                    raise UsageError(
+                        f"{frame.design.name}.advance gave None, and there is nothing to wait for: it gives the event"
+                        " that comes next, and RunEnd(reason='completed', output=...) where the run is over."
+                    )
                 return False
             if not isinstance(fact, Event):
                 raise UsageError(

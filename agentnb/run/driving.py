@@ -176,7 +176,9 @@ class Driving:
                     left = max(0.0, until - time.monotonic()) if until is not None else None
                     hosting.environment.wait(released, left, self.decisions)
             except TimeoutError:
-                raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it goes on.") from None
+                asked = ", ".join(call.name for call in self.decisions.waiting_calls())
+                waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""
+                raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it goes on.{waits}") from None
             except KeyboardInterrupt:
                 self.cancel("interrupted")
                 raise

@@ -283,7 +283,10 @@ def _call_of(event: Event) -> tuple[str, str]:
     if event.type in ABOUT_A_CALL:
         return event.path, str(getattr(event, "call_id", ""))
     calls = f", and makes {len(event.message.tool_calls)} calls" if isinstance(event, ModelEnd) else ""
-    raise UsageError(f"Event {event.seq} is a {event.type}{calls}: there is no one call to decide about.")
+    raise UsageError(
+        f"Event {event.seq} is a {event.type}{calls}: there is no one call to decide about. Fork where one call is"
+        " asked about or decided (approval_request, approval_decision), starts (call_start) or ends (call_end)."
+    )
 
 
 def _decision(id: str, change: Change) -> ApprovalDecision:

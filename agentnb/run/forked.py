@@ -11,9 +11,13 @@ from agentnb.run.recorded_loop import RecordedLoop
 from agentnb.run.recording import Recording
 from agentnb.run.run import Run
 
+OPTIONS = frozenset({"name", "store", "approve", "breakpoints", "limits"})
+
 
 def forked(origin: Recording, at: int | None, change: Change, loop: Design | None, **options: Any) -> Run:
     """A run that departs from a recording at one of its events; at the one it stands at where none is named."""
+    if unknown := sorted(options.keys() - OPTIONS):
+        raise UsageError(f"fork() takes {', '.join(sorted(OPTIONS))} of what start() takes, and no {unknown[0]}.")
     loop = loop if loop is not None else origin.loop
     if isinstance(loop, RecordedLoop):
         raise UsageError("A recording from a file does not hold its loop: give the loop that goes on by loop=.")

@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from agentnb.core.errors import FAILURES, UsageError
+from agentnb.core.foreign import number_in
 
 Word = Literal["approve", "reject", "ask", "edit"]
 
@@ -131,6 +132,8 @@ def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> 
 def _verdict(said: Any) -> Verdict:
     if isinstance(said, Verdict):
         return said
+    if isinstance(yes := number_in(said), bool):  # what a comparison of columns gives
+        said = yes
     if said is None or said == "ask":
         return Verdict("ask", "The policy leaves it to you.")
     if isinstance(said, bool):
@@ -145,6 +148,8 @@ def _verdict(said: Any) -> Verdict:
 
 
 def _verdict_of_mapping(said: Mapping[str, Any]) -> Verdict:
+    if unknown := sorted(map(str, said.keys() - _RULE_KEYS)):  # `args` would run the call as it is
+        raise UsageError(f"A policy's mapping may have {', '.join(sorted(_RULE_KEYS))}, and no {', '.join(unknown)}.")
     arguments = said.get("arguments")
     decision = said.get("decision", "ask" if arguments is None else "edit")
     if isinstance(decision, bool):

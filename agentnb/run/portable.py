@@ -10,10 +10,11 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from agentnb.core.errors import NotSerializable
 from agentnb.core.events import ErrorInfo, Event
+from agentnb.core.foreign import number_in
 from agentnb.core.messages import Message
 from agentnb.core.readable import BITS, check_readable
 from agentnb.core.unicode import mended
@@ -34,9 +35,9 @@ def portable(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     try:
-        plain = to_jsonable_python(value, serialize_unknown=True)
+        plain = to_jsonable_python(value, fallback=_number_or_text)
         check_readable(to_json(plain))  # which refuses text with lone surrogates, too: UTF-8 cannot write it
-    except (PydanticSerializationError, UnicodeError, ValueError, RecursionError):
+    except Exception:  # whatever the methods of an object raise while it is read: a moment that is none, for one
         return _mend_inside(value)
     return plain
 
@@ -58,7 +59,20 @@ def _mend_inside(value: Any, above: tuple[int, ...] = ()) -> Any:
         return [_mend_inside(item, above) for item in value]
     if _is_plain(value):
         return value
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else _text(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, (str, int)):
+        return _text(value)
+    try:
+        plain = to_jsonable_python(value, fallback=_number_or_text)
+    except Exception:
+        return _text(value)
+    return _mend_inside(plain, (*above, id(value)))
+
+
+def _number_or_text(value: Any) -> Any:
+    number = number_in(value)
+    return number if number is not None else _text(value)
 
 
 def _text(value: Any) -> str:

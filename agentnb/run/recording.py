@@ -113,7 +113,10 @@ class Recording(ABC):
         return dict(self.state.usage)
 
     def at(self, seq: int) -> Replay:
-        """The run as it was right after its event `seq`: to be read, stepped back and forth, and not to be driven."""
+        """The run as it was right after its event `seq`: to be read, stepped back and forth, and not to be driven.
+
+        -1 is before its first event.
+        """
         from agentnb.run.replay import Replay  # it is a Recording itself
 
         return Replay(self.recording, self.loop, name=self.name).to(seq)
@@ -134,7 +137,8 @@ class Recording(ABC):
         """A new run that goes on from its event `at` (the newest by default), with at most one thing changed.
 
         message: what was said at that event instead (a message, a model's answer, the input), or, at any other event,
-        what the user says there. arguments, decision: what the call that the event is about runs with, and what is
+        what the user says there. A text leaves a model's answer its calls; `{"role": "assistant", "content": ...}` is
+        the whole answer. arguments, decision: what the call that the event is about runs with, and what is
         decided about it (`approve`, `reject` ..., or a dict with `decision` and its `reason`, `arguments`, `result`).
         result: what that call gave. event: another event of the same type. loop: another loop of the same kind, with
         another model, other tools or settings. store, approve, limits: this run's, where no others are given; also

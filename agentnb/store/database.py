@@ -54,7 +54,8 @@ def as_bytes(body: object) -> bytes:
 def conflict(where: str, rows: Rows) -> StoreConflict:
     """The error for events where another process has written one of them."""
     return StoreConflict(
-        f"Event {int(rows[0]) % SPAN} of this run is in {where} already: another process goes on with it."
+        f"Event {int(rows[0]) % SPAN} of this run is in {where} already: another process goes on with it, or another"
+        " run of this one that was restored from it."
     )
 
 

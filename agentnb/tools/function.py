@@ -136,6 +136,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     other call runs beside it. detached: an ExecutionLoop goes on while it runs, and only the run's end waits for it.
     name, description: instead of the function's own.
 
+    A parameter called `progress` is not the model's: it is a function that tells how far the call is, by a number from
+    0 to 1, `{"done": 3, "total": 8}`, or words. Of a result that JSON cannot say, a table for one, the model gets the
+    text, as `print` shows it: long ones shortened, if that is what their library does.
+
     Raises UsageError where the signature cannot be a schema.
     """
     if unknown := [name for name in options if name not in _OPTIONS]:

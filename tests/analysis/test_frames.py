@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,13 @@ async def test_a_run_that_goes_on_is_read_as_far_as_it_is() -> None:
 def test_what_is_no_recording_is_refused(nothing: Any) -> None:
     with pytest.raises(UsageError, match="is no recording"):
         events(nothing)
+
+
+async def test_of_what_a_store_lists_it_is_said_how_to_load_it(tmp_path: Path) -> None:
+    with closing(Store(tmp_path / "runs.db")) as store:
+        await researcher().start("Look.", store=store).step("event")
+        with pytest.raises(UsageError, match=r"give store\.load\(info\.id\)"):
+            events(store.runs())
 
 
 @pytest.mark.parametrize("kind", list(FRAMES))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
+from agentnb.core.errors import InvalidArguments
 from agentnb.core.messages import Message, ToolCall, text_of, to_message, to_messages, to_plain
 from tests.core.samples import messages
 
@@ -101,8 +102,8 @@ def test_an_input_is_any_number_of_messages(given_input: object, contents: list[
     assert all(message.role == "user" for message in made)
 
 
-def test_a_mapping_without_a_role_is_no_message() -> None:
-    with pytest.raises(ValidationError):
+def test_a_mapping_without_a_role_is_no_message_and_told_so() -> None:
+    with pytest.raises(InvalidArguments, match=r"role and content, not {'content': 'hi'}\. role: Field required\."):
         to_message({"content": "hi"})
 
 

@@ -83,3 +83,22 @@ def test_a_stream_that_nobody_goes_on_with_ends_with_its_event_loop_and_without_
 
     asyncio.run(leave())
     assert complaints == []
+
+
+def heard() -> ScriptedLLM:
+    """A model that says what it was told last."""
+    return ScriptedLLM([lambda messages: str(messages[-1]["content"])], repeat=True)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda: SessionLoop(heard()),
+        lambda: Agent(heard()),
+        lambda: LoopAgent("L", [SessionLoop(heard())], 1),
+        lambda: ConversationEngine(execute=SessionLoop(heard())),
+    ],
+    ids=["SessionLoop", "Agent", "LoopAgent", "ConversationEngine"],
+)
+async def test_an_object_that_is_no_message_is_said_as_json(loop: Callable[[], Any]) -> None:
+    assert '{"city":"Aswan"}' in str(await loop().start({"city": "Aswan"}))

@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
@@ -804,6 +805,14 @@ async def test_only_true_lets_a_call_run(answer: Any) -> None:
     said = await told(loop)
     assert world.ran == (["fast"] if isinstance(answer, dict) else [])
     assert ("rejected c1" in said) is not isinstance(answer, dict)
+
+
+@pytest.mark.parametrize(("answer", "ran"), [(np.bool_(True), ["give 1"]), (np.bool_(False), [])], ids=["yes", "no"])
+async def test_what_numpy_calls_true_is_true(answer: Any, ran: list[str]) -> None:
+    world = World()
+    loop = world.loop(solution(c("give", v=1)), solution(output=1), confirm=lambda call: answer)
+    assert ("rejected c1" in await told(loop)) is not bool(ran)
+    assert world.ran == ran
 
 
 async def test_a_confirm_that_fails_is_a_no() -> None:

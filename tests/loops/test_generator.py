@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pydantic
 import pytest
 
@@ -758,6 +759,7 @@ async def test_a_generator_that_raises_ends_the_run_with_its_traceback() -> None
     ("mistake", "error"),
     [
         (lambda: want.call(one, object()), NotSerializable),
+        (lambda: want.call(one, np.array([1, 2])), NotSerializable),
         (lambda: want.call(one), TypeError),
         (lambda: want.call(one, m=1), TypeError),
         (lambda: want.call(7), UsageError),  # type: ignore[arg-type]
@@ -769,6 +771,15 @@ async def test_a_generator_that_raises_ends_the_run_with_its_traceback() -> None
 async def test_a_want_that_cannot_be_is_refused_where_it_is_made(mistake: Callable[[], Any], error: Any) -> None:
     with pytest.raises(error):
         mistake()
+
+
+@pytest.mark.parametrize("number", [np.int64(3), np.float32(0.5), np.bool_(True)], ids=["int", "float", "bool"])
+async def test_a_number_of_numpy_is_an_argument_like_any_number(number: Any) -> None:
+    @Loop.from_generator
+    def doubling(_: Any) -> Steps:
+        return (yield want.call(lambda value: [value, value], number))
+
+    assert await doubling.start(None) == [number.item()] * 2
 
 
 async def test_a_tool_must_be_the_loops() -> None:

@@ -403,6 +403,22 @@ async def test_a_hook_that_returns_no_dict_is_told_so(hook: str, said: Any) -> N
     assert results(loop) == {"t1": f"TypeError: {hook} returned {said!r}; it returns None or a dict."}
 
 
+@pytest.mark.parametrize(
+    ("hook", "said", "keys"),
+    [
+        ("before_tool_call", {"blocked": True, "reason": "no"}, "block, reason"),
+        ("after_tool_call", {"isError": True}, "content, details, is_error"),
+    ],
+)
+async def test_a_hook_that_returns_an_unknown_field_is_told_so(hook: str, said: Any, keys: str) -> None:
+    world = World()
+    loop = world.loop(asks("t1"), "done", **{hook: lambda context: said})
+    await collect(loop.run("hi"))
+    unknown = next(iter(said))
+    assert results(loop) == {"t1": f"TypeError: {hook} returned a dict with {unknown!r}; it may have {keys}."}
+    assert world.ran == ([] if hook == "before_tool_call" else ["t1"])
+
+
 async def test_changing_the_arguments_in_a_hook_does_not_change_the_history() -> None:
     def meddle(context: Any) -> None:
         context.args["value"] = "meddled"

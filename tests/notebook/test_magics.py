@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agentnb import SessionLoop, notebook
+from agentnb.testing import ScriptedLLM
 from tests.notebook.live_kernel import PATIENCE, LiveKernel, left
 from tests.notebook.test_headless import SETUP
 
@@ -92,6 +95,16 @@ def test_bad_input_says_what_was_wrong_and_what_is_possible(cells: LiveKernel, l
     printed = cells.run(line)
     assert said in printed
     assert len(printed.splitlines()) == 1
+
+
+async def test_a_run_whose_loop_is_in_no_variable_is_restored_with_it(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = SessionLoop(ScriptedLLM(["one", "two"])).start("go")
+    await run.step("event")
+    notebook.snapshot("begun", run)
+    again = notebook.restore("begun")
+    assert again is not run
+    assert (await run, await again) == ("one", "two")
 
 
 def test_the_same_as_functions(cells: LiveKernel) -> None:

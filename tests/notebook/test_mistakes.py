@@ -27,6 +27,10 @@ class GivesNoEvent(agentnb.Loop):
     def advance(self, state):
         return "go on"
 
+class GivesNothing(agentnb.Loop):
+    def advance(self, state):
+        return None
+
 class TakesNothing:
     def stream(self):
         return 5
@@ -74,9 +78,16 @@ MISTAKES = [
     ("waiting.approve(7)", "UnknownCall", "No call 7 is waiting for a decision; waiting: w."),
     ("waiting.reject('w', 5)", "UsageError", "reject(id, reason) takes a text, not 5."),
     ("waiting.result(timeout='soon')", "UsageError", "takes a number of seconds, or None, not 'soon'."),
-    ("waiting.result(timeout=0.1)", "WaitTimeoutError", "The run is not over after 0.1 s; it goes on."),
+    (
+        "waiting.result(timeout=0.1)",
+        "WaitTimeoutError",
+        "It waits for a decision about write (run.pending).",
+    ),
     ("waiting.at('first')", "UsageError", "The recording has the events 0 to 4, and no 'first'."),
     ("waiting.fork(1, decision='reject', message='x')", "UsageError", "A fork changes one thing, not message and"),
+    ("waiting.fork(1, prompt='x')", "UsageError", "fork() takes approve, breakpoints, limits, name, store of what"),
+    ("waiting.fork(1, arguments={'path': 'x'})", "UsageError", "no one call to decide about. Fork where one call"),
+    ("waiting.breakpoints.add('tool == \"w\"')", "UsageError", """'tool == "w"' would be where='tool == "w"'."""),
     ("waiting.steer(5)", "UsageError", "A run is told a text or a message, not 5."),
     ("waiting.panel(['buttons'])", "UsageError", "A panel has no part 'buttons'"),
     (
@@ -105,6 +116,11 @@ MISTAKES = [
         "await GivesNoEvent().start('go')",
         "RunFailed",
         "gives_no_event.advance gives an event (agentnb.core.events), not 'go on'.",
+    ),
+    (
+        "await GivesNothing().start('go')",
+        "RunFailed",
+        "gives_nothing.advance gave None, and there is nothing to wait for",
     ),
     (
         "from agentnb.llms import OpenAI\nawait agentnb.SessionLoop(OpenAI('m'), []).start('go')",

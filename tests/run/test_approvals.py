@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agentnb import AlreadyDecided, UsageError
@@ -220,6 +221,8 @@ async def test_a_policy_of_false_lets_nothing_run() -> None:
         ("approve", ["a"], False),
         (False, [], False),
         ("reject", [], False),
+        (np.bool_(True), ["a"], False),
+        (np.bool_(False), [], False),
         ({"decision": "reject", "reason": "no"}, [], False),
         ({"decision": True}, ["a"], False),
         ({"arguments": {"value": "other"}}, ["other"], False),
@@ -231,6 +234,7 @@ async def test_a_policy_of_false_lets_nothing_run() -> None:
         ({}, ["a"], True),
         ("maybe", ["a"], True),
         ({"decision": "maybe"}, ["a"], True),
+        ({"decision": "approve", "args": {"value": "other"}}, ["a"], True),
         ({"decision": "ask", "deadline": "soon"}, ["a"], True),
         ({"decision": "edit"}, ["a"], True),
         ({"decision": "edit", "arguments": {"wrong": 1}}, ["a"], True),

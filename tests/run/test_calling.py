@@ -10,6 +10,7 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
@@ -70,6 +71,12 @@ def deep(levels: int) -> Any:
     return made
 
 
+class Never(datetime.datetime):
+    """A moment that is none, as a table has it where a date is missing (pandas.NaT)."""
+
+    year = math.nan  # type: ignore[assignment]
+
+
 HOSTILE = {
     "bytes": b"\xff\x00",
     "surrogate": "a\ud800b",
@@ -86,6 +93,7 @@ HOSTILE = {
     "dataclass": Point(1, 2),
     "model": Model(name="m"),
     "date": datetime.datetime(2026, 1, 1),
+    "no date": Never(2026, 1, 1),
     "decimal": decimal.Decimal("1.5"),
     "keys": {1: "a", None: "b", (1, 2): "c"},
     "huge": 10**400,
@@ -122,6 +130,40 @@ async def test_whatever_a_tool_tells_of_its_progress_is_shown(value: Any) -> Non
     shown = [news for news in await collect(run) if isinstance(news, Delta) and news.type == "call_delta"]
     assert [news.call_id for news in shown] == ["t1"]
     json.dumps(plain_event(shown[0]))
+
+
+async def test_what_json_can_say_stays_beside_what_it_cannot() -> None:
+    @tool
+    async def row() -> Any:
+        return {"model": Model(name="m"), "day": datetime.date(2026, 1, 1), "never": Never(2026, 1, 1)}
+
+    end, _ = await result_of(row)
+    assert end.result | {"never": ""} == {"model": {"name": "m"}, "day": "2026-01-01", "never": ""}
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(np.int64(3), 3), (np.float32(1.5), 1.5), (np.bool_(True), True), (np.array(7), 7)],
+    ids=["int", "float", "bool", "no dimensions"],
+)
+async def test_a_number_of_numpy_is_a_number(value: Any, number: float) -> None:
+    @tool
+    async def mean() -> Any:
+        return {"mean": [value]}
+
+    end, run = await result_of(mean)
+    assert end.result == {"mean": [number]}
+    assert type(end.result["mean"][0]) is type(number)
+    assert run.messages[2].content == json.dumps({"mean": [number]}, separators=(",", ":"))
+
+
+async def test_a_moment_of_numpy_is_no_number() -> None:
+    @tool
+    async def when() -> Any:
+        return [np.datetime64("2026-01-01", "ns"), np.timedelta64(3, "ns")]
+
+    end, _ = await result_of(when)
+    assert all(isinstance(moment, str) for moment in end.result)
 
 
 @pytest.mark.parametrize("value", [[], {}, "", 0, False, None, [1], {"a": None}, 1.5, 2**70])

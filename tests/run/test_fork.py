@@ -140,6 +140,13 @@ async def test_the_model_may_have_said_something_else() -> None:
     assert await fork == "something else"
 
 
+async def test_a_text_leaves_an_answer_its_calls_and_a_message_takes_its_place() -> None:
+    run = await World().run()
+    first = seq_of(run, "model_end")
+    assert await run.fork(at=first, message="now I look") == "it gave ONE"
+    assert await run.fork(at=first, message={"role": "assistant", "content": "no look"}) == "no look"
+
+
 async def test_a_message_at_any_other_event_is_the_user_s() -> None:
     run = await World().run()
     fork = run.fork(at=seq_of(run, "call_end"), message="and two?")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import functools
+import re
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -298,3 +299,8 @@ def test_a_function_without_a_name_needs_one() -> None:
 def test_the_last_tool_of_a_name_counts() -> None:
     first, second = tool(describe), tool(name="describe")(Desk().note)
     assert as_tools([first, second]) == {"describe": second}
+
+
+@pytest.mark.parametrize("word", ["progress", "approve", "idempotent", "timeout", "needs", "sequential", "detached"])
+def test_the_help_of_tool_says_what_a_tool_may_have(word: str) -> None:
+    assert re.search(rf"\b{word}\b", str(tool.__doc__))

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from agentnb.core.calls import render
 from agentnb.core.errors import UsageError
-from agentnb.core.messages import text_of, to_messages
+from agentnb.core.messages import input_messages, text_of
 from agentnb.core.state import CallState, State
 from agentnb.core.threads import carried
 from agentnb.loops.base import Loop
@@ -235,7 +235,7 @@ def _context_in(text: str) -> dict[str, Any]:
 
 def goal_of(state: State) -> str:
     """The goal as text."""
-    return "\n".join(text_of(message.content) for message in to_messages(state.input))
+    return "\n".join(text_of(message.content) for message in input_messages(state.input))
 
 
 def goal_with_context(state: State) -> str:

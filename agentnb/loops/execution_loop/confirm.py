@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 
 from agentnb.core.errors import FAILURES
 from agentnb.core.events import ApprovalDecision
+from agentnb.core.foreign import number_in
 from agentnb.core.state import CallState, State
 from agentnb.loops.execution_loop.values import Call, Reject
 
@@ -47,6 +48,8 @@ def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
 
 
 def _decision(asked: Call, said: Any) -> ApprovalDecision | None:
+    if isinstance(yes := number_in(said), bool):  # what a comparison of columns gives
+        said = yes
     if said is True or (isinstance(said, Mapping) and dict(said) == asked):
         return None
     if isinstance(said, Mapping):

@@ -46,7 +46,8 @@ class ExecutionLoop(ExecutionRequests):
     `activities`. output: what the output must be, a JSON schema or a type; one that is not is told to the model as an
     error. confirm: asked about each call right before it is launched, the others going on; returns True, False,
     `Reject(reason)`, or a call (Call or dict) to run instead, which is checked again. max_requests: requests to the
-    model at most. max_concurrency: calls that run at once at most. context: messages the model is told, data messages
+    model at most; without it one that never answers with a Solution is told so, and asked again, for ever.
+    max_concurrency: calls that run at once at most. context: messages the model is told, data messages
     (`{"type": "data", "kind": ..., "data": ...}`) among them. system_prompt: told first. native: offer the tools to the
     model by the provider's own means instead of asking for JSON text; a reply of text is the output then. plan: tell
     each request what the last one called, as a Plan; `eager` or `lazy` (`plan`). delegates: loops and saved requests

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.messages import to_messages
+from agentnb.core.messages import input_messages
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.base_agent import BaseAgent
@@ -32,7 +32,7 @@ def input_for(agent: Loop, siblings: Sequence[Loop], state: State) -> Any:
         if not state.values["resumed"] and isinstance(state.input, Mapping):
             return {**state.input, "invocation": None}  # only the first goes on from what was saved
         return state.input
-    given = [dict(message.plain) for message in to_messages(state.input) if message.content]
+    given = [dict(message.plain) for message in input_messages(state.input) if message.content]
     heard = [{key: value for key, value in message.items() if key != "invocation"} for message in given]
     said = {**_said_before(siblings, state), **state.values.get("said", {})}
     heard += [{"role": "user", "content": f"[{name}] said: {words}"} for name, words in said.items() if words]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +40,12 @@ async def _said(value: Any | Awaitable[Any]) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def _dict_or_none(hook: str, said: Any) -> Mapping[str, Any]:
+def _dict_or_none(hook: str, said: Any, keys: Collection[str]) -> Mapping[str, Any]:
+    """What a hook said. Raises TypeError where it is not that: a misspelt `block` would let the call run."""
     if said is not None and not isinstance(said, Mapping):
         raise TypeError(f"{hook} returned {said!r}; it returns None or a dict.")
+    if unknown := [name for name in said or {} if name not in keys]:
+        raise TypeError(f"{hook} returned a dict with {unknown[0]!r}; it may have {', '.join(keys)}.")
     return said or {}
 
 
@@ -50,7 +53,9 @@ def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, 
     """`before_tool_call` as the design's hook: None, or a dict with `block` and `reason`."""
 
     async def before(call: CallState, state: State) -> str | None:
-        said = _dict_or_none("before_tool_call", await _said(hook(ToolCallContext.of(call, state))))
+        said = _dict_or_none(
+            "before_tool_call", await _said(hook(ToolCallContext.of(call, state))), ("block", "reason")
+        )
         return (said.get("reason") or "Tool execution was blocked") if said.get("block") else None
 
     return before
@@ -61,8 +66,8 @@ def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, C
     names: Mapping[str, str] = {"content": "result", "details": "details", "is_error": "is_error"}
 
     async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
-        said = _dict_or_none("after_tool_call", await _said(hook(ToolCallContext.of(call, state, end))))
-        return {names[name]: value for name, value in said.items() if name in names and value is not None}
+        said = _dict_or_none("after_tool_call", await _said(hook(ToolCallContext.of(call, state, end))), names)
+        return {names[name]: value for name, value in said.items() if value is not None}
 
     return after
 
