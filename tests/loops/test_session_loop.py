@@ -407,7 +407,7 @@ async def test_a_hook_that_returns_no_dict_is_told_so(hook: str, said: Any) -> N
     ("hook", "said", "keys"),
     [
         ("before_tool_call", {"blocked": True, "reason": "no"}, "block, reason"),
-        ("after_tool_call", {"isError": True}, "content, details, is_error"),
+        ("after_tool_call", {"isError": True}, "content, details, is_error, terminate"),
     ],
 )
 async def test_a_hook_that_returns_an_unknown_field_is_told_so(hook: str, said: Any, keys: str) -> None:
@@ -508,6 +508,12 @@ async def test_no_further_request_where_every_result_says_terminate() -> None:
     loop = SessionLoop(ScriptedLLM([[call("finish", id="t1"), call("finish", id="t2")]]), [finish])
     assert notation(await collect(loop.run("hi")))[-2:] == ["TE[t1,t2]", "AE(4)"]
     assert results(loop) == {"t1": "bye", "t2": "bye"}
+
+
+async def test_a_hook_may_say_terminate_for_a_tool() -> None:
+    loop = World().loop(asks("t1"), "never", after_tool_call=lambda context: {"terminate": True})
+    await collect(loop.run("hi"))
+    assert [message.role for message in loop.messages] == ["user", "assistant", "tool"]
 
 
 async def test_one_result_that_does_not_say_terminate_goes_on() -> None:

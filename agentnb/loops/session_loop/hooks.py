@@ -62,8 +62,8 @@ def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, 
 
 
 def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, CallEnd, State], Any]:
-    """`after_tool_call` as the design's hook: None, or a dict with `content`, `details`, `is_error`, field by field."""
-    names: Mapping[str, str] = {"content": "result", "details": "details", "is_error": "is_error"}
+    """`after_tool_call` as the design's hook: None, or a dict with what a tool's result has, field by field."""
+    names = {"content": "result", "details": "details", "is_error": "is_error", "terminate": "terminate"}
 
     async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
         said = _dict_or_none("after_tool_call", await _said(hook(ToolCallContext.of(call, state, end))), names)
