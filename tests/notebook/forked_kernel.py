@@ -10,12 +10,11 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from ipykernel.kernelapp import IPKernelApp
-
-import agentnb.notebook  # noqa: F401 - what the cells import
 from tests.notebook.live_kernel import PATIENCE, LiveKernel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.warm import Warm
 
 
@@ -50,22 +49,27 @@ class ForkedKernel(LiveKernel):
 
 def serve() -> None:
     """Fork a kernel for every line that names its connection file, and say its process id; reap it when told to."""
+    # Imported in this process, and not in pytest's own: ipykernel puts its comms in the place of everybody's.
+    from ipykernel.kernelapp import IPKernelApp
+
+    import agentnb.notebook  # noqa: F401 - what the cells import
+
     child = 0
     for line in sys.stdin:
         if line == "reap\n":
             os.waitpid(child, 0)
             print("gone", flush=True)
         elif (child := os.fork()) == 0:
-            _be_a_kernel(line.strip())
+            _be_a_kernel(IPKernelApp.launch_instance, line.strip())
         else:
             print(child, flush=True)
 
 
-def _be_a_kernel(connection_file: str) -> NoReturn:
+def _be_a_kernel(launch: Callable[[list[str]], object], connection_file: str) -> NoReturn:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # what a kernel prints is no answer of the server's
     # It ends with the server, which ends with the process that tells it what to do.
-    IPKernelApp.launch_instance(["-f", connection_file, f"--IPKernelApp.parent_handle={os.getppid()}"])
+    launch(["-f", connection_file, f"--IPKernelApp.parent_handle={os.getppid()}"])
     os._exit(0)
 
 
