@@ -91,7 +91,7 @@ class Breakpoints(Sequence[Breakpoint]):
         if type(nth) is not int or nth < 1:
             raise UsageError(f"nth is which hit stops the run, 1 for the first, not {nth!r}.")
         if isinstance(spec, str):
-            check_word(spec, self._known())
+            check_word(spec, self._known)
         label, holds, once = _read(spec, conditions)
         with self._lock:
             self._made += 1

@@ -65,7 +65,7 @@ def _mend_inside(value: Any, above: tuple[int, ...] = ()) -> Any:
         return _text(value)
     try:
         plain = to_jsonable_python(value, fallback=_number_or_text)
-    except Exception:
+    except Exception:  # as above, and here it is this object
         return _text(value)
     return _mend_inside(plain, (*above, id(value)))
 

@@ -6,7 +6,7 @@ word is refused only where it is no name that the run is known to have, and is n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import EVENT_TYPES, CallProposed, CallStart, Event, ModelEnd
@@ -46,11 +46,17 @@ def _names_told(events: Iterable[Event]) -> Iterator[str]:
             yield from (call.name for call in event.message.tool_calls)
 
 
-def check_word(word: str, known: Collection[str]) -> None:
-    """Raise UsageError where a word is no event, tool or phase that is known, and is nearly an event."""
-    if word in EVENT_TYPES or word in known or nearest_event(word) is None:
+def check_word(word: str, known: Callable[[], Collection[str]]) -> None:
+    """Raise UsageError where a word is no event, tool or phase that is known, and is nearly an event.
+
+    `known` gives the tools and phases; for a long recording that takes a while, and is asked for where it matters.
+    """
+    if word in EVENT_TYPES or nearest_event(word) is None:
         return
-    others = f" The run has the tools and phases {', '.join(sorted(known))}." if known else ""
+    names = known()
+    if word in names:
+        return
+    others = f" The run has the tools and phases {', '.join(sorted(names))}." if names else ""
     raise UsageError(f"{no_event(word)}{others} Of a loop that has not begun: tool={word!r}, or phase={word!r}.")
 
 
