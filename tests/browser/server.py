@@ -99,7 +99,8 @@ class JupyterServer:
             *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}"),
             *("--ServerApp.port_retries=0", "--IdentityProvider.token=", "--ServerApp.password="),
             *("--ServerApp.disable_check_xsrf=True", "--ServerApp.terminals_enabled=False"),
-            *("--expose-app-in-browser", f"--ServerApp.root_dir={self.root}", *root_user),
+            *("--expose-app-in-browser", "--JupyterNotebookApp.expose_app_in_browser=True"),
+            *(f"--ServerApp.root_dir={self.root}", *root_user),
         ]
 
     def _environment(self) -> dict[str, str]:

@@ -449,12 +449,17 @@ def test_twenty_thousand_events_reach_an_open_panel(notebook: Notebook, capsys: 
     notebook.set_cell(LOOK, "print(run.result(120), len(run.events))")
     assert notebook.run(LOOK, timeout=120).strip() == "flooded 20005"
     ended = time.monotonic()
-    notebook.wait_output(SHOW, "run_end")
-    seen = notebook.do(lambda page: page.evaluate("() => window.seen"))
+    last = ":is(.agentnb-row, .agentnb-event)"  # of the live panel, or of the frozen one already
+    notebook.do(lambda page: page.locator(last, has_text="run_end").first.wait_for(state="attached"))
+    shown = time.monotonic() - ended
+    live = notebook.do(lambda page: page.evaluate("() => window.seen"))
+    notebook.do(lambda page: page.locator(".agentnb-panel").wait_for(state="detached"))
+    seen = notebook.do(lambda page: page.evaluate("() => new Promise(done => requestIdleCallback(() => done(seen)))"))
     with capsys.disabled():
         print(
-            f"\n20,000 events in JupyterLab: {seen['tasks']} long tasks, longest {seen['longest']:.0f} ms,"
-            f" widest frame gap {seen['gap']:.0f} ms, last event shown after {time.monotonic() - ended:.2f} s"
+            f"\n20,000 events in JupyterLab: {live['tasks']} long tasks, longest {live['longest']:.0f} ms,"
+            f" widest frame gap {live['gap']:.0f} ms, last event shown after {shown:.2f} s;"
+            f" frozen a second later: {seen['tasks'] - live['tasks']} more, longest {seen['longest']:.0f} ms"
         )
     assert seen["longest"] < 1000
 
