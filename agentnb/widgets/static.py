@@ -54,10 +54,16 @@ ROWS = (80, 40, 15)
 
 
 def plain_text(run: Any) -> str:
-    """The run in one line of text."""
+    """The run in one line of text; of a replay, where in its recording it stands."""
     name = one_line(visible(str(run.name or run.id)))
-    phase = one_line(visible(breadcrumb(str(run.phase), status(run, Loops(run.loop))["nested"])))
-    return f"{name} ({run.loop.kind()}): {standing(run)}, phase {phase}, {run.state.position} events"
+    now = status(run, Loops(run.loop))
+    phase = one_line(visible(breadcrumb(str(run.phase), now["nested"])))
+    at = run.state.position
+    if now["position"] is not None:
+        return (
+            f"{name} ({run.loop.kind()}, recorded): {standing(run)}, phase {phase}, {at} of {len(run.recording)} events"
+        )
+    return f"{name} ({run.loop.kind()}): {standing(run)}, phase {phase}, {_count(at, 'event')}"
 
 
 def static_html(run: Any, drawing: str | None = None, bounds: Bounds = WHOLE, note: str = "") -> str:

@@ -286,6 +286,14 @@ def test_the_one_liner_says_where_the_run_stands() -> None:
     assert plain_text(run) == f"tidy (SessionLoop): completed, phase done, {len(run.events)} events"
 
 
+def test_the_one_liner_of_a_replay_says_where_in_its_recording_it_stands() -> None:
+    run = session(["Hello."])
+    run.result(30)
+    replay = run.replay()
+    replay.step()
+    assert plain_text(replay) == f"tidy (SessionLoop, recorded): running, phase idle, 1 of {len(run.events)} events"
+
+
 def test_the_page_asks_for_nothing_from_elsewhere() -> None:
     run = session(["Hello."])
     run.result(30)
