@@ -17,6 +17,7 @@ export class List {
     this.owner = owner;
     this.around = around; // rows drawn above and below what is in view
     this.follow = true;
+    this.drawnAt = 0;
     this.pool = [];
     this.id = unique();
     this.latest = button("Latest", () => this.toEnd(), { class: "agentnb-link", title: "Go to the end and stay there" });
@@ -32,6 +33,7 @@ export class List {
     this.el.addEventListener(
       "scroll",
       () => {
+        if (this.el.scrollTop === this.drawnAt) return; // our own scrolling, which is drawn
         this.follow = this.atEnd();
         owner.draw();
       },
@@ -59,7 +61,8 @@ export class List {
       height = `${length * ROW}px`;
     if (this.spacer.style.height !== height) this.spacer.style.height = height;
     if (this.follow && !this.atEnd()) this.el.scrollTop = length * ROW;
-    const top = Math.floor(this.el.scrollTop / ROW),
+    this.drawnAt = this.el.scrollTop;
+    const top = Math.floor(this.drawnAt / ROW),
       seen = Math.ceil((this.el.clientHeight || 280) / ROW);
     const start = Math.max(0, top - this.around),
       end = Math.min(length, top + seen + this.around);
