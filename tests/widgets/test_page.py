@@ -735,3 +735,14 @@ def test_two_views_of_one_panel_show_the_same(show: Callable[[Any], PanelPage]) 
     shown.until(lambda: "Approve" not in shown.page.inner_text("#here"), "the first view")
     shown.page.evaluate("window.disposeOther()")
     shown.settle()
+
+
+@pytest.mark.parametrize("width", [400, 600, 1000])
+def test_in_a_saved_notebook_every_event_has_one_line_however_narrow_it_is(page: Page, width: int) -> None:
+    run = waiting("/a")
+    run.approve(run.pending[0])
+    run.result(30)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.set_content(f"<!doctype html><meta charset=utf-8>{static_html(run)}")
+    lines = page.locator(".agentnb-event > summary").evaluate_all("all => all.map(line => line.offsetHeight)")
+    assert len(set(lines)) == 1
