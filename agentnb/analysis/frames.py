@@ -50,7 +50,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "tool": "the tool that ran, or that would have",
         "own": "whether it is a call of the loop's own (retrieval, a sub-agent) and not one of the model's",
         "arguments": "what it ran with, or what it was proposed with; a dict",
-        "decision": "what was decided about it last: approve, reject, edit, replace, answer, ask; missing where nobody did",
+        "decision": "what was decided last: approve, reject, edit, replace, answer, ask; missing where nobody did",
         "by": "who decided: human, policy, deadline, remembered, loop",
         "outcome": "how its result came about: returned, raised, timed_out, invalid, rejected, answered, aborted, ...",
         "is_error": "whether the model was told that it failed",
