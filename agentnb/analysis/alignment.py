@@ -16,7 +16,7 @@ from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from agentnb.analysis.places import Places, placed_json, places
-from agentnb.core.events import Event
+from agentnb.core.events import Event, RunStart
 
 How = Literal["same", "changed", "left", "right"]
 _MIRRORED: dict[How, How] = {"left": "right", "right": "left"}
@@ -66,7 +66,9 @@ def unsaid(of: Any, names: Any) -> Any:
 
 def said(event: Event, at: Places) -> str:
     """What the event says, which is what it is compared by, as JSON; `at` are the places of its recording's calls."""
-    return placed_json(event, event.model_dump_json(exclude_defaults=True, exclude=UNSAID), at)
+    nothing_queued = isinstance(event, RunStart) and not any(event.queued.values())
+    exclude = UNSAID | {"queued": True} if nothing_queued else UNSAID  # a queue of nothing is none
+    return placed_json(event, event.model_dump_json(exclude_defaults=True, exclude=exclude), at)
 
 
 def _said(events: Sequence[Event]) -> list[str]:

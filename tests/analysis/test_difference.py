@@ -232,6 +232,13 @@ async def test_a_history_that_both_go_on_from_is_the_same_whatever_its_ids() -> 
     assert not diff(*later)
 
 
+async def test_two_runs_of_one_session_differ_in_nothing_though_one_has_its_queue() -> None:
+    session = SessionLoop(ScriptedLLM(["Yes."] * 2))
+    runs = session.start("go"), session.start("go")
+    await _both(*runs)
+    assert not diff(*runs)
+
+
 async def _both(one: Any, other: Any) -> None:
     await one
     await other

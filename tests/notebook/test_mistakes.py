@@ -90,6 +90,7 @@ MISTAKES = [
     ("waiting.breakpoints.add('tool == \"w\"')", "UsageError", """'tool == "w"' would be where='tool == "w"'."""),
     ("waiting.steer(5)", "UsageError", "A run is told a text or a message, not 5."),
     ("waiting.panel(['buttons'])", "UsageError", "A panel has no part 'buttons'"),
+    ("waiting.panel(parts='events')", "UsageError", "parts= takes a list, also of a single one: ['events']."),
     (
         "waiting.snapshot().save('/nowhere/x.json')",
         "StorageError",
