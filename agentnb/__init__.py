@@ -77,9 +77,15 @@ _WHEN_ASKED_FOR = {
     "runs": "agentnb.notebook.table",
 }
 """What is imported when it is asked for, because nobody uses all of it at once."""
+_PACKAGES = frozenset(
+    {"analysis", "core", "errors", "llms", "loops", "notebook", "run", "store", "testing", "tools", "widgets"}
+)
+"""What is in here, and is there without having been imported by name."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"{__name__}.{name}")
     if name not in _WHEN_ASKED_FOR:
         from difflib import get_close_matches  # for mistakes only
 
@@ -91,7 +97,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHEN_ASKED_FOR})
+    return sorted({*__all__, *_PACKAGES, *(name for name in globals() if name.startswith("__"))})
 
 
 use_driver(Run)

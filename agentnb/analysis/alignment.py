@@ -1,9 +1,9 @@
 """Two recordings side by side: which event of one stands beside which of the other.
 
-Events are compared by what they say, and not by when they happened or in which run. What both begin with stands side by
-side, and so does what both end with; in between, what each has once and both have in the same order (Cohen's patience
-diff); and between two of those what difflib finds. So the first pair that differs is where the two part, and one more
-message in the middle does not make everything after it look different.
+Events are compared by what they say, and not by when they happened, in which run, or by which ids of calls. What both
+begin with stands side by side, and so does what both end with; in between, what each has once and both have in the same
+order (Cohen's patience diff); and between two of those what difflib finds. So the first pair that differs is where the
+two part, and one more message in the middle does not make everything after it look different.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from agentnb.core.events import Event
+from agentnb.analysis.places import Places, placed_json, places
+from agentnb.core.events import Event, RunStart
 
 How = Literal["same", "changed", "left", "right"]
 _MIRRORED: dict[How, How] = {"left": "right", "right": "left"}
@@ -30,11 +31,12 @@ _Span = tuple[int, int, int, int]
 _MESSAGE = {"_date": True, "event": {"id", "timestamp", "invocation_id"}}
 _ERROR = {"traceback"}
 UNSAID: dict[str, Any] = {
-    **dict.fromkeys(("seq", "time", "run_id", "forked_from", "timing", "deadline"), True),
+    **dict.fromkeys(("seq", "time", "run_id", "forked_from", "timing", "deadline", "fingerprint"), True),
     "message": _MESSAGE,
     "error": _ERROR,
 }
-"""What of an event is stamped on it or measured, anew in each run: it is no difference."""
+"""What of an event is stamped on it or measured, anew in each run: it is no difference. A fingerprint is one of the
+configuration beside it."""
 
 
 class Pair(NamedTuple):
@@ -62,13 +64,16 @@ def unsaid(of: Any, names: Any) -> Any:
     return {name: unsaid(value, inside.get(name, ())) for name, value in of.items() if inside.get(name) is not True}
 
 
-def said(event: Event) -> str:
-    """What the event says, which is what it is compared by, as JSON."""
-    return event.model_dump_json(exclude_defaults=True, exclude=UNSAID)
+def said(event: Event, at: Places) -> str:
+    """What the event says, which is what it is compared by, as JSON; `at` are the places of its recording's calls."""
+    nothing_queued = isinstance(event, RunStart) and not any(event.queued.values())
+    exclude = UNSAID | {"queued": True} if nothing_queued else UNSAID  # a queue of nothing is none
+    return placed_json(event, event.model_dump_json(exclude_defaults=True, exclude=exclude), at)
 
 
 def _said(events: Sequence[Event]) -> list[str]:
-    return [f"{event.type} {said(event)}" for event in events]
+    at = places(events)
+    return [f"{event.type} {said(event, at)}" for event in events]
 
 
 def _aligned(left: Sequence[Event], right: Sequence[Event], ours: list[str], theirs: list[str]) -> Iterator[Pair]:

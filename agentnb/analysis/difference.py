@@ -1,7 +1,7 @@
 """What two recordings have in common, where they part, and what that comes to (`diff`).
 
-Events and states are compared by what they say, and not by when they came about or in which run
-(`agentnb.analysis.alignment`).
+Events and states are compared by what they say, and not by when they came about, in which run, or by which ids of
+calls (`agentnb.analysis.alignment`, `agentnb.analysis.places`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agentnb.analysis.alignment import UNSAID, Pair, aligned, unsaid
+from agentnb.analysis.places import placed, places
 from agentnb.analysis.side_by_side import as_table, as_text
 from agentnb.analysis.sources import Source, one_source
 from agentnb.core.evolve import fold
@@ -76,7 +77,7 @@ def diff(left: Any, right: Any) -> Difference:
 
 
 def _changes(left: Source, right: Source) -> Iterator[Change]:
-    yield from _between("", _plain(fold(left.events).dump()), _plain(fold(right.events).dump()))
+    yield from _between("", *(placed(_plain(fold(of.events).dump()), places(of.events)) for of in (left, right)))
 
 
 def _plain(state: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from agentnb.analysis.alignment import said
+from agentnb.analysis.places import Places, places
 from agentnb.core.events import Event
 from agentnb.widgets.rows import row
 from agentnb.widgets.text import as_json, one_line, visible
@@ -26,6 +27,7 @@ WIDTH = 160
 """Characters of what an event says, and of a value."""
 BEFORE = 40
 """Characters before the place where two texts part that are cut to be told."""
+_BothPlaces = tuple[Places, Places]
 
 
 def as_text(difference: Difference) -> str:
@@ -34,8 +36,9 @@ def as_text(difference: Difference) -> str:
     if not difference:
         return f"{left} and {right} say the same in all their {len(difference.events)} events."
     lines = [f"{left} and {right}: the same in {difference.common} events, then"]
+    at = _places(difference)
     for pair in _shown(difference.events):
-        lines += [f"  {sign} {told}" for sign, told in _signed(pair)] if pair is not None else ["    ..."]
+        lines += [f"  {sign} {told}" for sign, told in _signed(pair, at)] if pair is not None else ["    ..."]
     lines += [f"  {change.where}: {' | '.join(_values(change))}" for change in difference.state]
     return "\n".join(lines)
 
@@ -44,7 +47,8 @@ def as_table(difference: Difference) -> str:
     """The differences as HTML, text alone: what models and tools said is never markup."""
     if not difference:
         return f"<p>{escape(visible(str(difference)))}</p>"
-    rows = [_row(_shown_pair(pair)) for pair in _shown(difference.events)]
+    at = _places(difference)
+    rows = [_row(_shown_pair(pair, at)) for pair in _shown(difference.events)]
     for change in difference.state:
         left, right = (f"{change.where}: {value}" for value in _values(change))
         rows.append(_row((("left", left), ("right", right))))
@@ -73,18 +77,23 @@ def _shown(pairs: Sequence[Pair]) -> list[Pair | None]:
     return shown if last + 1 == len(pairs) or not near else [*shown, None]
 
 
-def _signed(pair: Pair) -> list[tuple[str, str]]:
-    left, right = _told(pair)
+def _signed(pair: Pair, at: _BothPlaces) -> list[tuple[str, str]]:
+    left, right = _told(pair, at)
     if pair.how == "same":
         return [(" ", left)]
     return [(sign, told) for sign, told in (("-", left), ("+", right)) if told]
 
 
-def _told(pair: Pair) -> tuple[str, str]:
+def _places(difference: Difference) -> _BothPlaces:
+    pairs = difference.events
+    return places(p.left for p in pairs if p.left is not None), places(p.right for p in pairs if p.right is not None)
+
+
+def _told(pair: Pair, at: _BothPlaces) -> tuple[str, str]:
     """A line about each of the two events; about what is different where their lines would be the same."""
     left, right = (_summary(event) for event in pair[1:])
     if pair.how == "changed" and pair.left is not None and pair.right is not None and left == right:
-        left, right = _apart(visible(said(pair.left)), visible(said(pair.right)))
+        left, right = _apart(visible(said(pair.left, at[0])), visible(said(pair.right, at[1])))
     return _line(pair.left, left), _line(pair.right, right)
 
 
@@ -121,12 +130,12 @@ _SIGNS = {"left": "\N{MINUS SIGN} ", "right": "+ ", "same": ""}
 """A colour is not the only thing that tells the sides apart."""
 
 
-def _shown_pair(pair: Pair | None) -> Sequence[tuple[str, str]]:
+def _shown_pair(pair: Pair | None, at: _BothPlaces) -> Sequence[tuple[str, str]]:
     if pair is None:
         return (("same", "\N{HORIZONTAL ELLIPSIS}"),) * 2
     return [
         ("same" if pair.how == "same" else side, told)
-        for side, told in zip(("left", "right"), _told(pair), strict=True)
+        for side, told in zip(("left", "right"), _told(pair, at), strict=True)
     ]
 
 

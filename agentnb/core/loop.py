@@ -60,6 +60,10 @@ class Result(NamedTuple):
     value: Any
 
 
+MANY_TOOLS = 8
+"""As many are named where a loop is shown."""
+
+
 class Design(ABC):
     """What makes a loop this loop. `agentnb.Loop` is the class to subclass; it adds `start` and `run`."""
 
@@ -113,6 +117,11 @@ class Design(ABC):
     @abstractmethod
     def advance(self, state: State) -> Event | None:
         """The fact that comes next, now that nothing is in flight but what is detached; None to wait for that."""
+
+    def __repr__(self) -> str:
+        names = [str(getattr(tool, "name", None) or getattr(tool, "__name__", tool)) for tool in self.tools]
+        shown = ", ".join(names if len(names) <= MANY_TOOLS else [*names[:MANY_TOOLS], "..."])
+        return f"<{type(self).__name__} {getattr(self, 'name', '')}{': ' * bool(shown)}{shown}>"
 
     def detaches(self, call: CallState) -> bool:
         """Whether the loop goes on while this call runs, and only its end waits for it."""

@@ -10,7 +10,7 @@ copies and pickles alike. Anything that comes from outside (JSON, a user) goes t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -41,6 +41,13 @@ class Record(BaseModel):
         @classmethod
         def hold(cls, values: dict[str, Any]) -> Self:
             """Build an instance around this dict, which has every field and is given up."""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What it says: of a message that is text, its role and its text."""
+        for name, value in super().__repr_args__():
+            field = type(self).model_fields.get(name or "")
+            if field is None or field.get_default(call_default_factory=True) != value:
+                yield name, value
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -66,12 +66,14 @@ class Loop(Design):
     """
 
     def __init__(
-        self, llm: Any = None, tools: Sequence[Any] | Mapping[str, Any] = (), *, name: str | None = None
+        self, llm: Any = None, tools: Iterable[Any] | Mapping[str, Any] = (), *, name: str | None = None
     ) -> None:
         if isinstance(llm, str):
             raise UsageError(f"A model is an object, not its name: agentnb.llms.OpenAI({llm!r}) for one.")
         if isinstance(tools, str) or not isinstance(tools, Iterable):
             raise UsageError(f"Tools come as a list, also a single one: [{_named(tools)}].")
+        if not isinstance(tools, (Mapping, Sequence)):
+            tools = list(tools)  # a generator, say, gives them once, and each run asks
         self.llm = llm
         self.tools = tools
         if not isinstance(tools, Mapping):

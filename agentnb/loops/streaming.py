@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from agentnb.run import Run
@@ -15,7 +15,8 @@ Said = TypeVar("Said")
 class DesignStream(ABC, Generic[Said]):
     """The events of one run, as it goes on; it begins when the first is asked for.
 
-    Closing it before its end cancels the run. `run` is the run, `ended` whether the last event has been said.
+    Closing it before its end cancels the run. Awaiting it goes on to the end, and gives the run's output, or raises why
+    there is none. `run` is the run, `ended` whether the last event has been said.
     """
 
     def __init__(self, run: Run) -> None:
@@ -32,6 +33,14 @@ class DesignStream(ABC, Generic[Said]):
 
     async def __anext__(self) -> Said:
         return await anext(self._events)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._to_the_end().__await__()
+
+    async def _to_the_end(self) -> Any:
+        async for _ in self:
+            pass
+        return await self.run
 
     async def aclose(self) -> None:
         """Cancel the run, where it is not over, and wait until all of it has stopped."""

@@ -61,6 +61,13 @@ class KernelEnvironment:
             except KeyboardInterrupt:  # at the keyboard; Stop is the same to whoever awaits, wherever it comes
                 raise asyncio.CancelledError("interrupted") from None
 
+    def stopped(self, stop: BaseException, words: str) -> None:
+        """Show Stop in the cell in one screen, with these words."""
+        from agentnb.notebook.mistakes import show_in_one_screen
+
+        stop.add_note(words)
+        show_in_one_screen(stop)
+
     def absence(self) -> str | None:
         """Why nobody can be asked here, in words; None where somebody may be there."""
         return self._presence.absence() if self._presence is not None else None

@@ -18,6 +18,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -38,7 +39,11 @@ _RED, _GREEN, _DIM, _OFF = "\x1b[31m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
 _INSTALLED = sysconfig.get_path("purelib") + os.sep
-_KERNEL = (f"{_INSTALLED}IPython{os.sep}", f"{_INSTALLED}ipykernel{os.sep}")
+_KERNEL = (
+    f"{_INSTALLED}IPython{os.sep}",
+    f"{_INSTALLED}ipykernel{os.sep}",
+    "zmq/",
+)  # pyzmq's, compiled, have no folder
 
 Frame = tuple[str, int, str]
 """A frame's file, line and function."""
@@ -49,7 +54,12 @@ def show_mistakes_in_one_screen() -> None:
     AgentnbError._render_traceback_ = _render  # type: ignore[attr-defined]  # IPython's protocol, not the core's
 
 
-def _render(error: AgentnbError) -> list[str]:
+def show_in_one_screen(error: BaseException) -> None:
+    """Let IPython render this one error by this module, whose type is not agentnb's."""
+    error._render_traceback_ = partial(_render, error)  # type: ignore[attr-defined]
+
+
+def _render(error: BaseException) -> list[str]:
     """What IPython prints for the error, in parts."""
     if os.environ.get(VARIABLE) == "full" or sys.exc_info()[1] is not error:
         return _whole(error)
@@ -112,7 +122,7 @@ def _one(error: BaseException, frames: list[Frame]) -> Iterator[str]:
         inside = "" if function == "<module>" else f" in {function}"
         yield f"{_GREEN}{_place(file)}{_OFF}, line {line}{inside}"
         yield from _source(file, line)
-    words = visible(str(error))
+    words = visible("\n".join([str(error), *getattr(error, "__notes__", ())]).strip())
     yield f"{_RED}{type(error).__name__}{_OFF}: {words[:MESSAGE]}{'…' if len(words) > MESSAGE else ''}"
 
 

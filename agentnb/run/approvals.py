@@ -12,7 +12,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentnb.core.errors import AlreadyDecided, UnknownCall, UsageError
@@ -42,7 +42,7 @@ class Pending:
     id: str
     name: str
     arguments: dict[str, Any]
-    schema: dict[str, Any]
+    schema: dict[str, Any] = field(repr=False)
     reason: str
     deadline: float | None
     unknown: bool
@@ -102,8 +102,8 @@ class Decisions:
             ready = [one for one in _open(self._journal.frames) if one[1].status == "ready"]
             return [decided(frame.path, call, id) for frame, call, id in _found_by(ready)]
 
-    def approve(self, id: str, *, remember: Remember | None = None) -> None:
-        """Let the call run as shown. Raises UnknownCall, or AlreadyDecided.
+    def approve(self, id: str | Pending, *, remember: Remember | None = None) -> None:
+        """Let the call of this id, or that `pending` gave, run as shown. Raises UnknownCall, or AlreadyDecided.
 
         remember: approve later calls of this run without asking, and those that wait now: every one of the same `tool`,
         or those of it with exactly the same `arguments`.
@@ -115,7 +115,7 @@ class Decisions:
             if rule:
                 decide_those_waiting(self._journal)
 
-    def reject(self, id: str, reason: str = "", *, remember: Remember | None = None) -> None:
+    def reject(self, id: str | Pending, reason: str = "", *, remember: Remember | None = None) -> None:
         """Do not let the call run; the model is told why. `remember` as in `approve`. Raises as it does."""
         check_text("reject(id, reason)", reason)
         with self._journal.lock:
@@ -125,7 +125,7 @@ class Decisions:
             if rule:
                 decide_those_waiting(self._journal)
 
-    def undo(self, id: str) -> None:
+    def undo(self, id: str | Decided) -> None:
         """Take back what was decided about a call that has not begun: it is asked about again, with the time it had.
 
         What the decision was to be remembered for is forgotten with it. Raises UnknownCall where no such call is open,
@@ -164,17 +164,17 @@ class Decisions:
                 raise UsageError("The run is over; there is nothing more to decide.")
             self._journal.append(ApprovalDecision.make(call_id="", decision="ask", earlier=event))
 
-    def edit(self, id: str, arguments: dict[str, Any]) -> None:
+    def edit(self, id: str | Pending, arguments: dict[str, Any]) -> None:
         """Let the call run with other arguments. Raises InvalidArguments, UnknownCall, or AlreadyDecided."""
         with self._journal.lock:
             self._replace(*self._waiting(id), "edit", None, arguments)
 
-    def replace(self, id: str, name: str, arguments: dict[str, Any]) -> None:
+    def replace(self, id: str | Pending, name: str, arguments: dict[str, Any]) -> None:
         """Let another tool run instead. Raises InvalidArguments, UnknownCall (also for the tool), or AlreadyDecided."""
         with self._journal.lock:
             self._replace(*self._waiting(id), "replace", name, arguments)
 
-    def answer(self, id: str, result: Any) -> None:
+    def answer(self, id: str | Pending, result: Any) -> None:
         """Give the call's result instead of running it. Raises UnknownCall, or AlreadyDecided."""
         with self._journal.lock:
             frame, call = self._waiting(id)
@@ -193,11 +193,12 @@ class Decisions:
         made = ApprovalDecision.make(call_id=call.id, decision=decision, name=name, arguments=portable(arguments))
         self._journal.append(made, frame)
 
-    def _waiting(self, id: str) -> tuple[Frame, CallState]:
+    def _waiting(self, one: str | Pending) -> tuple[Frame, CallState]:
         """The call, if it waits. A deadline that has passed has decided it, even if nobody has looked yet."""
+        id = one.id if isinstance(one, Pending) else one
         found = self._find(id)
         if found is None:
-            waiting = ", ".join(p.id for p in self.waiting_calls()) or "none"
+            waiting = ", ".join(f"{p.id} ({p.name})" for p in self.waiting_calls()) or "none"
             raise UnknownCall(f"No call {id!r} is waiting for a decision; waiting: {waiting}.")
         frame, call = found
         if found in self._lost():
@@ -211,8 +212,9 @@ class Decisions:
         how = f"{decided.decision} by {decided.by}" if decided is not None else call.status
         raise AlreadyDecided(f"The call {id!r} is decided already: {how}.")
 
-    def _decided(self, id: str) -> tuple[Frame, CallState]:
+    def _decided(self, one: str | Decided) -> tuple[Frame, CallState]:
         """The call, if it is decided and has not begun."""
+        id = one.id if isinstance(one, Decided) else one
         found = self._find(id)
         if found is None:
             raise UnknownCall(f"No call {id!r} is open.")

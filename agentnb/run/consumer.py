@@ -140,6 +140,10 @@ async def _pull_from_host(run: Driving) -> AsyncGenerator[Event | Delta, None]:
         if step is not None:
             step.cancel()
         raise
+    except asyncio.CancelledError as stop:  # Stop in the cell
+        if step is not None and not step.done():
+            hosting.environment.stopped(stop, hosting.STOPPED)
+        raise
     finally:
         if step is not None and not step.done():
             step.cancel()

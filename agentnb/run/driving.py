@@ -157,9 +157,9 @@ class Driving:
         try:
             with self.driver.unattended.waited_for():
                 await hosting.environment.wait_async(released, self.decisions)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as stop:
             if hosting.environment.hosted:  # Stop in the cell that waits
-                self.cancel("interrupted")
+                self._stopped(stop)
             raise
 
     def result(self, timeout: float | None) -> Any:
@@ -179,10 +179,14 @@ class Driving:
                 asked = ", ".join(call.name for call in self.decisions.waiting_calls())
                 waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""
                 raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it goes on.{waits}") from None
-            except KeyboardInterrupt:
-                self.cancel("interrupted")
+            except KeyboardInterrupt as stop:
+                self._stopped(stop)
                 raise
         return self.outcome()
+
+    def _stopped(self, stop: BaseException) -> None:
+        self.cancel("interrupted")
+        hosting.environment.stopped(stop, hosting.STOPPED)
 
     def outcome(self) -> Any:
         """The output of a run that is settled. Raises RunFailed, RunCancelled or LimitReached where it has none."""

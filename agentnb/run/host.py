@@ -29,6 +29,12 @@ T = TypeVar("T")
 logger = logging.getLogger("agentnb")
 
 
+STOPPED = (
+    "The run is cancelled with the cell. What it did is kept: agentnb.restore(run.snapshot(), loop) goes on from there."
+)
+"""What Stop in a cell that waits for a run has done."""
+
+
 class Environment(Protocol):
     """Where agentnb runs: whether runs live on the host thread, and how a caller waits.
 
@@ -45,6 +51,9 @@ class Environment(Protocol):
 
     async def wait_async(self, future: concurrent.futures.Future[Any], asks: Decisions | None = None) -> None:
         """Await until the future is done; raises nothing of the future's own."""
+
+    def stopped(self, stop: BaseException, words: str) -> None:
+        """Whoever waited was stopped, and with it what they waited for: `words` say so beside `stop`."""
 
     def absence(self) -> str | None:
         """Why nobody can be asked here, in words; None where somebody may be there."""
@@ -73,6 +82,10 @@ class PlainPython:
 
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(wake))
         await done
+
+    def stopped(self, stop: BaseException, words: str) -> None:
+        """Python tells it, with its traceback."""
+        stop.add_note(words)
 
     def absence(self) -> str | None:
         """A script has nobody; an interpreter with a prompt has."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from agentnb.core.events import Event, Queue, RunPaused, StopReason
+from agentnb.core.events import Event, Queue, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
@@ -18,6 +18,8 @@ from agentnb.run.listening import QUEUES
 from agentnb.run.remembered import Remembered
 
 if TYPE_CHECKING:
+    # Not at run time: a property that gives a Literal takes from IPython all it could complete (jedi's issue 1990).
+    from agentnb.core.events import StopReason
     from agentnb.run.replay import Replay
     from agentnb.run.run import Run
 

@@ -185,7 +185,9 @@ class Unattended:
                 )
                 self._journal.append(decision, frame, call)
             else:
-                reject(self._journal, frame, call, f"{why} {_words(headless, said)}", by="policy")
+                asked = call.approval.reason if call.approval is not None else ""
+                failed = f"{asked}. " if asked.startswith(FAILED) else ""  # which is why anybody was asked at all
+                reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="policy")
 
 
 def _words(headless: Headless, said: Verdict) -> str:

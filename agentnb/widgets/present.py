@@ -36,6 +36,8 @@ _panels: WeakKeyDictionary[Any, dict[tuple[str, ...], Panel]] = WeakKeyDictionar
 
 def panel(run: Any, parts: Sequence[str] | None = None) -> Panel:
     """The run's live panel, whole or of these parts; the same one each time until it is closed."""
+    if isinstance(parts, str):
+        return Panel(run, parts=parts)  # it says that this is no list
     chosen = tuple(getattr(run, "parts", PARTS) if parts is None else parts)
     made = _panels.setdefault(run, {})
     if chosen not in made or made[chosen].comm is None:

@@ -77,6 +77,8 @@ class Panel(anywidget.AnyWidget):
         if parts is None:
             parts = tuple(getattr(run, "parts", PARTS))  # a run that can only be looked at has no buttons
         known = (*PARTS, *(name for name in getattr(run, "parts", ()) if name not in PARTS))
+        if isinstance(parts, str):
+            raise UsageError(f"parts= takes a list, also of a single one: [{parts!r}].")
         if unknown := [name for name in parts if name not in known]:
             raise UsageError(f"A panel has no part {unknown[0]!r}; the parts are {', '.join(known)}.")
         self._loops = Loops(run.loop, graphs="graph" in parts)

@@ -150,7 +150,7 @@ class Fails(Loop):
 
 
 def asked_for_a_while() -> Any:
-    return researcher().start("go", approve=[{"tool": "read", "decision": "approve"}, {"deadline": 0.01}])
+    return researcher().start("go", approve=[{"tool": "read", "decision": "approve"}, {"deadline": 0.1}])
 
 
 def written() -> Any:
@@ -174,6 +174,69 @@ async def test_where_in_the_code_an_error_was_is_no_difference() -> None:
             await run
     assert one.state.error.traceback != other.state.error.traceback
     assert not diff(one, other)
+
+
+async def asked_twice(ids: str, *, first: int = 1, prompt: str = "") -> Any:
+    """Two calls beside each other and one more, with ids as a provider makes them up."""
+    turns = [[call("double", {"n": n}, id=f"{ids}{n}") for n in (first, 2)], [call("double", {"n": 3}, id=ids)], "done"]
+    loop = SessionLoop(ScriptedLLM(turns), [double], system_prompt=prompt, tool_execution="sequential")
+    run = loop.start("go")
+    await run
+    return run
+
+
+async def test_the_ids_that_a_provider_makes_up_are_no_difference() -> None:
+    difference = diff(await asked_twice("call_a"), await asked_twice("call_b"))
+    assert not difference
+    assert difference.state == []
+
+
+async def test_another_call_is_one_change_whatever_its_id_and_no_id_is_told() -> None:
+    one, other = await asked_twice("call_a"), await asked_twice("call_b", first=7)
+    difference = diff(one, other)
+    changed = [(pair.left.type, pair.how) for pair in difference.events if pair.how != "same"]
+    assert changed == [("model_end", "changed"), ("call_start", "changed"), ("call_end", "changed")]
+    for told in (str(difference), difference._repr_html_()):
+        assert "call_a" not in told
+        assert "call_b" not in told
+
+
+async def test_which_of_two_calls_came_back_first_is_told_though_both_gave_the_same() -> None:
+    def came_back(*order: int) -> Any:
+        @tool
+        async def wait(n: int) -> None:
+            await turn[n].wait()
+            for later in order[order.index(n) + 1 :][:1]:
+                turn[later].set()
+
+        turn = {n: asyncio.Event() for n in order}
+        turn[order[0]].set()
+        calls = [call("wait", {"n": n}, id=f"{order}{n}") for n in (1, 2)]
+        return SessionLoop(ScriptedLLM([calls, "done"]), [wait]).start("go")
+
+    one, other = came_back(1, 2), came_back(2, 1)
+    await _both(one, other)
+    assert diff(one, other)
+
+
+async def test_of_two_configurations_what_is_different_is_told() -> None:
+    text = str(diff(await asked_twice("a", prompt="Be brief."), await asked_twice("a", prompt="Be kind.")))
+    assert "Be brief." in text
+    assert "Be kind." in text
+
+
+async def test_a_history_that_both_go_on_from_is_the_same_whatever_its_ids() -> None:
+    runs = [await asked_twice(ids) for ids in ("call_a", "call_b")]
+    later = [SessionLoop(ScriptedLLM(["Yes."]), [double], messages=run.messages).start("and?") for run in runs]
+    await _both(*later)
+    assert not diff(*later)
+
+
+async def test_two_runs_of_one_session_differ_in_nothing_though_one_has_its_queue() -> None:
+    session = SessionLoop(ScriptedLLM(["Yes."] * 2))
+    runs = session.start("go"), session.start("go")
+    await _both(*runs)
+    assert not diff(*runs)
 
 
 async def _both(one: Any, other: Any) -> None:

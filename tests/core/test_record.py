@@ -86,3 +86,15 @@ def test_changing_a_copy_leaves_the_others_alone() -> None:
 def test_made_records_hash_like_constructed_ones() -> None:
     assert hash(e.RunPaused.make(reason="r")) == hash(e.RunPaused(reason="r"))
     assert hash(e.ErrorInfo.make(type="T", message="m")) == hash(e.ErrorInfo(type="T", message="m"))
+
+
+def test_a_record_is_shown_with_what_it_has_and_not_with_what_it_has_not() -> None:
+    asked = ToolCall(id="c1", name="look")
+    assert repr(Message(role="user", content="go")) == "Message(role='user', content='go')"
+    assert str(Message(role="assistant", tool_calls=[asked], mood="calm")) == (
+        "role='assistant' tool_calls=[ToolCall(id='c1', name='look')] mood='calm'"
+    )
+    assert (
+        repr(e.CallEnd(seq=3, run_id="r", call_id="c1", result=0))
+        == "CallEnd(seq=3, run_id='r', call_id='c1', result=0)"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Store, tool
+from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, RunFailed, SessionLoop, Store, tool
 from agentnb.loops.loop_agent import InvocationContext
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import collect
@@ -102,3 +102,29 @@ def heard() -> ScriptedLLM:
 )
 async def test_an_object_that_is_no_message_is_said_as_json(loop: Callable[[], Any]) -> None:
     assert '{"city":"Aswan"}' in str(await loop().start({"city": "Aswan"}))
+
+
+class Breaks:
+    async def stream(self, messages: Any, **_: Any) -> Any:
+        raise ValueError("broke")
+        yield
+
+
+STREAMS: dict[str, Callable[[Any], Any]] = {
+    "SessionLoop": lambda llm: SessionLoop(llm).run("go"),
+    "ExecutionLoop": lambda llm: ExecutionLoop(llm).run("go"),
+}
+every_stream = pytest.mark.parametrize("stream", STREAMS.values(), ids=list(STREAMS))
+
+
+@every_stream
+async def test_awaiting_a_stream_gives_the_output(stream: Callable[[Any], Any]) -> None:
+    going = stream(ScriptedLLM(['{"output": "gone"}']))
+    assert "gone" in await going
+    assert going.ended
+
+
+@every_stream
+async def test_awaiting_a_stream_tells_why_there_is_no_output(stream: Callable[[Any], Any]) -> None:
+    with pytest.raises(RunFailed, match="broke"):
+        await stream(Breaks())

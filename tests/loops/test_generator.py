@@ -863,6 +863,14 @@ def test_only_a_generator_function_is_one(function: Any) -> None:
         Loop.from_generator(function)
 
 
+def test_one_that_does_not_take_the_input_is_refused_by_its_name() -> None:
+    def nothing() -> Steps:
+        yield phase("working")
+
+    with pytest.raises(UsageError, match=r"^nothing is given the run's input, and nothing else: too many positional"):
+        Loop.from_generator(nothing)
+
+
 # -- cancelling, and many at once -----------------------------------------------------------------------------------
 
 

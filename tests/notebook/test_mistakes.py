@@ -51,7 +51,7 @@ await over
 """
 
 MISTAKES = [
-    ("waiting.approve('x')", "UnknownCall", "No call 'x' is waiting for a decision; waiting: w."),
+    ("waiting.approve('x')", "UnknownCall", "No call 'x' is waiting for a decision; waiting: w (write)."),
     ("waiting.edit('w', {'depth': 1})", "InvalidArguments", "path"),
     ("waiting.replace('w', 'red', {})", "UnknownCall", "There is no tool 'red'; there are write."),
     ("await waiting.step('line')", "UsageError", "event, call, turn, phase, not 'line'"),
@@ -75,7 +75,7 @@ MISTAKES = [
     ("model('x').start('go', name=5)", "UsageError", "name= takes the run's name, not 5."),
     ("model('x').start('go', limits=3)", "UsageError", 'limits= takes a mapping, {"turns": 5} for one, not 3.'),
     ("model('x').start('go', breakpoints='call')", "UsageError", "breakpoints= takes a list, not 'call'."),
-    ("waiting.approve(7)", "UnknownCall", "No call 7 is waiting for a decision; waiting: w."),
+    ("waiting.approve(7)", "UnknownCall", "No call 7 is waiting for a decision; waiting: w (write)."),
     ("waiting.reject('w', 5)", "UsageError", "reject(id, reason) takes a text, not 5."),
     ("waiting.result(timeout='soon')", "UsageError", "takes a number of seconds, or None, not 'soon'."),
     (
@@ -90,6 +90,7 @@ MISTAKES = [
     ("waiting.breakpoints.add('tool == \"w\"')", "UsageError", """'tool == "w"' would be where='tool == "w"'."""),
     ("waiting.steer(5)", "UsageError", "A run is told a text or a message, not 5."),
     ("waiting.panel(['buttons'])", "UsageError", "A panel has no part 'buttons'"),
+    ("waiting.panel(parts='events')", "UsageError", "parts= takes a list, also of a single one: ['events']."),
     (
         "waiting.snapshot().save('/nowhere/x.json')",
         "StorageError",

@@ -59,14 +59,19 @@ def test_a_run_lives_on_a_thread_of_agentnbs_own(cells: LiveKernel) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("wait", ["await run", "run.result()"])
+@pytest.mark.parametrize("wait", ["await run", "run.result()", "async for event in run: pass"])
 def test_stop_in_a_cell_that_waits_cancels_the_run_within_a_second(cells: LiveKernel, wait: str) -> None:
     cells.run("run = session([call('nap', {'seconds': 60})], 'done').start('go')")
     cell = cells.send(f"print('started')\n{wait}")
     cells.until_printed(cell, "started")
     stopped = time.time()
     cells.manager.interrupt_kernel()
-    assert cells.reply(cell)["ename"] in ("KeyboardInterrupt", "CancelledError")
+    reply = cells.reply(cell)
+    assert reply["ename"] in ("KeyboardInterrupt", "CancelledError")
+    shown = re.sub(r"\x1b\[\d+m", "", "\n".join(reply["traceback"]))
+    assert "The run is cancelled with the cell. What it did is kept: agentnb.restore(run.snapshot(), loop)" in shown
+    assert f"2 {wait}" in shown
+    assert len(shown.splitlines()) < 10
     cells.until(lambda: cells.is_idle(cell))
     reason, at = cells.run("print(run.stop_reason, run.events[-1].time)").split()
     assert reason == "cancelled"

@@ -123,6 +123,32 @@ async def test_the_first_decision_stands() -> None:
     await run
 
 
+async def test_a_call_is_decided_by_what_pending_gives_too() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a", "b", "c", "d", "e"), "done").start("hi")
+    first, second, third, fourth, fifth = await waiting(run, 5)
+    run.approve(first)
+    run.reject(second, "no")
+    run.edit(third, {"value": "c", "to": "eve"})
+    run.answer(fourth, "sent already")
+    with pytest.raises(AlreadyDecided, match="The call 'b' is decided already: reject by human"):
+        run.approve(second)
+    run.approve(fifth)
+    run.undo(run.decided[-1])
+    run.replace(fifth, "send", {"value": "e", "to": "ann"})
+    await run
+    assert sorted(agent.ran) == ["a>all", "c>eve", "e>ann"]
+    assert (told(run)["b"], told(run)["d"]) == ("Rejected: no", "sent already")
+
+
+async def test_what_waits_is_shown_without_its_schema_and_named_with_its_tool() -> None:
+    run = Agent().loop(sends("a"), "done").start("hi")
+    (item,) = await waiting(run)
+    assert "properties" not in repr(item)
+    with pytest.raises(UnknownCall, match=r"No call 'send' is waiting for a decision; waiting: a \(send\)\."):
+        run.approve("send")
+
+
 async def test_a_call_that_is_not_there_cannot_be_decided() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     await waiting(run)

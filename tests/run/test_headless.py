@@ -65,6 +65,14 @@ async def test_without_a_policy_the_answer_is_no_and_says_why_and_how_to_declare
     assert ran == []
 
 
+async def test_where_nobody_is_there_because_the_runs_own_policy_failed_that_is_said_first() -> None:
+    run = start(approve=lambda proposed: proposed["path"].startswith("a"))
+    await run
+    said = result_of(run)
+    assert said.startswith("Rejected: The policy failed: TypeError: ")
+    assert ". Nobody is there to decide: this is a script" in said
+
+
 @pytest.mark.parametrize("wait", ["await", "result", "async for", "second consumer", "played and awaited"])
 async def test_however_the_end_is_waited_for_it_comes(wait: str) -> None:
     run = start()

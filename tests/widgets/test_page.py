@@ -15,6 +15,9 @@ from playwright.sync_api import Browser, Page, expect
 from agentnb import SessionLoop, tool
 from agentnb.core.events import CallEnd
 from agentnb.core.graph import CallGraph, GraphCall
+from agentnb.core.messages import ToolCall
+from agentnb.core.state import CallState
+from agentnb.run.approvals import question_about_lost
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.widgets.calls import WORDS, told_of
 from agentnb.widgets.diagram import diagram, table_of
@@ -221,15 +224,17 @@ def test_rejecting_tells_the_reason_and_approve_all_approves_the_rest(show: Call
 
 
 def test_a_call_of_unknown_outcome_is_explained_and_can_be_answered(page: Page) -> None:
+    why = question_about_lost(CallState(ToolCall(id="c1", name="pay"))).reason
     question = {
-        "id": "c1", "name": "pay", "why": "pay was started and nobody knows how it ended.", "unknown": True,
+        "id": "c1", "name": "pay", "why": why, "unknown": True,
         "deadline": time.time() + 65, "arguments": "{}", "length": 2, "digest": "d", "fields": [],
     }  # fmt: skip
     shown = PanelPage(page, state=state(pending=[question]))
     group = page.get_by_role("group", name="pay")
     expect(group).to_contain_text(
-        "Approve runs it again. Answer says that it happened and what it gave. Reject fails it."
+        "Approve to run it again, answer with its result if it happened, or reject to fail it."
     )
+    assert group.inner_text().count("nobody knows how it ended") == 1
     expect(group).to_contain_text("no answer means no")
     group.get_by_role("button", name="Answer", exact=True).click()
     group.get_by_label("result", exact=True).fill("paid")
@@ -581,6 +586,7 @@ def test_a_kernel_that_is_gone_is_said_and_the_buttons_stop(page: Page) -> None:
     page.evaluate("window.model.widget_manager.kernel.change('restarting')")
     shown.settle()
     expect(page.get_by_text("The kernel is gone: this is the last state it showed.")).to_be_visible()
+    expect(page.get_by_text("In another one, agentnb.attach() finds what was kept in a store.")).to_be_visible()
     expect(pause).to_be_disabled()
     shown.deliver({"type": "pong", "token": "", "now": time.time()})
     shown.settle()
@@ -729,3 +735,14 @@ def test_two_views_of_one_panel_show_the_same(show: Callable[[Any], PanelPage]) 
     shown.until(lambda: "Approve" not in shown.page.inner_text("#here"), "the first view")
     shown.page.evaluate("window.disposeOther()")
     shown.settle()
+
+
+@pytest.mark.parametrize("width", [400, 600, 1000])
+def test_in_a_saved_notebook_every_event_has_one_line_however_narrow_it_is(page: Page, width: int) -> None:
+    run = waiting("/a")
+    run.approve(run.pending[0])
+    run.result(30)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.set_content(f"<!doctype html><meta charset=utf-8>{static_html(run)}")
+    lines = page.locator(".agentnb-event > summary").evaluate_all("all => all.map(line => line.offsetHeight)")
+    assert len(set(lines)) == 1

@@ -140,4 +140,6 @@ def with_schemas(tools: Sequence[Any] | Mapping[str, Any], activities: Mapping[s
             name: SchemaTool({"_tool": name, **item}, activities) if isinstance(item, Mapping) else item
             for name, item in tools.items()
         }
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        return tools  # what cannot be tools is told where every loop is made
     return [SchemaTool(item, activities) if isinstance(item, Mapping) else item for item in tools]

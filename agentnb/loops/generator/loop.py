@@ -63,8 +63,13 @@ class GeneratorLoop(Loop):
         phases: Phases | None = None,
         system_prompt: str | None = None,
     ) -> None:
+        called = getattr(function, "__name__", repr(function))
         if not inspect.isgeneratorfunction(function):
-            raise UsageError(f"{function!r} is no generator function: def it (without async), and let it yield.")
+            raise UsageError(f"{called} is no generator function: def it (without async), and let it yield.")
+        try:
+            inspect.signature(function).bind(None)
+        except TypeError as error:
+            raise UsageError(f"{called} is given the run's input, and nothing else: {error}.") from None
         self.function = function
         super().__init__(llm, tools, name=name or getattr(function, "__name__", None))
         self.description = (inspect.getdoc(function) or "").partition("\n\n")[0]
@@ -72,7 +77,7 @@ class GeneratorLoop(Loop):
         vars(self)["listens"] = llm is not None  # what other loops have in common with all of their class
         if phases is not None:
             vars(self).update(phases=_table(phases), opened_by={"run_end": "done"})
-        self._callable = _tools_by_name(tools)
+        self._callable = _tools_by_name(self.tools)
         self._loops: WeakValueDictionary[str, Design] = WeakValueDictionary()
 
     def config(self) -> dict[str, Any]:

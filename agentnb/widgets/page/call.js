@@ -175,8 +175,6 @@ export class Call {
   }
 
   explain() {
-    const unknown =
-      "It was started, and nobody knows how it ended. Approve runs it again. Answer says that it happened and what it gave. Reject fails it.";
     const name = this.forms.Replace?.tool.value;
     say(
       this.hint,
@@ -186,9 +184,7 @@ export class Call {
           ? `Approve runs ${name} with the values above instead.`
           : this.open === "Answer"
             ? "Approve takes the text above as the call's result; nothing runs."
-            : this.item.unknown
-              ? unknown
-              : "",
+            : "",
     );
   }
 

@@ -8,7 +8,8 @@ import { Trace } from "./trace.js";
 const PING_EVERY = 5000,
   SILENT = 10000,
   GONE_AFTER = 20000; // milliseconds
-const GONE_TEXT = "The kernel is gone: this is the last state it showed.";
+const GONE_TEXT =
+  "The kernel is gone: this is the last state it showed. In another one, agentnb.attach() finds what was kept in a store.";
 const KEEP = 32 * 1024 * 1024; // characters of JSON whose data stays here; that of earlier events is asked for
 const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
 

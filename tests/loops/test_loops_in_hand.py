@@ -1,0 +1,70 @@
+"""A loop in the hand, whatever its design: how it is given its tools, and what it is shown as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentnb import Agent, ConversationEngine, ExecutionLoop, Loop, LoopAgent, SessionLoop, UsageError, tool
+from agentnb.loops.want import ask
+from agentnb.testing import ScriptedLLM, call
+from tests.designs import double
+
+SOLUTION = '{"calls": [{"_tool": "double", "n": 2, "_outputPath": "†state.two"}], "output": "†state.two"}'
+
+
+def asking(llm: Any, tools: Any) -> Loop:
+    @Loop.from_generator(llm=llm, tools=tools)
+    def asking(n: int) -> Any:
+        yield ask("What is twice that?")
+        reply = yield ask("Is that so?")
+        return reply.content
+
+    return asking
+
+
+MADE: dict[str, Callable[[Any, Any], Loop]] = {
+    "Agent": Agent,
+    "SessionLoop": SessionLoop,
+    "ExecutionLoop": ExecutionLoop,
+    "from_generator": asking,
+}
+SHOWN = {
+    "<SessionLoop session_loop: double, wait>": lambda: SessionLoop(None, [double, tool(wait)]),
+    "<Agent clerk: twice>": lambda: Agent(None, {"twice": double}, name="clerk"),
+    "<ExecutionLoop execution_loop: session_loop>": lambda: ExecutionLoop(None, [SessionLoop(None)]),
+    "<GeneratorLoop asking>": lambda: asking(None, ()),
+    "<LoopAgent newsroom>": lambda: LoopAgent("newsroom", [Agent(None, name="writer")]),
+    "<ConversationEngine conversation_engine>": ConversationEngine,
+    "<SessionLoop session_loop: double, double, double, double, double, double, double, double, ...>": lambda: (
+        SessionLoop(None, [double] * 9)
+    ),
+}
+
+
+def wait(minutes: int) -> None:
+    """Wait."""
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=list(MADE))
+async def test_tools_may_come_one_by_one_and_every_run_has_them(make: Callable[[Any, Any], Loop]) -> None:
+    turn: Any = SOLUTION if make is ExecutionLoop else [call("double", {"n": 2})]
+    loop = make(ScriptedLLM([turn, "done"] * 2), (one for one in [double]))
+    for _ in range(2):
+        run = loop.start("go")
+        await run
+        assert [event.result for event in run.events if event.type == "call_end"] == [4]
+    assert "double" in repr(loop)
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=list(MADE))
+def test_a_single_tool_that_is_in_no_list_is_told_to_be(make: Callable[[Any, Any], Loop]) -> None:
+    with pytest.raises(UsageError, match=r"Tools come as a list, also a single one: \[double\]"):
+        make(None, double)
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_a_loop_is_shown_with_its_name_and_its_tools(shown: str) -> None:
+    assert repr(SHOWN[shown]()) == shown
