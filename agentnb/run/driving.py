@@ -24,7 +24,7 @@ from agentnb.run.driver import Driver
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.journal import Journal
-from agentnb.run.portable import portable
+from agentnb.run.portable import portable_text
 
 Owner = Literal["pull", "await", "play", "step"]
 
@@ -287,7 +287,7 @@ class Driving:
             if self.state.over or self.state.cancelled is not None:
                 return False
             self.driver.begin()
-            self.journal.append(CancelRequested.make(reason=portable(reason)))
+            self.journal.append(CancelRequested.make(reason=portable_text(reason)))
             self.driver.finish("cancelled", reason)
             self.driver.news.flush()  # in the pump's event loop too: it may be restored from the store next
             return True

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic_core import to_json, to_jsonable_python
 
 from agentnb.core.errors import NotSerializable
-from agentnb.core.events import ErrorInfo, Event
+from agentnb.core.events import ApprovalDecision, ErrorInfo, Event
 from agentnb.core.foreign import number_in
 from agentnb.core.messages import Message
 from agentnb.core.readable import BITS, check_readable
@@ -81,6 +81,23 @@ def _text(value: Any) -> str:
         return mended(str(value))
     except Exception as error:
         return f"<{type(value).__name__}, whose text is a {type(error).__name__}>"
+
+
+def portable_text(value: Any) -> str:
+    """What stands where words are to stand: a reason, a name; none for None."""
+    return _text(value) if value is not None else ""
+
+
+def portable_decision(decision: ApprovalDecision) -> ApprovalDecision:
+    """What a loop's own code has decided about a call, as it will stand in the journal."""
+    name, arguments = decision.name, decision.arguments
+    return decision.model_copy(
+        update={
+            "reason": portable_text(decision.reason),
+            "name": portable_text(name) if name is not None else None,
+            "arguments": portable(arguments) if arguments is not None else None,
+        }
+    )
 
 
 def portable_input(input: Any) -> Any:
