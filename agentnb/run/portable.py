@@ -7,15 +7,15 @@ process which made it can read, and so that the mistake is reported where it is 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_core import to_json, to_jsonable_python
 
 from agentnb.core.errors import NotSerializable
-from agentnb.core.events import ApprovalDecision, ErrorInfo, Event
+from agentnb.core.events import ApprovalDecision, ErrorInfo, Event, RunStart
 from agentnb.core.foreign import number_in
-from agentnb.core.messages import Message
+from agentnb.core.messages import Message, to_message
 from agentnb.core.readable import BITS, check_readable
 from agentnb.core.unicode import mended
 
@@ -105,6 +105,26 @@ def portable_input(input: Any) -> Any:
     if isinstance(input, (list, tuple)):
         return portable([portable(_plain(item)) for item in input])
     return portable(_plain(input))
+
+
+def portable_start(start: RunStart) -> RunStart:
+    """A loop's first fact as it will stand in the journal: what it goes on from was said by anybody."""
+    if all(_can_be_kept(message.plain) for said in (start.history, *start.queued.values()) for message in said):
+        return start
+    queued = {queue: _kept(messages) for queue, messages in start.queued.items()}
+    return start.model_copy(update={"history": _kept(start.history), "queued": queued})
+
+
+def _kept(messages: Sequence[Message]) -> list[Message]:
+    return [message if _can_be_kept(message.plain) else to_message(portable(message.plain)) for message in messages]
+
+
+def _can_be_kept(plain: Any) -> bool:
+    try:
+        check_readable(to_json(plain))
+    except ValueError:
+        return False
+    return True
 
 
 def _plain(item: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -83,3 +84,45 @@ async def test_a_model_may_stop_for_anything(reason: Any) -> None:
     model = ScriptedLLM([[{"type": "text_delta", "content": "a"}, {"type": "stop", "reason": reason}]])
     events = await read_again(SessionLoop(model).start("hi"))
     assert [type(event.stop_reason) for event in events if event.type == "model_end"] == [str]
+
+
+HALF = "a\ud83d"  # what is left of a character that was cut in two, in a text from elsewhere
+STARTED: dict[str, Callable[[], SessionLoop | ExecutionLoop]] = {
+    "messages": lambda: SessionLoop(ScriptedLLM(["b"]), messages=[{"role": "user", "content": HALF}]),
+    "a follow-up": lambda: told_before(SessionLoop(ScriptedLLM(["b", "c"]))),
+    "a context": lambda: ExecutionLoop(
+        ScriptedLLM([solution(output=1)]), context=[{"type": "data", "kind": "data", "data": {"v": HALF}}, HALF]
+    ),
+    "inside": lambda: SessionLoop(
+        ScriptedLLM([[call("inside", {"input": "go"})], "c"]),
+        [ExecutionLoop(ScriptedLLM([solution(output=1)]), context=[HALF], name="inside")],
+    ),
+}
+
+
+def told_before(loop: SessionLoop) -> SessionLoop:
+    loop.follow_up(HALF)
+    return loop
+
+
+@pytest.mark.parametrize("started", STARTED.values(), ids=list(STARTED))
+async def test_what_a_run_starts_with_is_unicode_when_it_is_recorded(started: Callable[[], Any]) -> None:
+    events = await read_again(started().start("hi"))
+    assert any("a\ufffd" in str(event) for event in events)
+
+
+@pytest.mark.parametrize("at", [1, 3])
+async def test_what_a_fork_says_instead_is_unicode_when_it_is_recorded(at: int) -> None:
+    run = SessionLoop(ScriptedLLM(["b"])).start("hi")
+    await run
+    events = await read_again(run.fork(at=at, message=HALF, loop=SessionLoop(ScriptedLLM(["b"]))))
+    assert events[at].message.content == "a\ufffd"
+
+
+@pytest.mark.parametrize("reason", NO_WORDS)
+async def test_a_fork_may_decide_for_any_reason(reason: Any) -> None:
+    run = looks().start("hi", approve=[{"decision": "ask"}])
+    await run.step("turn")
+    decision = {"decision": "reject", "reason": reason}
+    events = await read_again(run.fork(decision=decision, loop=Agent().loop("done")))
+    assert all(type(said) is str for said in reasons(events))
