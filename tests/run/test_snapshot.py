@@ -363,6 +363,24 @@ async def test_a_run_that_was_saved_while_it_met_its_limit_goes_on_from_before_t
         assert [event.result for event in again.events if event.type == "call_end"] == ["R:a", "R:b"]
 
 
+async def test_a_call_that_is_approved_is_refused_in_words_where_its_tool_is_gone() -> None:
+    run = Agent().loop(sends("a"), "done").start("hi")
+    await run.step("turn")
+    again = restore(run.snapshot(), SessionLoop(ScriptedLLM(["done"])))
+    again.approve("a")
+    assert await again == "done"
+    assert [message.content for message in again.messages if message.role == "tool"] == [
+        "Tool send not found. Available tools: none."
+    ]
+
+
+async def test_a_snapshot_s_text_is_no_path_and_is_not_repeated() -> None:
+    text = (await a_run()).snapshot().to_json()
+    for read in (Snapshot.load, agentnb.replay, lambda text: restore(text, SessionLoop(ScriptedLLM([])))):
+        with pytest.raises(UsageError, match=r"^This is a snapshot's text, .*: Snapshot.from_json\(text\) reads it"):
+            read(text)
+
+
 async def read_to_the_end(run: Run) -> Any:
     await collect(run)
     return run.output
