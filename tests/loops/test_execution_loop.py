@@ -535,6 +535,15 @@ async def test_an_output_that_does_not_fit_is_told_to_the_model(schema: Any) -> 
     assert loop.output == ({"n": 2, "word": "w"} if schema is Answer else {"n": 2})
 
 
+async def test_an_output_that_does_not_fit_a_type_is_told_in_the_words_of_a_call_s_arguments() -> None:
+    loop = World().loop(solution(output={"n": "x", "word": None}), solution(output={"n": 2}), output=Answer)
+    await told(loop)
+    assert errors_told(loop, 1)[0]["error"] == (
+        "Invalid output: output.n: Input should be a valid integer, unable to parse string as an integer (got 'x');"
+        " output.word: Input should be a valid string (got None)."
+    )
+
+
 @pytest.mark.parametrize("said", [{"output": {"value": None}}, {"output": None, "done": True}])
 async def test_null_can_be_the_result(said: dict[str, Any]) -> None:
     loop = World().loop(solution(**said))
