@@ -65,21 +65,26 @@ class Reply:
         return mended("".join(self._text)) if self._text else ""
 
     def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
-        """Take in one chunk; gives what a watcher should see of it. Raises ModelProtocolError on an unknown chunk."""
+        """Take in one chunk; gives what a watcher should see of it. Raises ModelProtocolError for what is no chunk."""
         if type(chunk) is not dict and not isinstance(chunk, Mapping):  # the cheap question first: this is per token
             chunk = {"type": "text_delta", "content": chunk} if isinstance(chunk, str) else _attributes(chunk)
         kind = chunk.get("type")
-        if kind == "text_delta":
-            content = chunk["content"]
-            if type(content) is not str:
-                content = _text(content)
-            self._text.append(content)
-            self._time(milliseconds, len(content))
-            return Delta(type="text_delta", content=content if content.isascii() else mended(content))
-        if not isinstance(kind, str) or kind not in _TAKEN_BY:
-            raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
-        taken: Delta | None = getattr(self, _TAKEN_BY[kind])(chunk)
-        return taken
+        try:
+            if kind == "text_delta":
+                content = chunk["content"]
+                if type(content) is not str:
+                    content = _text(content)
+                self._text.append(content)
+                self._time(milliseconds, len(content))
+                return Delta(type="text_delta", content=content if content.isascii() else mended(content))
+            if not isinstance(kind, str) or kind not in _TAKEN_BY:
+                raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
+            taken: Delta | None = getattr(self, _TAKEN_BY[kind])(chunk)
+            return taken
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ModelProtocolError(
+                f"The model streamed a {kind} that cannot be read ({type(error).__name__}: {error}): {str(chunk)[:200]}"
+            ) from error
 
     def end(self) -> ModelEnd:
         """The finished answer."""
@@ -162,7 +167,8 @@ class Reply:
         return another
 
     def _stop(self, chunk: Mapping[str, Any]) -> None:
-        self._stop_reason = chunk.get("reason")
+        reason = chunk.get("reason")
+        self._stop_reason = mended(str(reason)) if reason is not None else None
         if self._stop_reason in _BROKEN_OFF:
             said = chunk.get("error") or chunk.get("error_message")
             raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))

@@ -31,7 +31,7 @@ from agentnb.run.inflight import InFlight
 from agentnb.run.interrupt import show
 from agentnb.run.journal import Journal
 from agentnb.run.policy import FAILED, NO_POLICY, Policy, ProposedCall, Verdict
-from agentnb.run.portable import error_info, portable, text_of_error
+from agentnb.run.portable import error_info, portable, portable_decision, portable_text, text_of_error
 
 _make_end = CallEnd.make  # found once: each attribute of a record's class is looked for by way of its metaclass
 
@@ -100,7 +100,7 @@ class Calling:
                 self._go_if_cancelled(call, error)
                 return _refuse(call, _words_of(error), "blocked")
             if isinstance(blocked, ApprovalDecision):
-                return blocked
+                return portable_decision(blocked)
             if blocked is not None:
                 return _refuse(call, blocked, "blocked")
         if self._policy is None:
@@ -116,6 +116,7 @@ class Calling:
 
     def _with_its_arguments(self, call: CallState, tool: Tool, said: Verdict) -> Verdict:
         """The verdict, and the call made ready for the arguments it names; where they do not fit it is no yes."""
+        said = replace(said, reason=portable_text(said.reason))
         if said.arguments is None:
             return said
         try:

@@ -151,8 +151,6 @@ def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
         return misfit(call, frame.tools)
     try:
         arguments = frame.design.arguments(call, frame.state)
-        if call.decision is not None and call.decision.arguments is not None:
-            arguments = call.decision.arguments
         frame.design.bind(tool, call, arguments, frame.state)
     except InvalidArguments as error:
         return refusal(call, error)

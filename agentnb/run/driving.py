@@ -24,7 +24,7 @@ from agentnb.run.driver import Driver
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.journal import Journal
-from agentnb.run.portable import portable
+from agentnb.run.portable import portable_text
 
 Owner = Literal["pull", "await", "play", "step"]
 
@@ -45,6 +45,8 @@ class Driving:
         self.reported = len(journal.events)
         """Where the next step's events begin: behind the last step's, or where whoever else drove has left off."""
         self._design = design
+        self._failed_before = journal.state.failure
+        """How the model failed in what this run goes on from; whoever drives it wants it asked again, maybe another."""
         self._playing = False
         self._waiting: tuple[Callable[[], None], ...] = ()
         gate.breakpoints.added = lambda: journal.observe(self.observe)
@@ -63,8 +65,9 @@ class Driving:
 
     @property
     def settled(self) -> bool:
-        """Whether driving on would change nothing: the run is over, or its model failed and nobody resumed it."""
-        return (self.state.over and self.owner is None) or self.state.failure is not None
+        """Whether driving on would change nothing: the run is over, or its model failed here and nobody resumed it."""
+        failure = self.state.failure
+        return (self.state.over and self.owner is None) or (failure is not None and failure is not self._failed_before)
 
     # -- claiming --------------------------------------------------------------------------------------------------
 
@@ -280,9 +283,9 @@ class Driving:
         return True
 
     def go_on_if_paused(self) -> None:
-        """Whoever starts driving a paused run wants it to go on; one whose model failed waits to be told."""
+        """Whoever starts driving a paused run wants it to go on; one whose model failed here waits to be told."""
         with self.journal.lock:
-            if self.state.paused:
+            if self.state.paused or (self.state.failure is not None and self.state.failure is self._failed_before):
                 self.journal.append(RunResumed.make())
 
     def cancel(self, reason: str) -> bool:
@@ -291,7 +294,7 @@ class Driving:
             if self.state.over or self.state.cancelled is not None:
                 return False
             self.driver.begin()
-            self.journal.append(CancelRequested.make(reason=portable(reason)))
+            self.journal.append(CancelRequested.make(reason=portable_text(reason)))
             self.driver.finish("cancelled", reason)
             self.driver.news.flush()  # in the pump's event loop too: it may be restored from the store next
             return True

@@ -10,7 +10,7 @@ from agentnb.core.state import CallState
 from agentnb.run.calling import current_call
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.portable import portable
+from agentnb.run.portable import portable_text
 
 
 def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | None = None) -> None:
@@ -39,7 +39,7 @@ def end_at_limit(journal: Journal, why: str) -> None:
 
 def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str, **fields: Any) -> None:
     """Decide a call with no, and tell the model so; `fields` are the decision's."""
-    reason = portable(reason)
+    reason = portable_text(reason)
     with journal.lock:
         decision = ApprovalDecision.make(call_id=call.id, decision="reject", by=by, reason=reason, **fields)
         journal.append(decision, frame, call)

@@ -36,7 +36,7 @@ from agentnb.run.divergence import frame_at
 from agentnb.run.endings import carry_out
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.portable import portable
+from agentnb.run.portable import portable, portable_text
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
 DECISIONS = tuple(decision for decision in get_args(Decision) if decision != "ask")
@@ -226,7 +226,9 @@ def _with_message(events: Sequence[Event], event: Event, message: Any, loop: Des
         return _with_answer(events, event, event.model_copy(update={"message": answer}), loop, frame)
     if isinstance(event, MessageAdded):
         is_text = isinstance(message, str)
-        said = event.message.model_copy(update={"content": message}) if is_text else to_said(portable(message))
+        said = (
+            event.message.model_copy(update={"content": portable(message)}) if is_text else to_said(portable(message))
+        )
         return Branch(_past(events, event.seq, loop, instead=event.model_copy(update={"message": said})))
     return Branch(_past(events, event.seq, loop), steer=to_said(portable(message)))
 
@@ -234,7 +236,7 @@ def _with_message(events: Sequence[Event], event: Event, message: Any, loop: Des
 def _answer_instead(event: ModelEnd, message: Any) -> Message:
     """The answer that takes another's place; text alone changes what it says, and not which calls it makes."""
     if isinstance(message, str):
-        return event.message.model_copy(update={"content": message})
+        return event.message.model_copy(update={"content": portable(message)})
     answer = to_message(portable(message))
     if answer.role != "assistant":
         raise UsageError(f"Event {event.seq} is a model's answer: its role is assistant, not {answer.role!r}.")
@@ -304,4 +306,5 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
         raise UsageError(f"A decision has {', '.join(sorted(fields))}, and no {', '.join(unknown)}.")
     if given["decision"] in ("edit", "replace") and not isinstance(given.get("arguments"), Mapping):
         raise UsageError(f"A decision to {given['decision']} has arguments, a dict, not {given.get('arguments')!r}.")
-    return ApprovalDecision(call_id=id, **{name: portable(given[name]) for name in fields & set(given)})
+    made = {name: portable(given[name]) for name in fields & set(given)}
+    return ApprovalDecision(call_id=id, **{**made, "reason": portable_text(given.get("reason"))})

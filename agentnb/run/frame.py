@@ -7,6 +7,7 @@ from agentnb.core.loop import Design, phase_opened
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
+from agentnb.run.portable import portable_start
 from agentnb.tools import as_tools
 
 
@@ -85,6 +86,6 @@ class Frame:
 
     def begin(self, input: object) -> Event:
         """The fact this loop starts with, as the performer of a call of the loop above."""
-        first = self.design.begin(input)
+        first = portable_start(self.design.begin(input))
         self.said += [message for messages in first.queued.values() for message in messages]
         return first.model_copy(update={"call": self.call})

@@ -161,6 +161,6 @@ def _check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
     for name, limit in limits.items():
         if name not in LIMITS:
             raise UsageError(f"limits= knows {', '.join(sorted(LIMITS))}, not {name!r}.")
-        if not isinstance(limit, (int, float)) or isinstance(limit, bool) or limit < 0:
+        if not isinstance(limit, (int, float)) or isinstance(limit, bool) or not limit >= 0:
             raise UsageError(f"limits[{name!r}] must be a number that is not negative, not {limit!r}.")
     return dict(limits)

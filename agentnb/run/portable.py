@@ -7,15 +7,15 @@ process which made it can read, and so that the mistake is reported where it is 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic_core import to_json, to_jsonable_python
 
 from agentnb.core.errors import NotSerializable
-from agentnb.core.events import ErrorInfo, Event
+from agentnb.core.events import ApprovalDecision, ErrorInfo, Event, RunStart
 from agentnb.core.foreign import number_in
-from agentnb.core.messages import Message
+from agentnb.core.messages import Message, to_message
 from agentnb.core.readable import BITS, check_readable
 from agentnb.core.unicode import mended
 
@@ -83,11 +83,48 @@ def _text(value: Any) -> str:
         return f"<{type(value).__name__}, whose text is a {type(error).__name__}>"
 
 
+def portable_text(value: Any) -> str:
+    """What stands where words are to stand: a reason, a name; none for None."""
+    return _text(value) if value is not None else ""
+
+
+def portable_decision(decision: ApprovalDecision) -> ApprovalDecision:
+    """What a loop's own code has decided about a call, as it will stand in the journal."""
+    name, arguments = decision.name, decision.arguments
+    return decision.model_copy(
+        update={
+            "reason": portable_text(decision.reason),
+            "name": portable_text(name) if name is not None else None,
+            "arguments": portable(arguments) if arguments is not None else None,
+        }
+    )
+
+
 def portable_input(input: Any) -> Any:
     """A run's input as it will stand in the journal."""
     if isinstance(input, (list, tuple)):
         return portable([portable(_plain(item)) for item in input])
     return portable(_plain(input))
+
+
+def portable_start(start: RunStart) -> RunStart:
+    """A loop's first fact as it will stand in the journal: what it goes on from was said by anybody."""
+    if all(_can_be_kept(message.plain) for said in (start.history, *start.queued.values()) for message in said):
+        return start
+    queued = {queue: _kept(messages) for queue, messages in start.queued.items()}
+    return start.model_copy(update={"history": _kept(start.history), "queued": queued})
+
+
+def _kept(messages: Sequence[Message]) -> list[Message]:
+    return [message if _can_be_kept(message.plain) else to_message(portable(message.plain)) for message in messages]
+
+
+def _can_be_kept(plain: Any) -> bool:
+    try:
+        check_readable(to_json(plain))
+    except ValueError:
+        return False
+    return True
 
 
 def _plain(item: Any) -> Any:

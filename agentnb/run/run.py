@@ -31,7 +31,7 @@ from agentnb.run.given import check_options, check_seconds
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.listening import Hearing, queued
 from agentnb.run.policy import make_policy
-from agentnb.run.portable import portable_input
+from agentnb.run.portable import portable_input, portable_start
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
 from agentnb.run.stepping import step
@@ -68,7 +68,7 @@ class Run(Decisions, Recording):
         self._journal.recorder = self._open_store(store, recording)
         begin: Event | None = RunResumed.make(suspended=True) if suspended else None
         if not recording:
-            begin = loop.begin(portable_input(input), history)
+            begin = portable_start(loop.begin(portable_input(input), history))
         self._companion = loop.companion(self.id, recording)
         self._driver = Driver(self._journal, self._gate, policy, begin)
         self._hearing = Hearing(self._journal, begin=self._driver.begin)

@@ -103,6 +103,8 @@ class Snapshot:
     def load(cls, path: str | Path) -> Snapshot:
         """Read a file. Raises RecordingMissing, RecordingCorrupt, or VersionMismatch for one of a newer agentnb."""
         check_path("Snapshot.load(path)", path)
+        if str(path).lstrip().startswith("{"):
+            raise UsageError("This is a snapshot's text, and no path of a file: Snapshot.from_json(text) reads it.")
         try:
             data = read_bytes(Path(path))
         except FileNotFoundError as error:

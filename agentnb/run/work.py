@@ -21,7 +21,7 @@ from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.approvals import question_about_lost
 from agentnb.run.asking import Asking
-from agentnb.run.calling import Calling, Refusal, refusal
+from agentnb.run.calling import Calling, Refusal, misfit, refusal
 from agentnb.run.endings import carry_out, end_at_limit, reject
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
@@ -186,7 +186,10 @@ class Work:
                 self._apply(refusal(call, error), call, arguments)
                 return
         if call.status == "ready" and _is_decided(call, arguments):
-            self._intend(call, effect, arguments)
+            if call.name in self.frame.tools or self.frame.is_own(call):
+                self._intend(call, effect, arguments)
+            else:  # decided while there was such a tool; the loop that goes on has none
+                self._apply(misfit(call, self.frame.tools), call, arguments)
         else:
             self._check_call(call, effect, arguments)
 

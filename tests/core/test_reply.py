@@ -75,3 +75,20 @@ def test_calls_of_null_are_none_and_an_id_is_text() -> None:
 def test_a_chunk_of_no_known_type_is_refused_by_its_type(kind: Any) -> None:
     with pytest.raises(ModelProtocolError, match=f"of unknown type {re.escape(repr(kind))}"):
         Reply(1).feed({"type": kind, "content": "a"}, 0)
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"type": "text_delta", "text": "a"},
+        {"type": "tool_calls", "calls": []},
+        {"type": "tool_call", "name": ["add"]},
+        {"type": "tool_call", "function": None},
+        {"type": "tool_call_delta", "index": 0, "name": "add", "arguments": {"n": 1}},
+        {"type": "reasoning_delta", "content": 3},
+    ],
+    ids=lambda chunk: f"{chunk['type']} {list(chunk)[-1]}",
+)
+def test_a_chunk_that_cannot_be_read_is_refused_with_what_it_says(chunk: dict[str, Any]) -> None:
+    with pytest.raises(ModelProtocolError, match=f"a {chunk['type']} that cannot be read .*{re.escape(str(chunk))}"):
+        Reply(1).feed(chunk, 0)

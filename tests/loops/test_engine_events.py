@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from types import SimpleNamespace
@@ -360,13 +361,30 @@ async def test_a_result_that_is_not_json_becomes_its_text() -> None:
     assert "COMPLETED task_default=[1, 2](1.0)" in said
 
 
-async def test_a_goal_is_text_or_a_message() -> None:
+async def test_a_goal_that_is_a_message_without_a_role_is_refused_and_changes_nothing() -> None:
     engine = ConversationEngine()
     with pytest.raises(UsageError, match="goal"):
-        engine.run({"no": "message"})
+        engine.run({"content": "no role"})
     assert engine.state is EngineState.IDLE
-    said = await rest(engine.run({"role": "user", "content": "the goal"}))
-    assert "COMPLETED task_default=the goal(1.0)" in said
+
+
+@pytest.mark.parametrize(
+    ("goal", "words"),
+    [
+        ({"role": "user", "content": "the goal"}, "the goal"),
+        ({"city": "Aswan"}, '{"city":"Aswan"}'),
+        ([{"n": 1}, 2], '[{"n":1},2]'),
+        ({}, "{}"),
+    ],
+)
+async def test_a_goal_may_be_a_message_or_any_object_also_in_a_snapshot(goal: Any, words: str) -> None:
+    engine = ConversationEngine()
+    events = engine.run(goal)
+    await anext(events)
+    again = ConversationEngine()
+    assert again.restore_from_snapshot(json.loads(json.dumps(engine.create_snapshot())))
+    for left in (events, again.continue_()):
+        assert f"COMPLETED task_default={words}(1.0)" in await rest(left)
 
 
 @pytest.mark.parametrize(

@@ -309,7 +309,7 @@ async def test_a_task_marked_as_running_runs_again() -> None:
         {"undelivered": [{"event_type": "??"}]},
         {"context": [1]},
         {"user_input": object()},
-        {"user_input": {"no": "message"}},
+        {"user_input": {"content": "no role"}},
     ],
 )
 def test_what_is_no_snapshot_is_refused_and_changes_nothing(change: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
+import agentnb
 from agentnb import ExecutionLoop, LimitReached, RunCancelled, RunFailed, UsageError, tool
 from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import Call, ErrorMessage, Reject, Solution
@@ -225,6 +226,18 @@ async def test_references_are_found_in_expressions_and_inside_parameters() -> No
         "Hi †data.a",
         {"a": 1, "none": None, "list": [{"k": "v"}]},
     ]
+
+
+async def test_an_alternative_of_a_kind_that_nobody_writes_does_not_keep_the_other_from_being_waited_for() -> None:
+    world = World(0.002)
+    loop = world.loop(
+        solution(
+            c("slow", "†state.x"), c("give", v="†nobody.x || †state.x"), c("give", v="†nobody.x && †state.x"), output=1
+        )
+    )
+    said = await told(loop)
+    assert world.ran == ["slow", "give slow"]
+    assert said.index("failed c3 structural") < said.index("done c1")  # nothing to come can help it
 
 
 @pytest.mark.parametrize(
@@ -522,6 +535,15 @@ async def test_an_output_that_does_not_fit_is_told_to_the_model(schema: Any) -> 
     assert loop.output == ({"n": 2, "word": "w"} if schema is Answer else {"n": 2})
 
 
+async def test_an_output_that_does_not_fit_a_type_is_told_in_the_words_of_a_call_s_arguments() -> None:
+    loop = World().loop(solution(output={"n": "x", "word": None}), solution(output={"n": 2}), output=Answer)
+    await told(loop)
+    assert errors_told(loop, 1)[0]["error"] == (
+        "Invalid output: output.n: Input should be a valid integer, unable to parse string as an integer (got 'x');"
+        " output.word: Input should be a valid string (got None)."
+    )
+
+
 @pytest.mark.parametrize("said", [{"output": {"value": None}}, {"output": None, "done": True}])
 async def test_null_can_be_the_result(said: dict[str, Any]) -> None:
     loop = World().loop(solution(**said))
@@ -813,6 +835,20 @@ async def test_what_numpy_calls_true_is_true(answer: Any, ran: list[str]) -> Non
     loop = world.loop(solution(c("give", v=1)), solution(output=1), confirm=lambda call: answer)
     assert ("rejected c1" in await told(loop)) is not bool(ran)
     assert world.ran == ran
+
+
+@pytest.mark.parametrize("instead", [c("echo", v="†state.x"), c("echo", "†state.y", v="††"), c("give", v=[1])])
+async def test_a_recording_of_calls_that_confirm_put_in_anothers_place_is_what_the_loop_does(
+    instead: dict[str, Any],
+) -> None:
+    def loop() -> ExecutionLoop:
+        calls = solution(c("slow", "†state.x"), c("fast", "†state.z"), output=1)
+        return World().loop(calls, confirm=lambda call: instead if call.name == "fast" else True)
+
+    run = loop().start(None)
+    await run
+    recording = agentnb.replay(run, loop())
+    assert recording.to(len(run.events) - 1).output == 1
 
 
 async def test_a_confirm_that_fails_is_a_no() -> None:

@@ -9,7 +9,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 import agentnb
-from agentnb import LoopAgent, SessionLoop, Snapshot, restore, tool
+from agentnb import LoopAgent, SessionLoop, Snapshot, UsageError, restore, tool
+from agentnb.errors import InvalidArguments
 from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext
 from agentnb.run import host as hosting
 from agentnb.testing import ScriptedLLM, call
@@ -445,3 +446,60 @@ async def test_every_design_may_be_a_sub_agent() -> None:
     assert {event.path for event in run.events} == {"", "engine", "agent", "IN", "IN/session"}
     assert "do it" in str(goals[0])
     assert_folds(run)
+
+
+# -- mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sub_agents": K("A")}, "sub_agents= of L takes a list of agents"),
+        ({"sub_agents": None}, "sub_agents= of L takes a list of agents"),
+        ({"max_iteration": 3}, "no max_iteration=; max_iterations= is probably meant"),
+    ],
+)
+def test_what_a_loop_agent_cannot_be_made_of_is_refused_in_words(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidArguments, match=said):
+        LoopAgent("L", **options)
+
+
+@pytest.mark.parametrize(
+    ("maps", "said"),
+    [
+        ({"agent_states": {"L": None}}, "state of the agent 'L' is a mapping"),
+        ({"agent_states": ["L"]}, "agent_states= takes a mapping"),
+        ({"end_of_agents": 3}, "end_of_agents= takes a mapping"),
+    ],
+)
+def test_what_a_context_cannot_be_made_of_is_refused_in_words(maps: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidArguments, match=said):
+        InvocationContext(**maps)
+
+
+def test_a_state_that_is_refused_changes_nothing() -> None:
+    ctx = InvocationContext(agent_states={"A": {"n": 1}})
+    with pytest.raises(InvalidArguments):
+        ctx.set_agent_state("A", agent_state=5)
+    assert ctx.agent_states == {"A": {"n": 1}}
+
+
+def test_a_stream_needs_a_context() -> None:
+    with pytest.raises(UsageError, match="takes an InvocationContext, not None"):
+        LoopAgent("L", [K("A")], 1).run_async(None)  # type: ignore[arg-type]
+
+
+class Returns(BaseAgent):
+    async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        return [Event(author="A", content="unsaid")]
+
+
+class IsNotAsync(BaseAgent):
+    def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        yield Event(author="A", content="unsaid")
+
+
+@pytest.mark.parametrize("agent", [Returns, IsNotAsync])
+async def test_an_agent_that_returns_its_events_is_told_to_yield_them(agent: Any) -> None:
+    with pytest.raises(TypeError, match=r"A\._run_async_impl returned a .*: it is `async def`, and yields Events"):
+        await said_in(LoopAgent("L", [agent("A")], 1))

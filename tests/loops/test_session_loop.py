@@ -715,7 +715,7 @@ async def test_a_session_runs_once_at_a_time() -> None:
     stream = loop.run("a")
     await anext(stream)
     for illegal in (lambda: loop.run("b"), loop.continue_):
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match="is running"):  # and not what its last message is, which says nothing yet
             illegal()
     with pytest.raises(UsageError):
         loop.messages = []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import threading
 import time
 from typing import Any
@@ -289,7 +290,7 @@ async def test_a_limit_of_seconds_ends_what_is_in_flight() -> None:
     assert run.messages[-1].is_error
 
 
-@pytest.mark.parametrize("wrong", [{"hours": 1}, {"turns": -1}, {"turns": True}, {"turns": "3"}])
+@pytest.mark.parametrize("wrong", [{"hours": 1}, {"turns": -1}, {"turns": True}, {"turns": "3"}, {"cost": math.nan}])
 def test_a_limit_it_does_not_know_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="limits"):
         Agent().loop("done").start("hi", limits=wrong)

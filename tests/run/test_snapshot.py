@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import agentnb
-from agentnb import LimitReached, LoopAgent, RunFailed, SessionLoop, Snapshot, Store, restore, tool
+from agentnb import LimitReached, LoopAgent, Run, RunFailed, SessionLoop, Snapshot, Store, restore, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMismatch, StorageError, UsageError, VersionMismatch
 from agentnb.loops.loop_agent import BaseAgent
 from agentnb.testing import ScriptedLLM, call, text
@@ -23,6 +24,7 @@ from tests.worlds import (
     asks,
     assert_folds,
     assert_one_terminal_event_last,
+    collect,
     finished_calls,
     payload,
     provider_faults,
@@ -359,6 +361,59 @@ async def test_a_run_that_was_saved_while_it_met_its_limit_goes_on_from_before_t
         again = restore(run.at(end).snapshot(), Agent().loop("done"))
         assert await again == "done"
         assert [event.result for event in again.events if event.type == "call_end"] == ["R:a", "R:b"]
+
+
+async def test_a_call_that_is_approved_is_refused_in_words_where_its_tool_is_gone() -> None:
+    run = Agent().loop(sends("a"), "done").start("hi")
+    await run.step("turn")
+    again = restore(run.snapshot(), SessionLoop(ScriptedLLM(["done"])))
+    again.approve("a")
+    assert await again == "done"
+    assert [message.content for message in again.messages if message.role == "tool"] == [
+        "Tool send not found. Available tools: none."
+    ]
+
+
+async def test_a_snapshot_s_text_is_no_path_and_is_not_repeated() -> None:
+    text = (await a_run()).snapshot().to_json()
+    for read in (Snapshot.load, agentnb.replay, lambda text: restore(text, SessionLoop(ScriptedLLM([])))):
+        with pytest.raises(UsageError, match=r"^This is a snapshot's text, .*: Snapshot.from_json\(text\) reads it"):
+            read(text)
+
+
+async def read_to_the_end(run: Run) -> Any:
+    await collect(run)
+    return run.output
+
+
+DRIVEN: dict[str, Callable[[Run], Any]] = {
+    "await": lambda run: run,
+    "async for": read_to_the_end,
+    "result": lambda run: asyncio.to_thread(run.result, 60),
+}
+
+
+@pytest.mark.parametrize("driven", DRIVEN.values(), ids=list(DRIVEN))
+async def test_a_model_that_failed_is_asked_again_where_the_run_is_restored(driven: Callable[[Run], Any]) -> None:
+    run = Agent().loop([ConnectionError("cut")]).start("hi")
+    with pytest.raises(RunFailed):
+        await run
+    again = restore(Snapshot.from_json(run.snapshot().to_json()), Agent().loop("done"))
+    assert await driven(again) == "done"
+    assert types(again.events)[3:6] == ["model_error", "run_resumed", "model_start"]
+
+
+async def test_a_model_that_fails_again_in_a_restored_run_waits_to_be_resumed() -> None:
+    run = Agent().loop([ConnectionError("cut")]).start("hi")
+    with pytest.raises(RunFailed):
+        await run
+    again = restore(run.snapshot(), Agent().loop([ConnectionError("still cut")], "done"))
+    for _ in range(2):
+        with pytest.raises(RunFailed, match="still cut"):
+            await again
+    assert len(again.loop.llm.requests) == 1
+    assert again.resume()
+    assert await again == "done"
 
 
 async def test_a_loop_inside_that_has_failed_has_failed_when_the_run_is_restored_there() -> None:

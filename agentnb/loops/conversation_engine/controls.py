@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import IllegalTransition, RunFailed, UsageError
 from agentnb.core.evolve import fold
-from agentnb.core.messages import to_messages
+from agentnb.core.messages import input_messages, to_plain
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine import snapshot as snapshots
 from agentnb.loops.conversation_engine.progress import EXECUTE
@@ -49,13 +49,15 @@ class EngineControls(EngineStanding):
         """Work on a goal; the engine's events, as they are asked for. Closing them early ends the engine in an error.
 
         options: as for `start`. Raises IllegalTransition unless the engine is idle: `reset` it first; and UsageError
-        where the goal is neither text nor a message.
+        where the goal is a message without a role.
         """
         self._check_idle()
         try:
-            to_messages(user_input)
+            input_messages(to_plain(user_input))
         except ValueError as error:
-            raise UsageError(f"A goal is text, or a message with role and content, not {user_input!r}.") from error
+            raise UsageError(
+                f"A goal is text, a message with role and content, or an object that is none, not {user_input!r}."
+            ) from error
         return self._deliver(lambda: self._begin(user_input, options), known=0)
 
     def continue_(self) -> AsyncGenerator[EngineEvent, None]:

@@ -18,8 +18,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import Event
-from agentnb.core.messages import to_messages
+from agentnb.core.messages import input_messages
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine.progress import (
     DECOMPOSE,
@@ -110,11 +111,13 @@ def read(given: Any) -> EngineSnapshot:
     try:
         given = json.loads(json.dumps(given))  # a copy, and nothing that is not JSON
         snapshot = EngineSnapshot.model_validate(given)
-        to_messages(snapshot.user_input)
+        input_messages(snapshot.user_input)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in fault["loc"]) or "the snapshot"
         raise TaskError(f"{where}: {fault['msg']}") from error
+    except InvalidArguments as error:
+        raise TaskError(f"user_input: {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise TaskError(f"the snapshot is not JSON: {error}") from error
     if snapshot.phase is EngineState.EXECUTING and not snapshot.scheduled:

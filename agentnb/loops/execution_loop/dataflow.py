@@ -140,8 +140,13 @@ class Dataflow:
         return self.context.look(path, read.instance)
 
     def _unknown_kinds(self, need: Expression) -> set[str]:
+        """The kinds that nobody writes, and without which it is not found: another alternative may still be."""
         written = {path.kind for call in self._state.calls.values() for path in self._read(call).writes}
-        return {path.kind for path in need.paths if path.kind not in written and not self.context.knows(path.kind)}
+        unknown = [
+            {path.kind for path in alternative if path.kind not in written and not self.context.knows(path.kind)}
+            for alternative in need.alternatives
+        ]
+        return set().union(*unknown) if all(unknown) else set()
 
     def arguments(self, call: CallState) -> dict[str, Any]:
         """What the call runs with as things stand. Raises InvalidArguments where it cannot run."""

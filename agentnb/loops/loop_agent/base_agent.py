@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from pydantic_core import to_jsonable_python
 
-from agentnb.core.errors import FAILURES
+from agentnb.core.errors import FAILURES, UsageError
 from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, RunEnd, StateUpdate
 from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Result
@@ -67,6 +67,8 @@ class BaseAgent(AgentInTree):
         Closing the stream ends the run, and has run every `finally`. What an agent raises comes out unchanged; the
         context then says where to resume, as it does after a pause. options: as for `start`.
         """
+        if not isinstance(ctx, InvocationContext):
+            raise UsageError(f"{self.name}.run_async(ctx) takes an InvocationContext, not {ctx!r}.")
         opened = stream(self, ctx, **options)
         if ctx.code is not None:
             ctx.code.opens(opened)
@@ -158,11 +160,16 @@ class BaseAgent(AgentInTree):
             return
         saying: Any = self._run_async_impl(ctx)
         if inspect.iscoroutine(saying):  # without a `yield` it is no generator: the agent says nothing
-            await saying
-        else:
+            saying = await saying
+        elif isinstance(saying, AsyncGenerator):
             async with aclosing(saying) as events:
                 async for event in events:
                     yield event
+            saying = None
+        if saying is not None:
+            raise TypeError(
+                f"{self.name}._run_async_impl returned a {type(saying).__name__}: it is `async def`, and yields Events."
+            )
         if (said := await self._call_back(self.after_agent_callback, ctx)) is not None:
             yield said
 

@@ -7,12 +7,13 @@ a run finds the context of the invocation that it is part of: `agentnb.loops.loo
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import Delta
 from agentnb.core.events import Event as Fact
 from agentnb.loops.loop_agent.event import Event
@@ -108,7 +109,10 @@ class InvocationContext:
     _kept: dict[int, Event] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.agent_states = {name: _dumped(state) for name, state in self.agent_states.items()}
+        for name, given in (("agent_states", self.agent_states), ("end_of_agents", self.end_of_agents)):
+            if not isinstance(given, Mapping):
+                raise InvalidArguments(f"{name}= takes a mapping from agents' names, not {given!r}.")
+        self.agent_states = {name: _dumped(name, state) for name, state in self.agent_states.items()}
         self.end_of_agents = dict(self.end_of_agents)
 
     @property
@@ -123,12 +127,13 @@ class InvocationContext:
 
     def set_agent_state(self, name: str, *, agent_state: Any = None, end_of_agent: bool = False) -> None:
         """Say where an agent stands: ended, in a state, or, with neither, not begun."""
+        state = _dumped(name, agent_state) if agent_state is not None else None
         self.agent_states.pop(name, None)
         self.end_of_agents.pop(name, None)
         if end_of_agent:
             self.end_of_agents[name] = True
-        elif agent_state is not None:
-            self.agent_states[name], self.end_of_agents[name] = _dumped(agent_state), False
+        elif state is not None:
+            self.agent_states[name], self.end_of_agents[name] = state, False
 
     def reset_sub_agent_states(self, name: str) -> None:
         """Let every agent below the one of that name begin anew."""
@@ -194,5 +199,7 @@ class InvocationContext:
         return self.code is not None and self.code.hands_on
 
 
-def _dumped(state: Any) -> dict[str, Any]:
+def _dumped(name: str, state: Any) -> dict[str, Any]:
+    if not isinstance(state, (BaseModel, Mapping)):
+        raise InvalidArguments(f"The state of the agent {name!r} is a mapping or a LoopAgentState, not {state!r}.")
     return state.model_dump(mode="json") if isinstance(state, BaseModel) else dict(state)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from agentnb.core.errors import InvalidArguments
@@ -66,6 +67,8 @@ class LoopAgent(CompositeAgent):
         max_iterations: int | None = None,
         **options: Any,
     ) -> None:
+        if misspelt := get_close_matches("max_iterations", options, 1, 0.8):  # an attribute, and no limit
+            raise InvalidArguments(f"LoopAgent takes no {misspelt[0]}=; max_iterations= is probably meant.")
         super().__init__(name, sub_agents, **options)
         if max_iterations is not None and not isinstance(max_iterations, int):
             raise InvalidArguments(f"max_iterations is a whole number or None, not {max_iterations!r}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pydantic.fields import FieldInfo, ModelPrivateAttr
@@ -35,6 +35,8 @@ class AgentInTree(Loop):
         if name == "" or not self.name.isidentifier() or self.name == "user":
             raise InvalidArguments(f"An agent's name is an identifier, and not 'user'; {name!r} is none.")
         self.description = description
+        if isinstance(sub_agents, (str, Loop)) or not isinstance(sub_agents, Iterable):
+            raise InvalidArguments(f"sub_agents= of {self.name} takes a list of agents, not {sub_agents!r}.")
         if others := [agent for agent in sub_agents if not isinstance(agent, Loop)]:
             raise InvalidArguments(f"A sub-agent of {self.name} is an agent or another loop, not {others[0]!r}.")
         self.sub_agents: list[Loop] = list(sub_agents)

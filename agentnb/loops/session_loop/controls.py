@@ -60,8 +60,10 @@ class SessionControls(Loop):
     def continue_(self, **options: Any) -> EventStream:
         """Go on without saying anything: answer a last message that is the user's or a tool's, or hear what is queued.
 
-        options: as for `start`. Raises UsageError where there is nothing to go on from (SEMANTICS 3c).
+        options: as for `start`. Raises UsageError while a stream is open, and where there is nothing to go on from
+        (SEMANTICS 3c).
         """
+        self._check_not_open()
         messages = [message for message in _read(self.messages) if not is_broken_off(message)]
         if not messages:
             raise UsageError("No messages to continue from")
@@ -70,14 +72,17 @@ class SessionControls(Loop):
         return self._open(None, options)
 
     def _open(self, message: Any, options: dict[str, Any]) -> EventStream:
-        if self._is_open:
-            raise UsageError("This session is running; steer it, queue a follow-up, or abort it.")
+        self._check_not_open()
         self._messages = self.messages
         if self._stream is not None:
             self.queue.detach()
         self._stream = EventStream(self.start(message, **options))
         self._stands_at = None
         return self._stream
+
+    def _check_not_open(self) -> None:
+        if self._is_open:
+            raise UsageError("This session is running; steer it, queue a follow-up, or abort it.")
 
     @property
     def _is_open(self) -> bool:

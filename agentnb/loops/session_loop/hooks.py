@@ -67,7 +67,8 @@ def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, C
 
     async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
         said = _dict_or_none("after_tool_call", await _said(hook(ToolCallContext.of(call, state, end))), names)
-        return {names[name]: value for name, value in said.items() if value is not None}
+        flags = {"is_error", "terminate"}  # read as what a tool returns: not only True is a yes
+        return {names[k]: bool(value) if k in flags else value for k, value in said.items() if value is not None}
 
     return after
 

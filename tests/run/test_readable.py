@@ -1,0 +1,128 @@
+"""Whatever the code around a run says (hooks, policies, models, who cancels it), its recording can be read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from agentnb import ExecutionLoop, Run, RunCancelled, SessionLoop, Snapshot
+from agentnb.loops.execution_loop import Reject
+from agentnb.testing import ScriptedLLM, call
+from tests.loops.execution_world import World, c, solution
+from tests.run.agents import Agent
+
+NO_WORDS = [3, None, ["a", {"b": 1}], "\ud83d", object()]
+NO_FLAGS = [0, "", "maybe", [1], 1.5]
+
+
+async def read_again(run: Run) -> list[Any]:
+    """The events of a run that is over, from what was saved of it."""
+    with suppress(RunCancelled):
+        await run
+    events = list(Snapshot.from_json(run.snapshot().to_json()).events)
+    assert events == run.events
+    return events
+
+
+def reasons(events: list[Any], type: str = "approval_decision") -> list[str]:
+    return [event.reason for event in events if event.type == type]
+
+
+def looks(**options: Any) -> SessionLoop:
+    return Agent().loop([call("look", {"value": "a"}, id="a")], "done", **options)
+
+
+@pytest.mark.parametrize("reason", NO_WORDS)
+async def test_a_policy_may_give_anything_as_its_reason(reason: Any) -> None:
+    run = looks().start("hi", approve=lambda call: {"decision": "reject", "reason": reason})
+    assert all(type(said) is str for said in reasons(await read_again(run)))
+
+
+@pytest.mark.parametrize("reason", NO_WORDS)
+async def test_a_question_may_have_anything_as_its_reason(reason: Any) -> None:
+    run = looks().start("hi", approve=[{"decision": "ask", "reason": reason}])
+    await run.step("turn")
+    assert type(run.pending[0].reason) is str
+    run.approve("a")
+    await read_again(run)
+
+
+@pytest.mark.parametrize("reason", NO_WORDS)
+async def test_a_run_may_be_cancelled_for_anything(reason: Any) -> None:
+    run = looks().start("hi")
+    await run.step()
+    assert run.cancel(reason)
+    assert [type(said) for said in reasons(await read_again(run), "cancel")] == [str]
+
+
+@pytest.mark.parametrize("reason", NO_WORDS)
+async def test_confirm_may_reject_for_anything(reason: Any) -> None:
+    loop = World().loop(solution(c("fast"), output=1), confirm=lambda call: Reject(reason))
+    assert [type(said) for said in reasons(await read_again(loop.start(None)))] == [str]
+
+
+async def test_what_confirm_puts_in_a_calls_place_is_unicode_when_it_is_recorded() -> None:
+    def loop() -> ExecutionLoop:
+        return World().loop(solution(c("fast"), output=1), confirm=lambda call: {"_tool": "give", "v": "a\ud83d"})
+
+    events = await read_again(loop().start(None))
+    assert [event.result for event in events if event.type == "call_end"] == ["a\ufffd"]
+
+
+@pytest.mark.parametrize("flag", ["is_error", "terminate"])
+@pytest.mark.parametrize("value", NO_FLAGS)
+async def test_a_hook_s_flags_are_read_as_a_tool_s(flag: str, value: Any) -> None:
+    events = await read_again(looks(after_tool_call=lambda said: {flag: value}).start("hi"))
+    assert [getattr(event, flag) for event in events if event.type == "call_end"] == [bool(value)]
+
+
+@pytest.mark.parametrize("reason", [3, ["length"], "\ud83d"])
+async def test_a_model_may_stop_for_anything(reason: Any) -> None:
+    model = ScriptedLLM([[{"type": "text_delta", "content": "a"}, {"type": "stop", "reason": reason}]])
+    events = await read_again(SessionLoop(model).start("hi"))
+    assert [type(event.stop_reason) for event in events if event.type == "model_end"] == [str]
+
+
+HALF = "a\ud83d"  # what is left of a character that was cut in two, in a text from elsewhere
+STARTED: dict[str, Callable[[], SessionLoop | ExecutionLoop]] = {
+    "messages": lambda: SessionLoop(ScriptedLLM(["b"]), messages=[{"role": "user", "content": HALF}]),
+    "a follow-up": lambda: told_before(SessionLoop(ScriptedLLM(["b", "c"]))),
+    "a context": lambda: ExecutionLoop(
+        ScriptedLLM([solution(output=1)]), context=[{"type": "data", "kind": "data", "data": {"v": HALF}}, HALF]
+    ),
+    "inside": lambda: SessionLoop(
+        ScriptedLLM([[call("inside", {"input": "go"})], "c"]),
+        [ExecutionLoop(ScriptedLLM([solution(output=1)]), context=[HALF], name="inside")],
+    ),
+}
+
+
+def told_before(loop: SessionLoop) -> SessionLoop:
+    loop.follow_up(HALF)
+    return loop
+
+
+@pytest.mark.parametrize("started", STARTED.values(), ids=list(STARTED))
+async def test_what_a_run_starts_with_is_unicode_when_it_is_recorded(started: Callable[[], Any]) -> None:
+    events = await read_again(started().start("hi"))
+    assert any("a\ufffd" in str(event) for event in events)
+
+
+@pytest.mark.parametrize("at", [1, 3])
+async def test_what_a_fork_says_instead_is_unicode_when_it_is_recorded(at: int) -> None:
+    run = SessionLoop(ScriptedLLM(["b"])).start("hi")
+    await run
+    events = await read_again(run.fork(at=at, message=HALF, loop=SessionLoop(ScriptedLLM(["b"]))))
+    assert events[at].message.content == "a\ufffd"
+
+
+@pytest.mark.parametrize("reason", NO_WORDS)
+async def test_a_fork_may_decide_for_any_reason(reason: Any) -> None:
+    run = looks().start("hi", approve=[{"decision": "ask"}])
+    await run.step("turn")
+    decision = {"decision": "reject", "reason": reason}
+    events = await read_again(run.fork(decision=decision, loop=Agent().loop("done")))
+    assert all(type(said) is str for said in reasons(events))
