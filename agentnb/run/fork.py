@@ -103,7 +103,8 @@ def settle(made: Branch, journal: Journal) -> None:
     if made.call is None or made.decision is None:
         return
     path, id = made.call
-    frame = next(frame for frame in journal.frames if frame.path == path)
+    frame = journal.frame_at(path)
+    assert frame is not None  # `_checked` has seen it
     call = frame.state.open[id]
     journal.append(made.decision, frame)
     if made.decision.decision in ("reject", "answer"):
