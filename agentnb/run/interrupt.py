@@ -20,7 +20,6 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import copy_context
 from typing import Any
 
-
 _SHOW = object()
 
 
