@@ -22,12 +22,12 @@ from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
-from agentnb.run.approvals import Decided, Pending
 from agentnb.run.asked import missing, questions, recorded_decisions, schemas
 from agentnb.run.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.divergence import Check
 from agentnb.run.gate import Unit
 from agentnb.run.given import check_path
+from agentnb.run.pending import Decided, Pending
 from agentnb.run.recorded_loop import recorded_loop
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot

@@ -21,7 +21,7 @@ from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
-from agentnb.run.approvals import Decided, Decisions, Pending
+from agentnb.run.approvals import Decisions
 from agentnb.run.breakpoints import Breakpoints
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
@@ -30,6 +30,7 @@ from agentnb.run.gate import Gate, Unit
 from agentnb.run.given import check_options, check_seconds
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.listening import Hearing, queued
+from agentnb.run.pending import Decided, Pending
 from agentnb.run.policy import make_policy
 from agentnb.run.portable import portable_input
 from agentnb.run.recording import Recording

@@ -19,7 +19,6 @@ from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Call
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
-from agentnb.run.approvals import question_about_lost
 from agentnb.run.asking import Asking
 from agentnb.run.calling import Calling, Refusal, refusal
 from agentnb.run.endings import carry_out, end_at_limit, reject
@@ -27,6 +26,7 @@ from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
 from agentnb.run.journal import Journal
+from agentnb.run.pending import question_about_lost
 from agentnb.run.policy import NO_POLICY, Policy, Verdict
 from agentnb.run.remembered import decide_as_before, same_arguments
 
