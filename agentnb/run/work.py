@@ -13,9 +13,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from agentnb.core.ending import ABORTED
-from agentnb.core.errors import InvalidArguments, LimitReached
-from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ModelStart
+from agentnb.core.errors import InvalidArguments
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallStart, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
@@ -324,29 +323,6 @@ class Work:
             and not call.detached
         ]:
             await asyncio.wait(running)
-
-    # -- loops inside this one -------------------------------------------------------------------------------------
-
-    def return_to(self, above: Work) -> None:
-        """Give the loop above the output of this one, which is over, as the result of the call it performed."""
-        state = self.frame.state
-        call = above.frame.state.open.get(self.frame.call)
-        if call is None:
-            return
-        ran_out = state.stop_reason in self.frame.design.limits_that_raise  # as it would for whoever awaits it
-        failed = ran_out or state.stop_reason == "error"
-        said = state.error.message if state.error is not None else None
-        if failed:
-            above.calling.failure = (state.error, LimitReached(said)) if ran_out else self.calling.failure
-        end = CallEnd.make(
-            call_id=call.id,
-            name=call.name,
-            result=(said or ABORTED) if failed else state.output,
-            is_error=failed,
-            outcome="raised" if failed else "returned",
-            error=state.error if failed else None,
-        )
-        self._journal.append(end, above.frame, call)
 
 
 def _is_decided(call: CallState, arguments: dict[str, Any]) -> bool:
