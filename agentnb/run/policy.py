@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from agentnb.core.errors import FAILURES, UsageError
 from agentnb.core.foreign import number_in
+from agentnb.core.tools import Tool
 
 Word = Literal["approve", "reject", "ask", "edit"]
 
@@ -52,6 +53,12 @@ FAILED = "The policy failed: "
 
 NO_POLICY = Verdict("approve", by=None)
 _RULE_KEYS = frozenset({"tool", "arguments", "needs", "decision", "reason", "deadline"})
+
+
+def why_it_asks(tool: Tool) -> str:
+    """What a person is told of a tool that is declared to ask, without a policy."""
+    needs = f" It needs {', '.join(tool.needs)}." if tool.needs else ""
+    return f"{tool.name} asks before every call.{needs}"
 
 
 def make_policy(approve: Any) -> Policy | None:

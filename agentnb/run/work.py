@@ -19,7 +19,7 @@ from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.asking import Asking
-from agentnb.run.calling import Calling, Refusal, refusal
+from agentnb.run.calling import Calling
 from agentnb.run.endings import carry_out, end_at_limit, reject
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
@@ -27,6 +27,7 @@ from agentnb.run.inflight import InFlight
 from agentnb.run.journal import Journal
 from agentnb.run.pending import question_about_lost
 from agentnb.run.policy import NO_POLICY, Policy, Verdict
+from agentnb.run.refusals import Refusal, unfit
 from agentnb.run.remembered import decide_as_before, same_arguments
 
 Pace = Literal["pull", "drain", "step"]
@@ -182,7 +183,7 @@ class Work:
             try:
                 arguments = self.frame.design.arguments(call, self.frame.state)
             except InvalidArguments as error:
-                self._apply(refusal(call, error), call, arguments)
+                self._apply(unfit(call, error), call, arguments)
                 return
         if call.status == "ready" and _is_decided(call, arguments):
             self._intend(call, effect, arguments)
