@@ -162,7 +162,8 @@ class Reply:
         return another
 
     def _stop(self, chunk: Mapping[str, Any]) -> None:
-        self._stop_reason = chunk.get("reason")
+        reason = chunk.get("reason")
+        self._stop_reason = None if reason is None else mended(str(reason))
         if self._stop_reason in _BROKEN_OFF:
             said = chunk.get("error") or chunk.get("error_message")
             raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))

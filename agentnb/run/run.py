@@ -27,7 +27,7 @@ from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.driving import Driving
 from agentnb.run.gate import Gate, Unit
-from agentnb.run.given import check_options, check_seconds
+from agentnb.run.given import check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.listening import Hearing, queued
 from agentnb.run.pending import Decided, Pending
@@ -169,6 +169,7 @@ class Run(Decisions, Recording):
         What is in flight is finished first, an engine's task too where a loop executes it; `run_paused` says when that
         has happened. A breakpoint and a step do not wait for tasks: they stop where they are.
         """
+        check_text("pause(reason)", reason)
         return self._driving.pause(reason)
 
     def resume(self) -> bool:
@@ -177,6 +178,7 @@ class Run(Decisions, Recording):
 
     def cancel(self, reason: str = "cancelled") -> bool:
         """End the run now; False where it is over. Every open call has its result when this returns."""
+        check_text("cancel(reason)", reason)
         return self._driving.cancel(reason)
 
     async def step(self, unit: Unit = "event") -> list[Event]:

@@ -13,12 +13,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from agentnb.core.errors import FAILURES
 from agentnb.core.events import ApprovalDecision
 from agentnb.core.foreign import number_in
+from agentnb.core.readable import check_readable
 from agentnb.core.state import CallState, State
+from agentnb.core.unicode import mended, mended_inside
 from agentnb.loops.execution_loop.values import Call, Reject
 
 Confirm = Callable[[Call], Any]
@@ -66,8 +68,9 @@ def _replace(asked: Call, said: Mapping[str, Any]) -> ApprovalDecision:
     if "_tool" not in fields and set(fields) <= {"id", "name", "arguments"} and "name" in fields:
         fields = {"_tool": fields["name"], **fields.get("arguments", {})}
     fields = {**{name: asked[name] for name in _KEPT if name in asked}, "_tool": asked.name, **fields}
-    name = str(fields.pop("_tool"))
-    arguments = to_jsonable_python(fields, serialize_unknown=True)
+    name = mended(str(fields.pop("_tool")))
+    arguments = mended_inside(to_jsonable_python(fields, serialize_unknown=True))
+    check_readable(to_json(arguments))
     return ApprovalDecision.make(call_id=asked.id, decision="replace", by="loop", name=name, arguments=arguments)
 
 
