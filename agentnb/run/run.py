@@ -8,7 +8,6 @@ loop, and what they did is a fact when they return.
 from __future__ import annotations
 
 import itertools
-import uuid
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
@@ -30,6 +29,7 @@ from agentnb.run.gate import Gate, Unit
 from agentnb.run.given import check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.listening import Hearing, queued
+from agentnb.run.past import new_run_id
 from agentnb.run.pending import Decided, Pending
 from agentnb.run.policy import make_policy
 from agentnb.run.portable import portable_input
@@ -59,7 +59,7 @@ class Run(Decisions, Recording):
         check_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
         self.loop = loop
         self._fork_options = {"store": store, "approve": approve, "limits": limits}
-        self.id = recording[0].run_id if recording else uuid.uuid4().hex[:12]
+        self.id = recording[0].run_id if recording else new_run_id()
         self.name = name
         self.store = store
         policy = make_policy(approve)
