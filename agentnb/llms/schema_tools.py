@@ -19,9 +19,9 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import UsageError
+from agentnb.core.schemas import hoist_definitions
 from agentnb.llms.conversion import text_of
 from agentnb.llms.json_text import parse_object
-from agentnb.llms.schemas import hoist_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -167,7 +167,7 @@ def _under_way(kept: Iterable[tuple[Store, RunInfo]]) -> Iterator[RecordedRun]:
                 warnings.warn(f"The run {info.name or info.id} is not shown: {error}", stacklevel=4)
 
 
-def _find(name: str, store: Store | str | Path | None) -> Any:
+def _find(name: str, store: Store | str | Path | None) -> tuple[Store, RunInfo]:
     try:
         return find(name, look(store))
     except RecordingMissing as error:

@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from agentnb.core.errors import AgentnbError, UsageError
-from agentnb.run.approvals import Decisions, Pending
+from agentnb.run.approvals import Decisions
+from agentnb.run.pending import Pending
 from agentnb.widgets.comms import Audience
 from agentnb.widgets.text import one_line, pretty, visible
 

@@ -1,6 +1,6 @@
 """Runs: the driver, its gate, decisions about calls, the journal, snapshots."""
 
-from agentnb.run.approvals import Pending
+from agentnb.run.pending import Pending
 from agentnb.run.replay import Replay, replay
 from agentnb.run.restore import restore
 from agentnb.run.run import Run, latest_run, runs_here

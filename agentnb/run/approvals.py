@@ -8,15 +8,13 @@ said with the decision itself, so that there is no moment at which only one of t
 
 from __future__ import annotations
 
-import copy
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any
 
 from agentnb.core.errors import AlreadyDecided, UnknownCall, UsageError
-from agentnb.core.events import ApprovalDecision, ApprovalRequest, Decision, Remember
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, Remember
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.run.endings import carry_out, expire
@@ -24,48 +22,9 @@ from agentnb.run.endings import reject as refuse
 from agentnb.run.frame import Frame
 from agentnb.run.given import check_text
 from agentnb.run.journal import Journal
+from agentnb.run.pending import Decided, Pending, question_about_lost, ready, waiting
 from agentnb.run.portable import portable
 from agentnb.run.remembered import decide_those_waiting, remembering
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A call that waits for a person.
-
-    `id` is the call's, with the path of its loop before it (`"critic/c1"`) where another loop has a waiting call of the
-    same id. `schema` is the JSON schema of the tool's arguments, `reason` why it is asked, `deadline` when silence
-    becomes no (epoch seconds), `unknown` whether the call was started by a process that is gone: then `approve` runs it
-    again, `answer` says what it gave, `reject` fails it. `path`: the loop whose call it is. `event` is the number
-    of the question, another one each time the call is asked about again; None where nobody has been asked yet.
-    """
-
-    id: str
-    name: str
-    arguments: dict[str, Any]
-    schema: dict[str, Any] = field(repr=False)
-    reason: str
-    deadline: float | None
-    unknown: bool
-    path: str = ""
-    event: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A call that is decided and has not begun: `undo` takes the decision back.
-
-    `id` as in `Pending`. `name` and `arguments` are what would run. `event` is the number of the decision, made at
-    `time` (epoch seconds) `by` a `human`, the `policy`, or as `remembered`.
-    """
-
-    id: str
-    name: str
-    arguments: dict[str, Any]
-    decision: Decision
-    by: str
-    time: float
-    event: int
-    path: str = ""
 
 
 class Decisions:
@@ -99,8 +58,7 @@ class Decisions:
     def decided_calls(self) -> list[Decided]:
         """The calls that are decided and have not begun, in the order they were made."""
         with self._journal.lock:
-            ready = [one for one in _open(self._journal.frames) if one[1].status == "ready"]
-            return [decided(frame.path, call, id) for frame, call, id in _found_by(ready)]
+            return ready(self._journal.frames)
 
     def approve(self, id: str | Pending, *, remember: Remember | None = None) -> None:
         """Let the call of this id, or that `pending` gave, run as shown. Raises UnknownCall, or AlreadyDecided.
@@ -239,34 +197,6 @@ class Decisions:
         return min(found, key=lambda one: one[1].status != "asking" and one not in lost, default=None)
 
 
-def question_about_lost(call: CallState) -> ApprovalRequest:
-    """The question about a call that was started by somebody who is gone without leaving a result."""
-    reason = (
-        f"{call.name} was started and nobody knows how it ended. Approve to run it again, "
-        "answer with its result if it happened, or reject to fail it."
-    )
-    return ApprovalRequest.make(call_id=call.id, name=call.name, arguments=call.arguments, reason=reason, unknown=True)
-
-
-def waiting(frames: Iterable[Frame], lost: Sequence[tuple[Frame, CallState]] = ()) -> list[Pending]:
-    """The calls of these loops that wait for a person, in the order they were made; those that are lost wait too."""
-    asking = _found_by([one for one in _open(frames) if one[1].status == "asking" or one in lost])
-    return [_pending(frame, call, id, lost=(frame, call) in lost) for frame, call, id in asking]
-
-
-def _open(frames: Iterable[Frame]) -> list[tuple[Frame, CallState]]:
-    return [(frame, call) for frame in frames for call in frame.state.open.values()]
-
-
-def _found_by(calls: Sequence[tuple[Frame, CallState]]) -> list[tuple[Frame, CallState, str]]:
-    """These calls, each with the id it is found by: with its path where another of them has the same."""
-    ids = [call.id for _, call in calls]
-    return [
-        (frame, call, f"{frame.path}/{call.id}" if frame.path and ids.count(call.id) > 1 else call.id)
-        for frame, call in calls
-    ]
-
-
 def _remembering(call: CallState, remember: Remember | None) -> dict[str, Any]:
     """The fields of a decision about a call that is to be remembered. Raises UsageError where it cannot be."""
     if remember not in (None, "tool", "arguments"):
@@ -275,37 +205,3 @@ def _remembering(call: CallState, remember: Remember | None) -> dict[str, Any]:
     if remember is not None and asked is not None and asked.unknown:
         raise UsageError("Whether a call of unknown outcome runs again is decided each time; it cannot be remembered.")
     return remembering(call, asked.arguments if asked is not None else call.arguments, remember)
-
-
-def decided(path: str, call: CallState, id: str) -> Decided:
-    """What was decided about a call of the loop at `path`."""
-    decision = call.decision
-    assert decision is not None
-    return Decided(
-        id=id,
-        name=call.name,
-        arguments=copy.deepcopy(call.arguments),
-        decision=decision.decision,
-        by=decision.by,
-        time=decision.time,
-        event=decision.seq,
-        path=path,
-    )
-
-
-def _pending(frame: Frame, call: CallState, id: str, *, lost: bool) -> Pending:
-    tool = frame.tools.get(call.name)
-    asked = question_about_lost(call) if lost else call.approval
-    return Pending(
-        id=id,
-        name=call.name,
-        arguments=copy.deepcopy(
-            asked.arguments if asked is not None else call.arguments
-        ),  # to be changed and given to `edit`, and not to change the history
-        schema=tool.parameters if tool is not None else {},
-        reason=asked.reason if asked is not None else "",
-        deadline=asked.deadline if asked is not None else None,
-        unknown=asked.unknown if asked is not None else False,
-        path=frame.path,
-        event=call.approval.seq if call.approval is not None else None,
-    )

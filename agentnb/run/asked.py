@@ -11,8 +11,8 @@ from typing import Any
 from agentnb.core.errors import UnknownName
 from agentnb.core.loop import Design
 from agentnb.core.state import State
-from agentnb.run.approvals import Decided, Pending, decided, waiting
 from agentnb.run.frame import Frame
+from agentnb.run.pending import Decided, Pending, decided, waiting
 from agentnb.run.recorded_loop import RecordedLoop
 
 _DECISIONS = ("approve", "reject", "edit", "replace", "answer", "undo")

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -30,8 +30,9 @@ from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
 from agentnb.run.interrupt import show
 from agentnb.run.journal import Journal
-from agentnb.run.policy import FAILED, NO_POLICY, Policy, ProposedCall, Verdict
-from agentnb.run.portable import error_info, portable, portable_decision, portable_text, text_of_error
+from agentnb.run.policy import FAILED, NO_POLICY, Policy, ProposedCall, Verdict, why_it_asks
+from agentnb.run.portable import portable, portable_decision, text_of_error
+from agentnb.run.refusals import Refusal, blocked, end_in_words, misfit, unfit
 
 _make_end = CallEnd.make  # found once: each attribute of a record's class is looked for by way of its metaclass
 
@@ -40,13 +41,6 @@ PumpPace = Literal["pull", "drain"]
 current_call: ContextVar[tuple[str, str, str] | None] = ContextVar("agentnb_current_call", default=None)
 """The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off
 by that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A check's no: the result the call gets instead of running."""
-
-    end: CallEnd
 
 
 class Calling:
@@ -77,7 +71,7 @@ class Calling:
         try:
             self.bind(call, tool, arguments)
         except InvalidArguments as error:
-            return refusal(call, error)
+            return unfit(call, error)
         if tool.approve:
             return Verdict("ask", why_it_asks(tool))
         return NO_POLICY
@@ -95,28 +89,27 @@ class Calling:
                 if arguments is not call.arguments:
                     seen = copy.copy(call)
                     seen.arguments = arguments
-                blocked = await _maybe(self._design.before_call(seen, self._frame.state))
+                said = await _maybe(self._design.before_call(seen, self._frame.state))
             except _FAILURES as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
                 self._go_if_cancelled(call, error)
-                return _refuse(call, _words_of(error), "blocked")
-            if isinstance(blocked, ApprovalDecision):
-                return portable_decision(blocked)
-            if blocked is not None:
-                return _refuse(call, blocked, "blocked")
+                return blocked(call, _words_of(error))
+            if isinstance(said, ApprovalDecision):
+                return portable_decision(said)
+            if said is not None:
+                return blocked(call, said)
         if self._policy is None:
             return verdict
         tool = self._tools[call.name]
         proposed = ProposedCall(call.id, call.name, copy.deepcopy(arguments), tool)
         try:
-            said: Verdict = await _maybe(self._policy(proposed))
+            verdict = await _maybe(self._policy(proposed))
         except asyncio.CancelledError as error:  # a policy that fails has not said yes
             self._go_if_cancelled(call, error)
             return Verdict("ask", f"{FAILED}{_words_of(error)}")
-        return self._with_its_arguments(call, tool, said)
+        return self._with_its_arguments(call, tool, verdict)
 
     def _with_its_arguments(self, call: CallState, tool: Tool, said: Verdict) -> Verdict:
         """The verdict, and the call made ready for the arguments it names; where they do not fit it is no yes."""
-        said = replace(said, reason=portable_text(said.reason))
         if said.arguments is None:
             return said
         try:
@@ -148,9 +141,9 @@ class Calling:
                     fields[name] = portable(field)
             end = _make_end(call_id=call.id, name=call.name, **fields)
         except _BrokenOff:
-            end = _end(call, ABORTED, "aborted")
+            end = end_in_words(call, ABORTED, "aborted")
         except _TimedOut as error:
-            end = _end(call, str(error), "timed_out", error.__cause__)
+            end = end_in_words(call, str(error), "timed_out", error.__cause__)
         except _FAILURES as error:  # a tool's failure goes to the model as a result (DESIGN 1)
             self._go_if_cancelled(call, error)
             end = self._raised(call, error)
@@ -245,7 +238,7 @@ class Calling:
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:
         words = text_of_error(error) if isinstance(error, ToolError) else _words_of(error)
-        end = _end(call, words, "raised", error)
+        end = end_in_words(call, words, "raised", error)
         if self._frame.is_own(call):
             self.failure = end.error, error
         return end
@@ -265,37 +258,6 @@ class _BrokenOff(Exception):
 
 class _TimedOut(Exception):
     """A tool took longer than it may."""
-
-
-def _end(call: CallState, words: str, outcome: str, error: BaseException | None = None) -> CallEnd:
-    fields: dict[str, Any] = {"result": portable(words), "is_error": True, "outcome": outcome}
-    if error is not None:
-        fields["error"] = error_info(error)
-    return _make_end(call_id=call.id, name=call.name, **fields)
-
-
-def _refuse(call: CallState, words: str, outcome: str) -> Refusal:
-    return Refusal(_end(call, words, outcome))
-
-
-def misfit(call: CallState, tools: Mapping[str, Tool]) -> Refusal:
-    """The no to a call of no tool, or with arguments that are not JSON."""
-    if call.name not in tools:
-        known = ", ".join(sorted(tools)) or "none"
-        return _refuse(call, f"Tool {call.name} not found. Available tools: {known}.", "invalid")
-    said = (call.malformed or "")[:200]
-    return _refuse(call, f"The arguments of {call.name} are not a JSON object: {said}", "invalid")
-
-
-def refusal(call: CallState, error: InvalidArguments) -> Refusal:
-    """The no to a call whose arguments do not fit."""
-    return _refuse(call, str(error), "invalid")
-
-
-def why_it_asks(tool: Tool) -> str:
-    """What a person is told of a tool that is declared to ask."""
-    needs = f" It needs {', '.join(tool.needs)}." if tool.needs else ""
-    return f"{tool.name} asks before every call.{needs}"
 
 
 async def _maybe(value: Any | Awaitable[Any]) -> Any:

@@ -18,8 +18,9 @@ from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import ENDED_FROM_OUTSIDE, Design, fingerprint
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
-from agentnb.run.calling import Refusal, misfit, refusal, why_it_asks
 from agentnb.run.frame import Frame
+from agentnb.run.policy import why_it_asks
+from agentnb.run.refusals import Refusal, misfit, unfit
 
 _STAMP = {"seq", "time", "run_id", "path", "phase"}
 _SHOWN = 300
@@ -153,7 +154,7 @@ def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
         arguments = frame.design.arguments(call, frame.state)
         frame.design.bind(tool, call, arguments, frame.state)
     except InvalidArguments as error:
-        return refusal(call, error)
+        return unfit(call, error)
     return arguments
 
 

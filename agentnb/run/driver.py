@@ -29,7 +29,7 @@ from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.given import shown
 from agentnb.run.inflight import InFlight
-from agentnb.run.interrupt import Inline, Interrupted
+from agentnb.run.interrupt import Inline
 from agentnb.run.journal import Journal
 from agentnb.run.nesting import Nesting
 from agentnb.run.news import News
@@ -136,16 +136,13 @@ class Driver:
                     breath = clock() + BREATH
                 else:
                     self._performed, performance = todo
-                    try:
-                        while await inline.perform(performance):
+                    while await inline.perform(performance):
+                        if pace == "pull":
+                            yield
+                        # Nothing holds a model's words back; to ask at each of them would make it a quarter dearer.
+                        while (todo[0].kind != "model" or state.over) and await self._holds(todo[0]):
                             if pace == "pull":
                                 yield
-                            # Nothing holds a model's words back; to ask at each of them would make it a quarter dearer.
-                            while (todo[0].kind != "model" or state.over) and await self._holds(todo[0]):
-                                if pace == "pull":
-                                    yield
-                    except Interrupted:  # whoever broke it off has seen to its result
-                        pass
                     self._performed = None
                 steps += 1
                 if steps == STEPS or clock() > breath:  # what never waits must not keep everybody else waiting
@@ -290,11 +287,12 @@ class Driver:
         """Whether this is the call that has cancelled its own run: it is not cut off by that (see `finish`)."""
         if self._state.cancelled is None:
             return False
-        return any(frame.path == effect.path and effect.id in frame.state.open for frame in self._journal.frames)
+        frame = self._journal.frame_at(effect.path)
+        return frame is not None and effect.id in frame.state.open
 
     def _is_no_check(self, effect: Effect) -> bool:
         """Whether this performs something, and does not only ask whether it may be performed."""
-        frame = next((frame for frame in self._journal.frames if frame.path == effect.path), None)
+        frame = self._journal.frame_at(effect.path)
         call = frame.state.open.get(effect.id) if frame is not None else None
         return call is None or call.status == "running"
 
@@ -323,7 +321,7 @@ class Driver:
         if self._state.over:
             self._interrupt()  # and not only when the event loop gets to it: its code does not go on
             return False
-        frame = next((frame for frame in self._journal.frames if frame.path == performed.path), self._journal.root)
+        frame = self._journal.frame_at(performed.path) or self._journal.root
         if self._gate.is_open(self._state, finishing=frame.finishes_calls):
             return False
         if not self._settle_pause():

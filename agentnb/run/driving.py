@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Literal
 
-from agentnb.core.errors import LimitReached, RunCancelled, RunFailed, UsageError, WaitTimeoutError
+from agentnb.core.errors import RunFailed, UsageError, WaitTimeoutError
 from agentnb.core.events import CancelRequested, Event, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.state import State
@@ -24,6 +24,7 @@ from agentnb.run.driver import Driver
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.journal import Journal
+from agentnb.run.output import output_of
 from agentnb.run.portable import portable_text
 
 Owner = Literal["pull", "await", "play", "step"]
@@ -196,16 +197,10 @@ class Driving:
         state = self.state
         if state.failure is not None:
             raise self.driver.failed()
-        if state.stop_reason == "cancelled":
-            raise RunCancelled(state.cancelled or "cancelled")
-        if state.stop_reason == "limit" or (state.stop_reason in self._design.limits_that_raise):
-            raise LimitReached(state.error.message if state.error is not None else str(state.stop_reason))
-        if state.stop_reason == "error":
-            said = f"{state.error.type}: {state.error.message}" if state.error is not None else "The loop failed."
-            raise RunFailed(said) from self.driver.cause
+        output = output_of(state, self._design, cause=self.driver.cause)
         if (crash := self.driver.crash) is not None:  # it came to an end, and that could not be recorded
             raise RunFailed(f"{type(crash).__name__}: {crash}") from crash
-        return state.output
+        return output
 
     # -- in the background -----------------------------------------------------------------------------------------
 

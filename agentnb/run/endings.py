@@ -11,6 +11,7 @@ from agentnb.run.calling import current_call
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable_text
+from agentnb.run.refusals import end_in_words
 
 
 def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | None = None) -> None:
@@ -25,7 +26,7 @@ def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | N
         for frame in reversed(journal.frames):
             for call in list(frame.state.open.values()):
                 if (journal.run_id, frame.path, call.id) not in kept:
-                    journal.append(_refused(call, why, "aborted"), frame, call)
+                    journal.append(end_in_words(call, why, "aborted"), frame, call)
             if frame.state.open and frame.above is not None:
                 kept.add((journal.run_id, frame.above.path, frame.call))
             elif not frame.state.open and not frame.state.over:  # a watcher of these facts may have ended it meanwhile
@@ -51,7 +52,7 @@ def carry_out(journal: Journal, frame: Frame, call: CallState, decision: Approva
     if call.decision is not decision:  # a watcher that was told of it has taken it back
         return
     words = f"Rejected: {decision.reason}" if decision.reason else "Rejected by the user."
-    end = _refused(call, words, "rejected")
+    end = end_in_words(call, words, "rejected")
     if decision.decision == "answer":
         end = CallEnd.make(call_id=call.id, name=call.name, result=decision.result, outcome="answered")
     journal.append(end, frame, call)
@@ -75,7 +76,3 @@ def expire(journal: Journal) -> None:
 
 def _deadline(call: CallState) -> float | None:
     return call.approval.deadline if call.status == "asking" and call.approval is not None else None
-
-
-def _refused(call: CallState, words: str, outcome: str) -> CallEnd:
-    return CallEnd.make(call_id=call.id, name=call.name, result=words, is_error=True, outcome=outcome)

@@ -9,13 +9,11 @@ The other run stays as it is. `RunStart.forked_from` says where a branch comes f
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from agentnb.core.ending import ending, results_in
-from agentnb.core.errors import AgentnbError, RecordingMismatch, UnknownCall, UsageError
+from agentnb.core.errors import AgentnbError, UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
     CallEnd,
@@ -25,17 +23,17 @@ from agentnb.core.events import (
     Event,
     MessageAdded,
     ModelEnd,
-    RunEnd,
     RunStart,
 )
 from agentnb.core.evolve import fold
-from agentnb.core.loop import Design, fingerprint
+from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message, to_said
 from agentnb.core.state import CallState
 from agentnb.run.divergence import frame_at
 from agentnb.run.endings import carry_out
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
+from agentnb.run.past import check_kind, is_suspended, past_of_a_fork
 from agentnb.run.portable import portable, portable_text
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
@@ -74,10 +72,9 @@ class Branch:
 
 
 def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> Branch:
-    """The past of a run that departs at the event `at` of this recording. Raises UsageError where it cannot."""
-    if events and isinstance(events[0], RunStart) and events[0].loop != loop.kind():
-        raise RecordingMismatch(f"The recording is of {events[0].loop}, and the loop to go on with is {loop.kind()}.")
-
+    """The past of a run that departs at the event `seq` of this recording. Raises UsageError where it cannot."""
+    if events and isinstance(events[0], RunStart):
+        check_kind(events[0], loop)
     if type(seq) is not int or not 0 <= seq < len(events):
         raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")
     event = events[seq]
@@ -86,16 +83,16 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
     elif change.message is not None:
         made = _with_message(events, event, change.message, loop)
     elif change.result is not None and isinstance(event, CallEnd):
-        made = Branch(_past(events, seq, loop, instead=_ended_with(events, event, change.result, loop)))
+        made = Branch(past_of_a_fork(events, seq, loop, instead=_ended_with(events, event, change.result, loop)))
     elif change.given:
         made = _with_decision(events, event, change, loop)
     else:
-        made = Branch(_past(events, seq, loop))
+        made = Branch(past_of_a_fork(events, seq, loop))
     try:
         fold(made.events)
     except AgentnbError as error:
         raise UsageError(f"The run cannot go on like that from its event {seq}: {error}") from error
-    return _checked(replace(made, suspended=isinstance(event, RunEnd) and event.reason == "suspended"), loop)
+    return _checked(replace(made, suspended=is_suspended(event)), loop)
 
 
 def settle(made: Branch, journal: Journal) -> None:
@@ -103,7 +100,8 @@ def settle(made: Branch, journal: Journal) -> None:
     if made.call is None or made.decision is None:
         return
     path, id = made.call
-    frame = next(frame for frame in journal.frames if frame.path == path)
+    frame = journal.frame_at(path)
+    assert frame is not None  # `_checked` has seen it
     call = frame.state.open[id]
     journal.append(made.decision, frame)
     if made.decision.decision in ("reject", "answer"):
@@ -142,48 +140,6 @@ def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> Non
         frame.design.bind(frame.tools[name], call, dict(decision.arguments or {}), frame.state)
 
 
-# -- the past ----------------------------------------------------------------------------------------------------------
-
-
-def _past(
-    events: Sequence[Event], seq: int, loop: Design, *, instead: Event | None = None, without: bool = False
-) -> list[Event]:
-    """The events up to `seq`, or up to the one before it, as those of a new run."""
-    kept = [*events[:seq], *([] if without else [instead or events[seq]])]
-    over = min(ending(events), len(events) - events[-1].terminal)
-    if instead is not None and over <= seq:
-        raise UsageError(f"The fork of a run that is over goes on before its event {over}: nothing behind it is kept.")
-    kept = [*kept[:over], *results_in(kept[over:])]
-    if not kept:
-        raise UsageError("A fork begins with the event run_start at the least.")
-    kept += _ends_of_running_calls(kept, events[seq + 1 :])
-    origin = f"{events[0].run_id}@{seq}"
-    run_id, config = uuid.uuid4().hex[:12], loop.config()
-    first = {"forked_from": origin, "config": config, "fingerprint": fingerprint(loop.kind(), config)}
-    made = [event.model_copy(update={"run_id": run_id, "seq": number}) for number, event in enumerate(kept)]
-    return [made[0].model_copy(update=first), *made[1:]]
-
-
-def _ends_of_running_calls(kept: Sequence[Event], later: Sequence[Event]) -> list[Event]:
-    """The recorded ends of the calls that tools are performing after the events that are kept.
-
-    A call that another loop performs is no such call: that loop goes on, or begins, in the new run.
-    """
-    performed = {(event.path.rpartition("/")[0], event.call) for event in later if isinstance(event, RunStart)}
-    running = {
-        (path, call.id)
-        for path, loop in fold(kept).running()
-        for call in loop.open.values()
-        if call.status == "running" and not call.hidden and not any(c.call == call.id for c in loop.children.values())
-    } - performed
-    ends: list[Event] = []
-    for event in later:
-        if isinstance(event, CallEnd) and (event.path, event.call_id) in running and event.outcome != "aborted":
-            running.discard((event.path, event.call_id))
-            ends.append(event)
-    return ends
-
-
 # -- what is changed ---------------------------------------------------------------------------------------------------
 
 
@@ -212,13 +168,15 @@ def _with_event(events: Sequence[Event], event: Event, instead: Event, loop: Des
     """Another event of the same type."""
     if isinstance(event, ModelEnd) and isinstance(instead, ModelEnd):
         return _with_answer(events, event, instead, loop, frame_at(events[: event.seq], event.path, loop))
-    return Branch(_past(events, event.seq, loop, instead=instead))
+    return Branch(past_of_a_fork(events, event.seq, loop, instead=instead))
 
 
 def _with_message(events: Sequence[Event], event: Event, message: Any, loop: Design) -> Branch:
     """Another message where one was said, or else one from the user behind the event."""
     if isinstance(event, RunStart):
-        return Branch(_past(events, event.seq, loop, instead=event.model_copy(update={"input": portable(message)})))
+        return Branch(
+            past_of_a_fork(events, event.seq, loop, instead=event.model_copy(update={"input": portable(message)}))
+        )
     if isinstance(event, ModelEnd):
         answer = _answer_instead(event, message)
         if (frame := frame_at(events[: event.seq], event.path, loop)) is not None:
@@ -229,8 +187,8 @@ def _with_message(events: Sequence[Event], event: Event, message: Any, loop: Des
         said = (
             event.message.model_copy(update={"content": portable(message)}) if is_text else to_said(portable(message))
         )
-        return Branch(_past(events, event.seq, loop, instead=event.model_copy(update={"message": said})))
-    return Branch(_past(events, event.seq, loop), steer=to_said(portable(message)))
+        return Branch(past_of_a_fork(events, event.seq, loop, instead=event.model_copy(update={"message": said})))
+    return Branch(past_of_a_fork(events, event.seq, loop), steer=to_said(portable(message)))
 
 
 def _answer_instead(event: ModelEnd, message: Any) -> Message:
@@ -256,7 +214,7 @@ def _with_answer(
             f"Event {event.seq} is an answer that had made calls before it was complete ({', '.join(begun)}), and they"
             " stay: fork before them, with a loop whose model answers otherwise."
         )
-    return Branch(_past(events, event.seq, loop, instead=answer))
+    return Branch(past_of_a_fork(events, event.seq, loop, instead=answer))
 
 
 def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: Design) -> Branch:
@@ -267,7 +225,7 @@ def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: 
         where = f"fork at {start.seq}, where it was started" if start is not None else "it was never started"
         raise UsageError(f"Event {event.seq} ends the call {id!r}: its result can be changed; for the rest, {where}.")
     followed = event.type not in ("approval_decision", "call_start")
-    past = _past(events, event.seq, loop, without=not followed)
+    past = past_of_a_fork(events, event.seq, loop, without=not followed)
     # Nobody has waited since the recording was made: it is decided when it was then.
     decision = _decision(id, change).model_copy(update={"time": max(event.time, past[-1].time)})
     return Branch(past, call=(path, id), decision=decision)

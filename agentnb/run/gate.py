@@ -23,6 +23,7 @@ from typing import Any, Literal
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.core.state import State
+from agentnb.core.unicode import mended
 from agentnb.run.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.portable import text_of_error
 
@@ -87,7 +88,7 @@ class Gate:
 
     def ask_for_pause(self, reason: str, *, at_once: bool = False) -> None:
         """Close it until the run is paused, or the pause is taken back."""
-        self.pausing, self.at_once = reason, at_once
+        self.pausing, self.at_once = mended(reason), at_once
 
     def observe(self, event: Event, state: State, run: State) -> None:
         """Let an event of the loop that stands at `state` use up the permit, or hit a breakpoint."""

@@ -20,11 +20,6 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import copy_context
 from typing import Any
 
-
-class Interrupted(Exception):
-    """The effect was broken off by `Inline.interrupt`."""
-
-
 _SHOW = object()
 
 
@@ -56,7 +51,7 @@ class Inline:
 
     @types.coroutine
     def perform(self, effect: Coroutine[Any, Any, None]) -> Generator[Any, Any, bool]:
-        """Perform it up to where it has something to show; False at its end. Raises Interrupted where it was."""
+        """Perform it up to where it has something to show; False at its end, also where it was broken off."""
         if self._effect is not effect:
             self._effect, self._interrupted, self._throw = effect, False, None
             self._run = copy_context().run
@@ -78,10 +73,10 @@ class Inline:
         except StopIteration:
             self._effect = None
             return False
-        except asyncio.CancelledError as cancelled:
+        except asyncio.CancelledError:
             self._effect = None
-            if self._interrupted:
-                raise Interrupted from cancelled
+            if self._interrupted:  # whoever broke it off has seen to its result
+                return False
             raise
         except BaseException:
             self._effect = None
@@ -91,8 +86,5 @@ class Inline:
         """Break off an effect that nobody goes on with, once it has run its `finally`."""
         if self._effect is not None:
             self.interrupt()
-            try:
-                while await self.perform(self._effect):
-                    pass
-            except Interrupted:
+            while await self.perform(self._effect):
                 pass

@@ -118,6 +118,10 @@ class Journal:
                 self.tell(event)
         return True
 
+    def frame_at(self, path: str) -> Frame | None:
+        """The loop that is being run at this path; None where none is."""
+        return next((frame for frame in self.frames if frame.path == path), None)
+
     def observe(self, observer: Observer) -> None:
         """Tell `observer` of each fact from now on, before the watchers."""
         with self.lock:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentnb.core.errors import RecordingMismatch
+from agentnb.core.ending import ABORTED
+from agentnb.core.errors import LimitReached, RecordingMismatch
+from agentnb.core.events import CallEnd
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.run.frame import Frame
@@ -78,4 +80,25 @@ class Nesting:
             self._journal.frames.remove(work.frame)
             del above.inside[work.frame.call]
             hand_back(self._journal, work.frame)
-            work.return_to(above)
+            self._give_output(work, above)
+
+    def _give_output(self, work: Work, above: Work) -> None:
+        """The output of a loop that is over is the result of the call it has performed, of the loop above."""
+        frame, state = work.frame, work.frame.state
+        call = above.frame.state.open.get(frame.call)
+        if call is None:
+            return
+        ran_out = state.stop_reason in frame.design.limits_that_raise  # as it would for whoever awaits it
+        failed = ran_out or state.stop_reason == "error"
+        said = state.error.message if state.error is not None else None
+        if failed:
+            above.calling.failure = (state.error, LimitReached(said)) if ran_out else work.calling.failure
+        end = CallEnd.make(
+            call_id=call.id,
+            name=call.name,
+            result=(said or ABORTED) if failed else state.output,
+            is_error=failed,
+            outcome="raised" if failed else "returned",
+            error=state.error if failed else None,
+        )
+        self._journal.append(end, above.frame, call)

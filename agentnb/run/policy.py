@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from agentnb.core.errors import FAILURES, UsageError
 from agentnb.core.foreign import number_in
+from agentnb.core.tools import Tool
+from agentnb.core.unicode import mended
+from agentnb.run.portable import text_of_error
 
 Word = Literal["approve", "reject", "ask", "edit"]
 
@@ -54,6 +57,12 @@ NO_POLICY = Verdict("approve", by=None)
 _RULE_KEYS = frozenset({"tool", "arguments", "needs", "decision", "reason", "deadline"})
 
 
+def why_it_asks(tool: Tool) -> str:
+    """What a person is told of a tool that is declared to ask, without a policy."""
+    needs = f" It needs {', '.join(tool.needs)}." if tool.needs else ""
+    return f"{tool.name} asks before every call.{needs}"
+
+
 def make_policy(approve: Any) -> Policy | None:
     """The policy that `approve=` means. Raises UsageError where it means none."""
     if approve is None:
@@ -86,6 +95,7 @@ def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
         raise UsageError(f"{where}: decision must be 'approve', 'reject' or 'ask', not {decision!r}.")
     if not isinstance(rule.get("arguments", {}), Mapping):
         raise UsageError(f"{where}: arguments must map names to values or globs, not {rule['arguments']!r}.")
+    _check_reason(rule.get("reason") or "")
     _check_deadline(rule.get("deadline"))
     return rule
 
@@ -118,7 +128,7 @@ async def _await_verdict(said: Awaitable[Any]) -> Verdict:
     try:
         return _verdict(await said)
     except FAILURES as error:  # a policy that fails has not said yes
-        return Verdict("ask", f"{FAILED}{type(error).__name__}: {error}")
+        return _failed(error)
 
 
 def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> Verdict | Awaitable[Verdict]:
@@ -126,12 +136,21 @@ def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> 
         said = policy(call)
         return _await_verdict(said) if inspect.isawaitable(said) else _verdict(said)
     except FAILURES as error:  # a policy that fails has not said yes
-        return Verdict("ask", f"{FAILED}{type(error).__name__}: {error}")
+        return _failed(error)
+
+
+def _failed(error: BaseException) -> Verdict:
+    return Verdict("ask", f"{FAILED}{type(error).__name__}: {text_of_error(error)}")
 
 
 def _verdict(said: Any) -> Verdict:
-    if isinstance(said, Verdict):
-        return said
+    """What a policy has said, with a reason that can be a fact."""
+    verdict = said if isinstance(said, Verdict) else _read(said)
+    _check_reason(verdict.reason)
+    return replace(verdict, reason=mended(verdict.reason))
+
+
+def _read(said: Any) -> Verdict:
     if isinstance(yes := number_in(said), bool):  # what a comparison of columns gives
         said = yes
     if said is None or said == "ask":
@@ -157,11 +176,16 @@ def _verdict_of_mapping(said: Mapping[str, Any]) -> Verdict:
     if decision == "edit" or (decision == "approve" and arguments is not None):
         if not isinstance(arguments, Mapping):
             raise UsageError(f"A policy that edits a call gives its arguments as a mapping, not {arguments!r}.")
-        return Verdict("edit", said.get("reason", ""), arguments=dict(arguments))
+        return Verdict("edit", said.get("reason") or "", arguments=dict(arguments))
     if decision not in ("approve", "reject", "ask"):
         raise UsageError(f"A policy decides 'approve', 'reject', 'ask' or 'edit', not {decision!r}.")
     words = {"approve": "", "reject": "Rejected by the policy.", "ask": "The policy leaves it to you."}
     return Verdict(decision, said.get("reason") or words[decision], _check_deadline(said.get("deadline")))
+
+
+def _check_reason(reason: object) -> None:
+    if not isinstance(reason, str):
+        raise UsageError(f"approve: a reason is a text, not {reason!r}.")
 
 
 def _check_deadline(seconds: Any) -> float | None:

@@ -11,10 +11,10 @@ from agentnb.core.events import Event, Queue, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
-from agentnb.run.approvals import Decided
 from agentnb.run.breakpoints import Breakpoints
 from agentnb.run.fork import Change
 from agentnb.run.listening import QUEUES
+from agentnb.run.pending import Decided
 from agentnb.run.remembered import Remembered
 
 if TYPE_CHECKING:

@@ -16,18 +16,19 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentnb.core.errors import LimitReached, ReplayDiverged, RunCancelled, RunFailed, UsageError
+from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
-from agentnb.run.approvals import Decided, Pending
 from agentnb.run.asked import missing, questions, recorded_decisions, schemas
 from agentnb.run.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.divergence import Check
 from agentnb.run.gate import Unit
 from agentnb.run.given import check_path
+from agentnb.run.output import output_of
+from agentnb.run.pending import Decided, Pending
 from agentnb.run.recorded_loop import recorded_loop
 from agentnb.run.recording import Recording
 from agentnb.run.snapshot import Snapshot
@@ -243,16 +244,9 @@ class Replay(Recording):
     def result(self) -> Any:
         """Go to the end and give the output. Raises RunFailed, RunCancelled or LimitReached where the run did."""
         self.to(len(self._recorded) - 1)
-        state = self._state
-        error = state.failure or state.error
-        said = f"{error.type}: {error.message}" if error is not None else "The loop failed."
-        if state.failure is not None or state.stop_reason == "error":
-            raise RunFailed(said)
-        if state.stop_reason == "cancelled":
-            raise RunCancelled(state.cancelled or "cancelled")
-        if state.stop_reason == "limit" or state.stop_reason in self.loop.limits_that_raise:
-            raise LimitReached(error.message if error is not None else str(state.stop_reason))
-        return state.output
+        if (failure := self._state.failure) is not None:
+            raise RunFailed(f"{failure.type}: {failure.message}")
+        return output_of(self._state, self.loop)
 
     def _forwards(self, ends: Callable[[Event, State], bool]) -> Steps:
         done = Steps()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentnb.core.ending import ending, results_in
-from agentnb.core.errors import RecordingMismatch, UsageError
-from agentnb.core.events import Event, RunEnd
+from agentnb.core.errors import UsageError
+from agentnb.core.events import Event
 from agentnb.core.loop import Design, fingerprint
 from agentnb.run.given import shown
 from agentnb.run.journal import RunStore
+from agentnb.run.past import as_of, check_kind, is_suspended, new_run_id, past_of_a_restored_run
 from agentnb.run.run import Run
 from agentnb.run.snapshot import Snapshot
 
@@ -49,9 +48,9 @@ def restore(
     if not isinstance(loop, Design):
         raise UsageError(f"restore(snapshot, loop) takes the loop to go on with, not {shown(loop)}.")
     _check(snapshot, loop)
-    events: Sequence[Event] = _before_the_end(snapshot.events, loop)
+    events: Sequence[Event] = past_of_a_restored_run(snapshot.events, loop)
     if store is not None and store.position(snapshot.run_id) > len(events):
-        events = _as_another_run(events)
+        events = as_of(new_run_id(), events)
     return Run(
         loop,
         name=name or snapshot.name,
@@ -60,14 +59,13 @@ def restore(
         breakpoints=breakpoints,
         limits=limits,
         recording=events,
-        suspended=_is_suspended(snapshot.events),
+        suspended=is_suspended(snapshot.events[-1]),
     )
 
 
 def _check(snapshot: Snapshot, loop: Design) -> None:
     start = snapshot.start
-    if start.loop != loop.kind():
-        raise RecordingMismatch(f"The recording is of {start.loop}, and the loop to go on with is {loop.kind()}.")
+    check_kind(start, loop)
     config = loop.config()
     if start.fingerprint != fingerprint(loop.kind(), config):
         names = sorted(k for k in {*config, *start.config} if config.get(k) != start.config.get(k))
@@ -76,31 +74,3 @@ def _check(snapshot: Snapshot, loop: Design) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def _before_the_end(events: Sequence[Event], loop: Design) -> Sequence[Event]:
-    """Without a cancellation or a suspension: those end a run in its process only (DESIGN 4).
-
-    Nor with a part of an end that was not recorded to its own: it goes on from before that.
-    """
-    last = events[-1]
-    if isinstance(last, RunEnd) and last.terminal:
-        if last.reason == "suspended":
-            return events[:-1]
-        if last.reason == "error":
-            return events[: loop.goes_on_after_an_error_from(events)]
-        if last.reason != "cancelled":
-            return events
-    over = ending(events)
-    results = [event.model_copy(update={"seq": n}) for n, event in enumerate(results_in(events[over:]), over)]
-    return [*events[:over], *results]
-
-
-def _is_suspended(events: Sequence[Event]) -> bool:
-    last = events[-1]
-    return isinstance(last, RunEnd) and last.reason == "suspended"
-
-
-def _as_another_run(events: Sequence[Event]) -> list[Event]:
-    run_id = uuid.uuid4().hex[:12]
-    return [event.model_copy(update={"run_id": run_id}) for event in events]

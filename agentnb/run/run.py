@@ -8,7 +8,6 @@ loop, and what they did is a fact when they return.
 from __future__ import annotations
 
 import itertools
-import uuid
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
@@ -21,15 +20,17 @@ from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
-from agentnb.run.approvals import Decided, Decisions, Pending
+from agentnb.run.approvals import Decisions
 from agentnb.run.breakpoints import Breakpoints
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.driving import Driving
 from agentnb.run.gate import Gate, Unit
-from agentnb.run.given import check_options, check_seconds
+from agentnb.run.given import check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.listening import Hearing, queued
+from agentnb.run.past import new_run_id
+from agentnb.run.pending import Decided, Pending
 from agentnb.run.policy import make_policy
 from agentnb.run.portable import portable_input, portable_start
 from agentnb.run.recording import Recording
@@ -58,7 +59,7 @@ class Run(Decisions, Recording):
         check_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
         self.loop = loop
         self._fork_options = {"store": store, "approve": approve, "limits": limits}
-        self.id = recording[0].run_id if recording else uuid.uuid4().hex[:12]
+        self.id = recording[0].run_id if recording else new_run_id()
         self.name = name
         self.store = store
         policy = make_policy(approve)
@@ -168,6 +169,7 @@ class Run(Decisions, Recording):
         What is in flight is finished first, an engine's task too where a loop executes it; `run_paused` says when that
         has happened. A breakpoint and a step do not wait for tasks: they stop where they are.
         """
+        check_text("pause(reason)", reason)
         return self._driving.pause(reason)
 
     def resume(self) -> bool:
@@ -176,6 +178,7 @@ class Run(Decisions, Recording):
 
     def cancel(self, reason: str = "cancelled") -> bool:
         """End the run now; False where it is over. Every open call has its result when this returns."""
+        check_text("cancel(reason)", reason)
         return self._driving.cancel(reason)
 
     async def step(self, unit: Unit = "event") -> list[Event]:

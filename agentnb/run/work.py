@@ -13,21 +13,21 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from agentnb.core.ending import ABORTED
-from agentnb.core.errors import InvalidArguments, LimitReached
-from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallStart, ModelStart
+from agentnb.core.errors import InvalidArguments
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallStart, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
-from agentnb.run.approvals import question_about_lost
 from agentnb.run.asking import Asking
-from agentnb.run.calling import Calling, Refusal, misfit, refusal
+from agentnb.run.calling import Calling
 from agentnb.run.endings import carry_out, end_at_limit, reject
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.inflight import InFlight
 from agentnb.run.journal import Journal
+from agentnb.run.pending import question_about_lost
 from agentnb.run.policy import NO_POLICY, Policy, Verdict
+from agentnb.run.refusals import Refusal, misfit, unfit
 from agentnb.run.remembered import decide_as_before, same_arguments
 
 Pace = Literal["pull", "drain", "step"]
@@ -183,7 +183,7 @@ class Work:
             try:
                 arguments = self.frame.design.arguments(call, self.frame.state)
             except InvalidArguments as error:
-                self._apply(refusal(call, error), call, arguments)
+                self._apply(unfit(call, error), call, arguments)
                 return
         if call.status == "ready" and _is_decided(call, arguments):
             if call.name in self.frame.tools or self.frame.is_own(call):
@@ -327,29 +327,6 @@ class Work:
             and not call.detached
         ]:
             await asyncio.wait(running)
-
-    # -- loops inside this one -------------------------------------------------------------------------------------
-
-    def return_to(self, above: Work) -> None:
-        """Give the loop above the output of this one, which is over, as the result of the call it performed."""
-        state = self.frame.state
-        call = above.frame.state.open.get(self.frame.call)
-        if call is None:
-            return
-        ran_out = state.stop_reason in self.frame.design.limits_that_raise  # as it would for whoever awaits it
-        failed = ran_out or state.stop_reason == "error"
-        said = state.error.message if state.error is not None else None
-        if failed:
-            above.calling.failure = (state.error, LimitReached(said)) if ran_out else self.calling.failure
-        end = CallEnd.make(
-            call_id=call.id,
-            name=call.name,
-            result=(said or ABORTED) if failed else state.output,
-            is_error=failed,
-            outcome="raised" if failed else "returned",
-            error=state.error if failed else None,
-        )
-        self._journal.append(end, above.frame, call)
 
 
 def _is_decided(call: CallState, arguments: dict[str, Any]) -> bool:

@@ -15,10 +15,11 @@ from typing import Any
 from agentnb.core.errors import AgentnbError, ReplayDiverged, UnknownCall, UsageError
 from agentnb.core.events import ModelEnd, plain_event
 from agentnb.core.messages import text_of
+from agentnb.run.gate import UNITS
 from agentnb.widgets.deciding import Deciding, json_or_text
 from agentnb.widgets.decisions import Decisions
 from agentnb.widgets.rows import FULL_LIMIT, full_text
-from agentnb.widgets.standing import UNITS, digest
+from agentnb.widgets.standing import digest
 from agentnb.widgets.text import repaired
 
 Answer = Callable[[dict[str, Any]], object]

@@ -20,7 +20,6 @@ from agentnb.widgets.loops import Loops, arrows_of, latest_of, nested_status
 from agentnb.widgets.rows import ROW_LIMIT
 from agentnb.widgets.text import as_json, one_line, pretty, repaired
 
-UNITS = ("event", "call", "turn", "phase")
 QUEUED = 20
 """Queued messages that are shown."""
 ASKED, FEW = 24 * 1024, 4

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agentnb.core.errors import ModelError, ModelProtocolError
+from agentnb.core.events import decode_event, encode_event
 from agentnb.core.reply import Reply
 
 
@@ -62,6 +63,13 @@ def test_an_answer_that_ends_by_an_error_has_failed(reason: str, said: dict[str,
     reply.feed(whole("a"), 0)
     with pytest.raises(ModelError, match=words):
         reply.feed({"type": "stop", "reason": reason, **said}, 0)
+
+
+@pytest.mark.parametrize(("said", "kept"), [(5, "5"), ("half a \ud83d", "half a \N{REPLACEMENT CHARACTER}")])
+def test_why_an_answer_stops_is_text_that_can_be_kept(said: Any, kept: str) -> None:
+    reply = Reply(1)
+    reply.feed({"type": "stop", "reason": said}, 0)
+    assert decode_event(encode_event(reply.end())).stop_reason == kept
 
 
 def test_calls_of_null_are_none_and_an_id_is_text() -> None:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 import agentnb
-from agentnb import ExecutionLoop, LimitReached, RunCancelled, RunFailed, UsageError, tool
+from agentnb import ExecutionLoop, LimitReached, RunCancelled, RunFailed, Snapshot, UsageError, tool
 from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import Call, ErrorMessage, Reject, Solution
 from agentnb.testing import ScriptedLLM, call, delay, text
@@ -861,6 +861,14 @@ async def test_a_confirm_that_fails_is_a_no() -> None:
     assert "rejected c1" in await told(loop)
     assert "no idea" in errors_told(loop, 1)[0]["error"]
     assert world.ran == []
+
+
+@pytest.mark.parametrize("said", [lambda call: Reject(5), lambda call: Call("echo", v="half a \ud83d")])
+async def test_whatever_confirm_says_is_a_fact_that_can_be_read_again(said: Any) -> None:
+    loop = World().loop(solution(c("give", v=1)), solution(output=1), confirm=said)
+    run = loop.start("hi")
+    assert await run == 1
+    assert Snapshot.from_json(run.snapshot().to_json()).events == tuple(run.events)
 
 
 async def test_confirm_holds_back_its_own_call_only_and_is_asked_again_where_the_data_has_changed() -> None:

@@ -312,6 +312,11 @@ async def test_two_calls_with_one_id_become_two_calls() -> None:
     assert len(results(loop)) == 2
 
 
+async def test_every_call_is_told_of_whatever_ids_a_model_gives() -> None:
+    said = notation(await collect(World().loop(asks("t1", "t1 ended"), "done", tool_execution="sequential").run("hi")))
+    assert [one for one in said if one.startswith("X")] == ["XS(t1)", "XE(t1)", "XS(t1 ended)", "XE(t1 ended)"]
+
+
 async def test_calls_without_an_id_get_one() -> None:
     loop = World().loop([call("echo", {"value": "a"}), call("echo", {"value": "b"})], "done")
     await collect(loop.run("hi"))

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentnb import AlreadyDecided, UsageError
+from agentnb import AlreadyDecided, Snapshot, UsageError
 from agentnb.core.errors import InvalidArguments, UnknownCall
 from agentnb.core.events import ApprovalDecision, CallStart
+from agentnb.run.policy import Verdict
 from agentnb.testing import call
 from tests.run.agents import Agent, sends
 from tests.worlds import asks, assert_folds, provider_faults, running_tasks, types, until
@@ -239,6 +240,11 @@ async def test_a_policy_of_false_lets_nothing_run() -> None:
     assert all(words.startswith("Rejected") for words in told(run).values())
 
 
+class WithoutWords(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
 @pytest.mark.parametrize("form", ["sync", "async"])
 @pytest.mark.parametrize(
     ("said", "ran", "asked"),
@@ -266,6 +272,12 @@ async def test_a_policy_of_false_lets_nothing_run() -> None:
         ({"decision": "edit", "arguments": {"wrong": 1}}, ["a"], True),
         (1, ["a"], True),
         (LookupError("policy down"), ["a"], True),
+        (LookupError("half a \ud83d"), ["a"], True),
+        (WithoutWords(), ["a"], True),
+        ({"decision": "approve", "reason": "half a \ud83d"}, ["a"], False),
+        ({"decision": "approve", "reason": 5}, ["a"], True),
+        ({"decision": "reject", "reason": ["no"]}, ["a"], True),
+        (Verdict("approve", reason=None), ["a"], True),
     ],
 )
 async def test_what_a_policy_may_say(form: str, said: Any, ran: list[str], asked: bool) -> None:
@@ -291,6 +303,7 @@ async def test_what_a_policy_may_say(form: str, said: Any, ran: list[str], asked
     assert agent.ran == ran
     assert types(run.events).count("approval_decision") == 1  # nothing runs without a recorded decision
     assert_folds(run)
+    assert Snapshot.from_json(run.snapshot().to_json()).events == tuple(run.events)
 
 
 RULES = [
@@ -331,6 +344,7 @@ async def test_the_first_rule_that_matches_decides() -> None:
         [{"arguments": ["x"]}],
         [{"decision": "ask", "deadline": "soon"}],
         [{"decision": "ask", "deadline": -1}],
+        [{"decision": "ask", "reason": 5}],
     ],
 )
 def test_what_is_no_policy_is_refused(wrong: Any) -> None:

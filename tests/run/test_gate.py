@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import LimitReached, Loop, Run, RunCancelled, RunFailed, SessionLoop, UsageError, tool
+from agentnb import LimitReached, Loop, Run, RunCancelled, RunFailed, SessionLoop, Snapshot, UsageError, tool
 from agentnb.core.events import Event, StateUpdate
 from agentnb.core.state import State
 from agentnb.run import runs_here
@@ -135,6 +135,19 @@ async def test_pausing_finishes_what_runs_and_starts_nothing_new() -> None:
     assert types(run.events)[-4:] == ["run_resumed", "model_start", "model_end", "run_end"]
 
 
+async def test_a_pause_for_a_reason_that_is_no_unicode_can_be_read_again() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    run.play()
+    await agent.holding.wait()
+    assert run.pause("half a \ud83d")
+    agent.release.set()
+    await until(lambda: run.state.paused)
+    assert Snapshot.from_json(run.snapshot().to_json()).events[-1].reason == "half a \N{REPLACEMENT CHARACTER}"
+    run.resume()
+    assert await run == "done"
+
+
 async def test_pausing_what_nobody_drives_or_what_is_over_changes_nothing() -> None:
     run = Agent().loop("done").start("hi")
     assert run.pause() is False
@@ -147,6 +160,18 @@ async def test_pausing_what_nobody_drives_or_what_is_over_changes_nothing() -> N
     assert run.cancel() is False
     run.play()
     assert run.events == before
+
+
+@pytest.mark.parametrize("reason", [None, 5, ["why"]])
+async def test_a_reason_that_is_no_text_is_refused_and_changes_nothing(reason: Any) -> None:
+    run = Agent().loop("done").start("hi")
+    await run.step()
+    before = list(run.events)
+    for act in (run.pause, run.cancel):
+        with pytest.raises(UsageError, match="takes a text"):
+            act(reason)
+    assert run.events == before
+    assert await run == "done"
 
 
 async def test_a_pause_that_has_not_come_yet_can_be_taken_back() -> None:

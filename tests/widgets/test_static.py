@@ -14,6 +14,7 @@ from agentnb.core.events import (
     StateUpdate,
 )
 from agentnb.core.messages import Message, ToolCall
+from agentnb.run import Replay
 from agentnb.testing import call, text
 from agentnb.widgets import static_html
 from agentnb.widgets.decisions import clock
@@ -289,7 +290,7 @@ def test_the_one_liner_says_where_the_run_stands() -> None:
 def test_the_one_liner_of_a_replay_says_where_in_its_recording_it_stands() -> None:
     run = session(["Hello."])
     run.result(30)
-    replay = run.replay()
+    replay = Replay(run.events, run.loop, name=run.name)
     replay.step()
     assert plain_text(replay) == f"tidy (SessionLoop, recorded): running, phase idle, 1 of {len(run.events)} events"
 

@@ -7,8 +7,6 @@ was said.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import CallProposed, Event, StateUpdate
 from agentnb.core.messages import Content, ToolCall, text_of
 from agentnb.core.state import State
-from agentnb.core.threads import carried
+from agentnb.loops import functions
 
 RETRIEVE = "retrieve"
 """The name of the agent's own call that looks something up."""
@@ -68,16 +66,9 @@ def asks_retriever(retriever: Any) -> Callable[[str], Any]:
     ask = getattr(retriever, "retrieve", retriever)
     if not callable(ask):
         raise UsageError(f"{type(retriever).__name__} is no retriever: it has no retrieve(query), and is not callable.")
-    is_async = any(
-        is_such(function)
-        for function in (ask, getattr(ask, "__call__", None))  # noqa: B004 - an object's own may be async
-        for is_such in (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-    )
 
     async def retrieve(query: str) -> list[dict[str, Any]]:
-        found = ask(query) if is_async else await asyncio.to_thread(carried, ask, query)
-        if inspect.isawaitable(found):
-            found = await found
+        found = await functions.call(ask, query)
         if isinstance(found, AsyncIterable):
             found = [document async for document in found]
         return documents(found)

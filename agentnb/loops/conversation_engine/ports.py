@@ -8,7 +8,6 @@ that comes after it, which reads it as it reads a function's result.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import inspect
 import json
@@ -21,7 +20,7 @@ from agentnb.core.calls import render
 from agentnb.core.errors import UsageError
 from agentnb.core.messages import input_messages, text_of
 from agentnb.core.state import CallState, State
-from agentnb.core.threads import carried
+from agentnb.loops import functions
 from agentnb.loops.base import Loop
 from agentnb.loops.conversation_engine.progress import COORDINATOR, DECOMPOSE, GET_CONTEXT, PLANNER
 from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, read_tasks
@@ -86,7 +85,7 @@ def get_context(coordinator: Any) -> Activity:
         )
 
     async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:
-        return _read_context(await _call(ask, state.input) if ask is not None else arguments.get("given"))
+        return _read_context(await _ask(ask, state.input) if ask is not None else arguments.get("given"))
 
     return activity
 
@@ -100,8 +99,9 @@ def _decomposer_of(llm: Any) -> Callable[..., Any] | None:
     """What decomposes where `llm` is no model: its `decompose_goal`, or itself."""
     if llm is None or isinstance(llm, Loop):
         return None
-    if callable(decompose := getattr(llm, "decompose_goal", None)):
-        return decompose  # type: ignore[no-any-return]
+    decompose: Callable[..., Any] | None = getattr(llm, "decompose_goal", None)
+    if callable(decompose):
+        return decompose
     if any(callable(getattr(llm, name, None)) for name in ("stream", "generate_with_tools", "complete")):
         return None
     if not callable(llm):
@@ -118,7 +118,7 @@ def decompose_goal(llm: Any, max_tasks: int | None) -> Activity:
 
     async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:
         if decompose is not None:
-            given = await _call(decompose, state.input, context=context_of(state))
+            given = await _ask(decompose, state.input, context=context_of(state))
         elif isinstance(llm, Loop):
             given = arguments["given"]
         elif llm is not None:
@@ -144,7 +144,7 @@ def execute_task(execute: Any) -> Activity:
         task = SubTask(**arguments, status="running")
         if execute is None:
             return task.description
-        return await _call(execute, task, context=context_of(state))
+        return await _ask(execute, task, context=context_of(state))
 
     return activity
 
@@ -181,7 +181,7 @@ def read_given(call: CallState, result: Any) -> Any:
 # -- calling ---------------------------------------------------------------------------------------------------------
 
 
-async def _call(function: Callable[..., Any], argument: Any, *, context: EngineContext | None = None) -> Any:
+async def _ask(function: Callable[..., Any], argument: Any, *, context: EngineContext | None = None) -> Any:
     arguments: list[Any] = [argument]
     options: dict[str, Any] = {}
     if context is not None and (way := _way_to_pass_context(function)) is not None:
@@ -189,10 +189,7 @@ async def _call(function: Callable[..., Any], argument: Any, *, context: EngineC
             arguments.append(context)
         else:
             options[way] = context
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-        return await function(*arguments, **options)
-    said = await asyncio.to_thread(carried, function, *arguments, **options)
-    return await said if inspect.isawaitable(said) else said
+    return await functions.call(function, *arguments, **options)
 
 
 def _way_to_pass_context(function: Callable[..., Any]) -> str | None:

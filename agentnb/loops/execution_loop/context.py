@@ -9,16 +9,21 @@ that could not be worked out again from the state, and is kept beside it (`State
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
+from agentnb.core.graph import GraphCall
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.core.views import Prefix, joined
 from agentnb.loops.execution_loop.data import merged, written
 from agentnb.loops.execution_loop.messages import context, told, writes
 from agentnb.loops.execution_loop.references import DAGGER, MISSING, Path, at_path, copied, parse_expression
+
+if TYPE_CHECKING:
+    from agentnb.loops.execution_loop.dataflow import Read
+    from agentnb.loops.execution_loop.tick import Tick
 
 Identity = tuple[str, str | None]
 """A kind of data, and the instance of it: messages that share these are one object."""
@@ -44,9 +49,14 @@ class Context:
         """How many calls the answers so far have made."""
         self.native = False
         """Whether the model makes its calls by the provider's own means."""
-        self.read: dict[str, Any] = {}
         self.turn_read = 0
-        """What somebody has read of the calls of a turn, and of which turn (`dataflow`)."""
+        """The turn of which all of the following is that is kept for the time of a turn."""
+        self.read: dict[str, Read] = {}
+        """Its calls, as they were read (`dataflow`)."""
+        self.cycle: list[str] | None = None
+        """Those of them that wait for one another, where somebody has looked (`dataflow`)."""
+        self.earlier: dict[tuple[Path, str | None], GraphCall | None] = {}
+        """Which call of an earlier turn wrote what an instance finds at a path, where somebody has looked (`graph`)."""
         self._data: dict[Identity, Any] = {}
         self._words: dict[Identity, dict[str, Any]] = {}
         self._rendered: dict[Identity, dict[str, Any]] = {}
@@ -57,10 +67,8 @@ class Context:
         """The request whose calls are the plan."""
         self.errors: list[Message] = []
         """The error messages of the last tick that has ended."""
-        self.tick: Any = None
-        """What somebody has worked out about a tick that has ended (`tick`)."""
-        self.cycle: list[str] | None = None
-        """The calls of this tick that wait for one another, where somebody has looked (`dataflow`)."""
+        self.tick: Tick | None = None
+        """What the last tick that has ended comes to, where somebody has worked it out (`tick`)."""
         self._folded: dict[str, int] = {}
         self._logged: dict[str, int] = {}
         """How many of the messages of each call of this tick are folded, and how many stand in the log."""
@@ -76,6 +84,11 @@ class Context:
             folded = state.memo = cls()
         folded.catch_up(state)
         return folded
+
+    def begin_turn(self, turn: int) -> None:
+        """Forget what was kept for the time of another turn."""
+        if self.turn_read != turn:
+            self.turn_read, self.read, self.cycle, self.earlier = turn, {}, None, {}
 
     def catch_up(self, state: State) -> None:
         """Fold what has been added since."""

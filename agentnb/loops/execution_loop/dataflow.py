@@ -35,7 +35,7 @@ from agentnb.loops.execution_loop.values import parameters
 Standing = Literal["free", "blocked", "broken"]
 
 
-class _Read:
+class Read:
     """A call as it was read once: what it refers to, where it writes, and what is wrong with it."""
 
     def __init__(self, made: ToolCall) -> None:
@@ -80,8 +80,7 @@ class Dataflow:
         self.context = Context.of(state)
         self._state = state
         self._tools = tools
-        if self.context.turn_read != state.turn:
-            self.context.turn_read, self.context.read, self.context.cycle = state.turn, {}, None
+        self.context.begin_turn(state.turn)
 
     def standing(self, call: CallState) -> Standing:
         """How a call stands that has not started."""
@@ -119,14 +118,14 @@ class Dataflow:
         tool = self._tools.get(call.name) if self._tools is not None else None
         return tool is not None and tool.sequential
 
-    def _read(self, call: CallState) -> _Read:
+    def _read(self, call: CallState) -> Read:
         made = call.replaced or call.proposed
         read = self.context.read.get(call.id)
-        if not isinstance(read, _Read) or read.made is not made:
-            read = self.context.read[call.id] = _Read(made)
+        if read is None or read.made is not made:
+            read = self.context.read[call.id] = Read(made)
         return read
 
-    def _look(self, read: _Read) -> Standing:
+    def _look(self, read: Read) -> Standing:
         if read.fault is not None or (self._tools is not None and read.made.name not in self._tools):
             return "broken"
         missing = self._missing(read)
@@ -136,7 +135,7 @@ class Dataflow:
             return "blocked"
         return "broken" if any(self._unknown_kinds(need) for need in missing) else "blocked"
 
-    def _at(self, read: _Read, path: Path) -> Any:
+    def _at(self, read: Read, path: Path) -> Any:
         return self.context.look(path, read.instance)
 
     def _unknown_kinds(self, need: Expression) -> set[str]:
@@ -190,7 +189,7 @@ class Dataflow:
         """What it refers to that is not there."""
         return self._missing(self._read(call))
 
-    def _missing(self, read: _Read) -> list[Expression]:
+    def _missing(self, read: Read) -> list[Expression]:
         return [need for need in read.needs if find(need, lambda path: self._at(read, path)) is MISSING]
 
     def why_unresolved(self, call: CallState) -> str | None:

@@ -8,7 +8,6 @@ read, as far back as the last `LOOKED_BACK` messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -90,20 +89,23 @@ class _Graph:
         return list(islice(ids, READ)) or self._earlier_writer(path, instance)
 
     def _earlier_writer(self, path: Path, instance: str | None) -> list[str]:
-        known, key = self._flow.context.read, f"{path} of {instance}"
-        if key not in known:  # once for a tick: what was written before it stays as it is
-            known[key] = list(islice(_earlier_writers(self._state, path, instance), 1))
-        self._earlier.update({earlier.id: earlier for earlier in known[key]})
-        return [earlier.id for earlier in known[key]]
+        known = self._flow.context.earlier
+        if (path, instance) not in known:  # once for a turn: what was written before it stays as it is
+            known[path, instance] = _earlier_writer(self._state, path, instance)
+        if (earlier := known[path, instance]) is None:
+            return []
+        self._earlier[earlier.id] = earlier
+        return [earlier.id]
 
 
-def _earlier_writers(state: State, path: Path, instance: str | None) -> Iterator[GraphCall]:
+def _earlier_writer(state: State, path: Path, instance: str | None) -> GraphCall | None:
     for message in reversed(state.messages[-LOOKED_BACK:]):
         if message.role == "data" and message.get("_instance") in (None, instance):
             made, to = message.get("_call") or {}, message.get("_outputPath")
             is_earlier = made.get("_id") is not None and made["_id"] not in state.calls
             if to and is_earlier and path.meets(next(parse_expression(to).paths)):
-                yield GraphCall(made["_id"], str(made.get("_tool", "")), "completed", writes=to, earlier=True)
+                return GraphCall(made["_id"], str(made.get("_tool", "")), "completed", writes=to, earlier=True)
+    return None
 
 
 def _said(call: CallState, name: str) -> Any:

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pydantic import model_serializer
 
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.events import ApprovalDecision, CallEnd, CallStart, Delta, ErrorInfo, Event, MessageAdded, RunEnd
+from agentnb.core.events import (
+    ApprovalDecision,
+    CallEnd,
+    CallStart,
+    Delta,
+    ErrorInfo,
+    Event,
+    MessageAdded,
+    ModelStart,
+    RunEnd,
+)
 from agentnb.core.evolve import evolve
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
@@ -89,7 +99,7 @@ class Projection:
         """The loop's events that this one is."""
         if isinstance(event, Delta):
             return
-        if event.type == "model_start" and not event.path:
+        if isinstance(event, ModelStart) and not event.path:
             yield from self._start_request(event)
         evolve(self._state, event)
         if event.path:  # of a loop inside this one
@@ -108,7 +118,7 @@ class Projection:
             return
         yield from self._unblock()
 
-    def _start_request(self, event: Any) -> Iterator[ExecutionEvent]:
+    def _start_request(self, event: ModelStart) -> Iterator[ExecutionEvent]:
         if event.attempt == 1:
             yield from self._end_request(None)  # what is still open is detached, and goes on
             self._received, self._unblocked, self._errors = set(self._state.open), set(self._state.open), []

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
+from agentnb.core.schemas import hoist_definitions
 from agentnb.core.tools import Tool
 from agentnb.loops.execution_loop.data import METHODS
 from agentnb.loops.execution_loop.references import DAGGER
@@ -42,7 +43,7 @@ PLANS = {
 DETACHED = "It runs on by itself: its result, if it is written anywhere, is there in a later request."
 
 
-def instructions(tools: Sequence[Any], output: Mapping[str, Any] | None) -> str:
+def instructions(tools: Sequence[Tool], output: Mapping[str, Any] | None) -> str:
     """How to answer in JSON, for models whose provider enforces no schema."""
     words = [JSON]
     if tools:
@@ -57,15 +58,17 @@ def _json(value: Any) -> str:
     return to_json(value).decode()
 
 
-def _description(tool: Any) -> str:
-    return f"{tool.description} {DETACHED}".strip() if is_detached(tool) else str(tool.description)
+def _description(tool: Tool) -> str:
+    return f"{tool.description} {DETACHED}".strip() if is_detached(tool) else tool.description
 
 
 def solution_schema(tools: Sequence[Tool], output: Mapping[str, Any] | None) -> dict[str, Any]:
     """The JSON schema of a Solution; calls come before the output, so that they are written before it."""
     definitions: dict[str, Any] = {}
-    calls = [_hoisted(_call_schema(tool), tool.name, definitions) for tool in tools]
-    wanted = {"anyOf": [_hoisted(output, "output", definitions), {"type": "null"}]} if output is not None else {}
+    calls = [hoist_definitions(_call_schema(tool), f"{tool.name}_", definitions) for tool in tools]
+    wanted = (
+        {"anyOf": [hoist_definitions(output, "output_", definitions), {"type": "null"}]} if output is not None else {}
+    )
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {
@@ -75,26 +78,6 @@ def solution_schema(tools: Sequence[Tool], output: Mapping[str, Any] | None) -> 
         "required": ["calls", "output"],
     }
     return {**schema, "$defs": definitions} if definitions else schema
-
-
-def _hoisted(schema: Mapping[str, Any], prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    """The schema ready to stand inside another: a `$ref` counts from the root of the document."""
-    own = schema.get("$defs", {})
-    renamed = {f"#/$defs/{name}": f"#/$defs/{prefix}_{name}" for name in own}
-    definitions |= {f"{prefix}_{name}": _renamed(part, renamed) for name, part in own.items()}
-    hoisted: dict[str, Any] = _renamed({name: part for name, part in schema.items() if name != "$defs"}, renamed)
-    return hoisted
-
-
-def _renamed(part: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(part, list):
-        return [_renamed(item, names) for item in part]
-    if not isinstance(part, Mapping):
-        return part
-    return {
-        key: names.get(item, item) if key == "$ref" and isinstance(item, str) else _renamed(item, names)
-        for key, item in part.items()
-    }
 
 
 def _call_schema(tool: Tool) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def read_tick(context: Context, state: State, check: OutputCheck) -> Tick:
     reply = state.reply
     assert reply is not None
     tick = context.tick
-    if not isinstance(tick, Tick) or tick.reply is not reply:
+    if tick is None or tick.reply is not reply:
         tick = context.tick = _read(context, reply, check)
     for call in context.ended[tick.read :]:
         tick.read += 1

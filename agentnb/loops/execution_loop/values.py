@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from agentnb.core.errors import UsageError
 from agentnb.core.record import Record
 from agentnb.core.state import CallState
 
@@ -118,6 +119,11 @@ class ErrorMessage(Record):
 
 @dataclass(frozen=True)
 class Reject:
-    """What `confirm` returns to reject a call: the model is told the reason."""
+    """What `confirm` returns to reject a call: the model is told the reason, a text. Raises UsageError for another."""
 
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        reason: object = self.reason
+        if not isinstance(reason, str):
+            raise UsageError(f"Reject(reason) takes a text, not {reason!r}.")

@@ -12,7 +12,6 @@ What a generator does in `finally` is done whenever it is dropped: that is no pl
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -24,9 +23,9 @@ from agentnb.core.events import Event, RunEnd
 from agentnb.core.loop import Design
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState, State
-from agentnb.core.threads import carried
 from agentnb.core.tools import Tool
 from agentnb.core.wanted import Effect, wanted
+from agentnb.loops import functions
 from agentnb.loops.base import Loop
 from agentnb.loops.generator.live import Live
 from agentnb.loops.want import Ask, Call, Phase, Say, Want, json_of
@@ -114,12 +113,7 @@ class GeneratorLoop(Loop):
         """Call the function with the arguments that are recorded."""
         function = self._called(call, state)
         bound = inspect.BoundArguments(inspect.signature(function), to_plain(call.arguments))
-        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-        if is_async:
-            said = function(*bound.args, **bound.kwargs)
-        else:
-            said = await asyncio.to_thread(carried, function, *bound.args, **bound.kwargs)
-        return await said if inspect.isawaitable(said) else said
+        return await functions.call(function, *bound.args, **bound.kwargs)
 
     def _called(self, call: CallState, state: State) -> Any:
         """What the generator calls by this call."""

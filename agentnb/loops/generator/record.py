@@ -99,7 +99,7 @@ class Place:
 
     # -- what is called --------------------------------------------------------------------------------------------
 
-    def missing_calls(self, want: Any, state: State) -> bool:
+    def missing_calls(self, want: Want | list[Call], state: State) -> bool:
         """Whether calls of this want are still to be proposed: none of them starts before all are."""
         return isinstance(want, list) and len(state.own_calls) < self.calls + len(want)
 

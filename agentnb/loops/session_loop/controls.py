@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentnb.core.calls import result_message
+from agentnb.core.ending import ABORTED
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, RunStart
 from agentnb.core.loop import Hearing
@@ -13,7 +14,6 @@ from agentnb.core.messages import Message, to_message, to_messages
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.session_loop.history import in_order, is_broken_off
-from agentnb.loops.session_loop.projection import ABORTED
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
 

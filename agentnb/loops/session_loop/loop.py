@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallProposed, Event, ModelEnd, ModelStart, Queue, RunEnd
+from agentnb.core.events import CallProposed, Event, ModelEnd, ModelStart, Queue, RunEnd, StopReason
 from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
@@ -162,7 +162,7 @@ class SessionLoop(SessionControls):
                 return True
         return False
 
-    def _end(self, state: State, reason: Any) -> RunEnd:
+    def _end(self, state: State, reason: StopReason) -> RunEnd:
         answer = state.reply.message if state.reply is not None else None
         return RunEnd.make(reason=reason, output=text_of(answer.content) if answer is not None else None)
 

@@ -11,13 +11,12 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from agentnb.core.calls import result_message
+from agentnb.core.ending import ABORTED
 from agentnb.core.events import CallEnd, CallStart, Delta, ErrorInfo, Event, ModelFailed, RunEnd
 from agentnb.core.evolve import evolve
 from agentnb.core.messages import Message
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
-
-ABORTED = "Operation aborted"
 
 Type = Literal[
     "agent_start",
@@ -60,6 +59,7 @@ class Projection:
         self._in_message = False
         self._text = ""
         self._shown: set[str] = set()
+        self._ended: set[str] = set()
         self._results: list[Message] = []
         self._answer: Message | None = None
 
@@ -113,7 +113,8 @@ class Projection:
     def _open_turn(self) -> Iterator[SessionEvent]:
         if not self._in_turn:
             self._in_turn = True
-            self._results, self._shown, self._answer = [], set(), None
+            self._results, self._answer = [], None
+            self._shown, self._ended = set(), set()
             yield _event("turn_start")
 
     def _close_turn(self, message: Message | None) -> Iterator[SessionEvent]:
@@ -152,11 +153,10 @@ class Projection:
 
     def _end_call(self, event: CallEnd) -> Iterator[SessionEvent]:
         call = self._state.calls[event.call_id]
-        ended = f"{call.id} ended"
-        if call.hidden or ended in self._shown:
+        if call.hidden or call.id in self._ended:
             return
         yield from self._show_call(call.id)
-        self._shown.add(ended)
+        self._ended.add(call.id)
         yield _event("tool_execution_end", result=event.result, is_error=event.is_error, **_call_fields(call))
         reply = self._state.reply
         if reply is not None and reply.sequential and not reply.provisional:  # results follow their calls one by one

@@ -1,0 +1,29 @@
+"""JSON schemas inside others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def hoist_definitions(schema: Mapping[str, Any], prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Give the schema ready to stand inside another one: its `$defs` moved to `definitions`, each name after `prefix`.
+
+    A `$ref` counts from the root of the document, so a schema that is nested without this refers to nothing.
+    """
+    own = schema.get("$defs", {})
+    renamed = {f"#/$defs/{name}": f"#/$defs/{prefix}{name}" for name in own}
+    definitions |= {f"{prefix}{name}": _rename(part, renamed) for name, part in own.items()}
+    hoisted: dict[str, Any] = _rename({name: part for name, part in schema.items() if name != "$defs"}, renamed)
+    return hoisted
+
+
+def _rename(schema: Any, renamed: Mapping[str, str]) -> Any:
+    if isinstance(schema, list):
+        return [_rename(part, renamed) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        name: renamed.get(part, part) if name == "$ref" and isinstance(part, str) else _rename(part, renamed)
+        for name, part in schema.items()
+    }

@@ -1,0 +1,96 @@
+"""The past of a run that goes on from a recording: which of its events are the new run's, too.
+
+What only ended the recorded run is none of it (`agentnb.core.ending`), and what its tools have given stays.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from agentnb.core.ending import ending, results_in
+from agentnb.core.errors import RecordingMismatch, UsageError
+from agentnb.core.events import CallEnd, Event, RunEnd, RunStart
+from agentnb.core.evolve import fold
+from agentnb.core.loop import Design, fingerprint
+
+
+def check_kind(start: RunStart, loop: Design) -> None:
+    """Raise RecordingMismatch where the recording that begins so is of another kind of loop."""
+    if start.loop != loop.kind():
+        raise RecordingMismatch(f"The recording is of {start.loop}, and the loop to go on with is {loop.kind()}.")
+
+
+def is_suspended(event: Event) -> bool:
+    """Whether a run stands there to be gone on with later, and is not over."""
+    return isinstance(event, RunEnd) and event.reason == "suspended"
+
+
+def new_run_id() -> str:
+    """The id of a run that is made now."""
+    return uuid.uuid4().hex[:12]
+
+
+def as_of(run_id: str, events: Sequence[Event]) -> list[Event]:
+    """These events as those of another run, numbered from 0."""
+    return [event.model_copy(update={"run_id": run_id, "seq": number}) for number, event in enumerate(events)]
+
+
+def past_of_a_restored_run(events: Sequence[Event], loop: Design) -> Sequence[Event]:
+    """Without a cancellation or a suspension: those end a run in its process only (DESIGN 4).
+
+    Nor with a part of an end that was not recorded to its own: it goes on from before that.
+    """
+    last = events[-1]
+    if isinstance(last, RunEnd) and last.terminal:
+        if is_suspended(last):
+            return events[:-1]
+        if last.reason == "error":
+            return events[: loop.goes_on_after_an_error_from(events)]
+        if last.reason != "cancelled":
+            return events
+    over = ending(events)
+    results = [event.model_copy(update={"seq": n}) for n, event in enumerate(results_in(events[over:]), over)]
+    return [*events[:over], *results]
+
+
+def past_of_a_fork(
+    events: Sequence[Event], seq: int, loop: Design, *, instead: Event | None = None, without: bool = False
+) -> list[Event]:
+    """The events up to `seq`, with another `instead` of the last, or without it, as those of a new run.
+
+    Raises UsageError where nothing would be left, or nothing of what is changed.
+    """
+    kept = [*events[:seq], *([] if without else [instead or events[seq]])]
+    over = min(ending(events), len(events) - events[-1].terminal)
+    if instead is not None and over <= seq:
+        raise UsageError(f"The fork of a run that is over goes on before its event {over}: nothing behind it is kept.")
+    kept = [*kept[:over], *results_in(kept[over:])]
+    if not kept:
+        raise UsageError("A fork begins with the event run_start at the least.")
+    kept += _ends_of_running_calls(kept, events[seq + 1 :])
+    origin = f"{events[0].run_id}@{seq}"
+    config = loop.config()
+    first = {"forked_from": origin, "config": config, "fingerprint": fingerprint(loop.kind(), config)}
+    made = as_of(new_run_id(), kept)
+    return [made[0].model_copy(update=first), *made[1:]]
+
+
+def _ends_of_running_calls(kept: Sequence[Event], later: Sequence[Event]) -> list[Event]:
+    """The recorded ends of the calls that tools are performing after the events that are kept.
+
+    A call that another loop performs is no such call: that loop goes on, or begins, in the new run.
+    """
+    performed = {(event.path.rpartition("/")[0], event.call) for event in later if isinstance(event, RunStart)}
+    running = {
+        (path, call.id)
+        for path, loop in fold(kept).running()
+        for call in loop.open.values()
+        if call.status == "running" and not call.hidden and not any(c.call == call.id for c in loop.children.values())
+    } - performed
+    ends: list[Event] = []
+    for event in later:
+        if isinstance(event, CallEnd) and (event.path, event.call_id) in running and event.outcome != "aborted":
+            running.discard((event.path, event.call_id))
+            ends.append(event)
+    return ends
