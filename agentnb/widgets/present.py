@@ -23,7 +23,7 @@ from agentnb.run import Replay
 from agentnb.run.headless import in_force
 from agentnb.widgets.saved import SavedCopy
 from agentnb.widgets.static import plain_text, static_html
-from agentnb.widgets.widget import PARTS, Panel
+from agentnb.widgets.widget import Panel, parts_of
 
 FREEZE_AFTER = 1.0
 """Seconds between the last batch and the freezing: the end is seen to arrive."""
@@ -36,9 +36,7 @@ _panels: WeakKeyDictionary[Any, dict[tuple[str, ...], Panel]] = WeakKeyDictionar
 
 def panel(run: Any, parts: Sequence[str] | None = None) -> Panel:
     """The run's live panel, whole or of these parts; the same one each time until it is closed."""
-    if isinstance(parts, str):
-        return Panel(run, parts=parts)  # it says that this is no list
-    chosen = tuple(getattr(run, "parts", PARTS) if parts is None else parts)
+    chosen = parts_of(run, parts)
     made = _panels.setdefault(run, {})
     if chosen not in made or made[chosen].comm is None:
         made[chosen] = Panel(run, parts=chosen)

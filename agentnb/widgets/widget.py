@@ -45,6 +45,19 @@ GRAPH_PAUSE = 10
 """The call graphs are let alone ten times as long as it took to read them: a request may make thousands of calls."""
 
 
+def parts_of(run: Any, parts: Sequence[str] | None) -> tuple[str, ...]:
+    """The parts that are asked for; by default all that a panel of this run has. Raises UsageError for others."""
+    own = tuple(getattr(run, "parts", PARTS))  # a run that can only be looked at has no buttons
+    if parts is None:
+        return own
+    if isinstance(parts, str):
+        raise UsageError(f"parts= takes a list, also of a single one: [{parts!r}].")
+    known = (*PARTS, *(name for name in own if name not in PARTS))
+    if unknown := [name for name in parts if name not in known]:
+        raise UsageError(f"A panel has no part {unknown[0]!r}; the parts are {', '.join(known)}.")
+    return tuple(parts)
+
+
 class Panel(anywidget.AnyWidget):
     """A run, live, in the `parts` that `PARTS` names; all of them by default.
 
@@ -74,13 +87,7 @@ class Panel(anywidget.AnyWidget):
         if not hasattr(run, "loop"):
             raise UsageError(f"A panel shows a run, not {run!r:.80}.")
         self.run = run
-        if parts is None:
-            parts = tuple(getattr(run, "parts", PARTS))  # a run that can only be looked at has no buttons
-        known = (*PARTS, *(name for name in getattr(run, "parts", ()) if name not in PARTS))
-        if isinstance(parts, str):
-            raise UsageError(f"parts= takes a list, also of a single one: [{parts!r}].")
-        if unknown := [name for name in parts if name not in known]:
-            raise UsageError(f"A panel has no part {unknown[0]!r}; the parts are {', '.join(known)}.")
+        parts = parts_of(run, parts)
         self._loops = Loops(run.loop, graphs="graph" in parts)
         self._waiting = Waiting()
         self._decisions = Decisions()
