@@ -266,13 +266,13 @@ def encode_event(event: Event, *, without: set[str] | None = None) -> bytes:
     """The event as one line of JSON (UTF-8), without the fields at their default."""
     write, begins = _writer(type(event))
     given = write(event, exclude_defaults=True, exclude=without)
-    return begins + b"," + given[1:] if len(given) > 2 else begins + b"}"
+    return begins + given[1:] if len(given) > 2 else begins[:-1] + b"}"
 
 
 @cache
 def _writer(kind: type[Event]) -> tuple[Callable[..., bytes], bytes]:
     """What writes the events of a type, and how a line of it begins."""
-    return kind.__pydantic_serializer__.to_json, b'{"type":"%s"' % kind.model_fields["type"].default.encode()
+    return kind.__pydantic_serializer__.to_json, b'{"type":"%s",' % kind.model_fields["type"].default.encode()
 
 
 _KEY = {"run_id", "seq"}

@@ -21,7 +21,9 @@ from pydantic import ValidationError
 
 from agentnb.core.events import decode_event
 from agentnb.run.reading import read_bytes
-from agentnb.store.database import checksum, row_checksum
+from agentnb.store import redo_log
+from agentnb.store.database import SPAN, checksum, row_checksum
+from agentnb.store.redo_log import redo_log_of
 from agentnb.store.write_ahead_log import FRAME, HEAD, log_of, pages
 
 BODY = b'{"type":"'
@@ -52,11 +54,17 @@ class Rows:
 
 
 def rows_in(path: Path) -> Rows:
-    """Every row that can be read in a SQLite file and in its log."""
+    """Every row that can be read in a SQLite file, in its log, and in what SQLite does not have yet."""
     whole = read_bytes(path)
     log = log_of(path)
     logged = log.read_bytes() if log.exists() else b""
-    return _Pages(whole, logged, _page_size(whole, logged)).rows()
+    found = _Pages(whole, logged, _page_size(whole, logged)).rows()
+    if (redo := redo_log_of(path)).exists() and (newest := redo_log.read(redo)) is not None:
+        known = found.runs.get(newest.number)
+        if known is None or known[0] == newest.run_id:
+            for position, body in newest.events.items():
+                found.events.setdefault(newest.number * SPAN + position, body)
+    return found
 
 
 def _page_size(whole: bytes, logged: bytes) -> int:

@@ -1,8 +1,10 @@
 """A store in one SQLite file.
 
 WAL with `synchronous=NORMAL`: a commit survives the death of the process; a power cut may lose the last of them, never
-more. A file that may not be written is read where it lies; where SQLite cannot do that (the folder may not be written
-either, or the tables are of an older version) it is read from a copy that goes when the store is closed.
+more. Commits that come faster than SQLite takes them are beside the file at first (`agentnb.store.bursts`).
+
+A file that may not be written is read where it lies; where SQLite cannot do that (the folder may not be written either,
+or the tables are of an older version) it is read from a copy that goes when the store is closed.
 """
 
 from __future__ import annotations
@@ -14,15 +16,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from agentnb.core.errors import RecordingCorrupt, StorageError
 from agentnb.run.reading import Identity, connected, disconnected, identity, opened
+from agentnb.store.bursts import Bursts
 from agentnb.store.database import COLUMNS, Database, Rows, conflict, unwritten
-from agentnb.store.schema import MIGRATIONS, STORE_VERSION, TABLES
 from agentnb.store.sqlite_file import (
     FAULTS,
     begin_log,
@@ -34,6 +36,7 @@ from agentnb.store.sqlite_file import (
     may_write,
     rescue,
 )
+from agentnb.store.sqlite_tables import WORDS, check_tables
 from agentnb.store.write_ahead_log import log_of
 
 PAGE_BYTES = 8192
@@ -45,14 +48,6 @@ long as encoding four events. `confirm` looks when they have been written."""
 
 ROWS_AT_ONCE = 256
 """Events written by one statement; SQLite takes some hundreds of values at the least."""
-
-_WORDS = {
-    "identity": "INTEGER PRIMARY KEY",
-    "key": "INTEGER PRIMARY KEY",
-    "integer": "INTEGER",
-    "real": "REAL",
-    "bytes": "BLOB",
-}
 
 
 def is_store(path: Path) -> bool:
@@ -78,6 +73,7 @@ class SqliteDatabase:
         self._checked: dict[str, str] = {}
         self._checked_at = -GLANCE_SECONDS
         self._ends: list[weakref.finalize[..., SqliteDatabase]] = []
+        self._bursts = Bursts(self, path)
         check_file(path)
         check_log(path)
         self._log = log_of(path)
@@ -91,7 +87,9 @@ class SqliteDatabase:
             raise failure(self.where, "cannot be used as a store", error) from error
         try:
             with self._one_view():
-                self._check_tables()
+                check_tables(self)
+            if self._private:
+                self._take_in_redo_log()
             if not self._read_only:
                 self._connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
                 begin_log(self._connection)
@@ -117,6 +115,9 @@ class SqliteDatabase:
     def _connect_to_read(self) -> sqlite3.Connection:
         if not self._path.exists():
             raise StorageError(f"{self.where} cannot be used as a store: there is no such file.")
+        if self._bursts.any() and not may_write(self._path):
+            self._private = True
+            return self._copied()
         connection = self._connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
         try:
             connection.execute("SELECT count(*) FROM sqlite_master")
@@ -145,6 +146,13 @@ class SqliteDatabase:
         copy.execute("PRAGMA query_only=ON")
         return copy
 
+    def _take_in_redo_log(self) -> None:
+        """Have in the private copy what another process has left beside the file."""
+        if rows := self._bursts.found():
+            self._connection.execute("PRAGMA query_only=OFF")
+            self._insert(rows)
+            self._connection.execute("PRAGMA query_only=ON")
+
     @contextmanager
     def _one_view(self) -> Iterator[None]:
         """What is read within is of one moment: another process may bring the store up to date meanwhile."""
@@ -153,23 +161,6 @@ class SqliteDatabase:
             yield
         finally:
             self._connection.execute("ROLLBACK")
-
-    def _check_tables(self) -> None:
-        """Refuse what is no store, before anything in it is changed, and what says of itself what no store does."""
-        there = {name for (name,) in self.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        version = self.version
-        if version > STORE_VERSION and (not there or there & TABLES):  # of a newer agentnb: `pending` refuses it
-            return
-        if not there and version == 0:  # a new one
-            return
-        if not there & TABLES or (version == 0 and not there >= TABLES):
-            raise StorageError(f"{self.where} is a database, but no store of agentnb's. Nothing in it was changed.")
-        if version < 1 or any(self._columns(table) != known for table, known in _tables(version)):
-            said = f"its tables are not those of a store of version {version}, as which it gives itself out"
-            raise RecordingCorrupt(f"{self.where} is damaged: {said}. {rescue(self.where)}")
-
-    def _columns(self, table: str) -> Columns:
-        return self.query("SELECT name, pk FROM pragma_table_info(?)", table)
 
     @property
     def version(self) -> int:
@@ -187,34 +178,61 @@ class SqliteDatabase:
         with self.transaction():
             if self.version < version:
                 for statement in statements:
-                    self.write(statement.format_map(_WORDS))
+                    self.write(statement.format_map(WORDS))
                 fill(self)
                 self.write(f"PRAGMA user_version={version}")
         if self._private:
             self._connection.execute("PRAGMA query_only=ON")
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """What is written within is written whole or not at all; within another one, with that."""
         with self._lock:
-            if self._in_transaction():
-                yield
-                return
-            try:
-                self.write("BEGIN IMMEDIATE")  # may wait for another process, and be interrupted when it has begun
-                yield
-                self.write("COMMIT")
-            except BaseException:
-                if self._in_transaction():  # a full disk has ended it already
-                    self._connection.execute("ROLLBACK")
-                raise
+            self._check_file()
+        return _Transaction(self)
+
+    def _begin(self) -> bool:
+        """Take SQLite's lock for writing, once everything that was committed beside the file is in it.
+
+        Gives whether that is now, and not since an earlier time.
+        """
+        if self._in_transaction():
+            return False
+        try:
+            self._execute("BEGIN IMMEDIATE")  # may wait for another process, and be interrupted when it has begun
+            while not self._read_only and (left := self._bursts.left()):
+                self._insert(left)
+                self._execute("COMMIT")
+                self._execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self._roll_back()
+            raise
+        return True
+
+    def _end_transaction(self, *, whole: bool) -> None:
+        if not whole:
+            self._roll_back()
+            return
+        try:
+            self._execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        if self._in_transaction():  # a full disk has ended it already
+            self._connection.execute("ROLLBACK")
 
     def _in_transaction(self) -> bool:
-        return self._connection.in_transaction
+        try:
+            return self._connection.in_transaction
+        except FAULTS as error:
+            raise failure(self.where, "could not be written", error) from error
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Read."""
         with self._lock:
+            if not self._read_only and self._bursts.any() and not self._in_transaction():
+                self._settle()
             try:
                 return self._connection.execute(sql, values).fetchall()
             except FAULTS as error:
@@ -230,38 +248,53 @@ class SqliteDatabase:
 
     def write(self, sql: str, *values: object) -> None:
         """Write, and commit where that is not in a transaction."""
-        with self._lock:
-            self._check_file()
-            try:
-                self._connection.execute(sql, values)
-            except FAULTS as error:
-                raise failure(self.where, "could not be written", error) from error
+        with self.transaction():
+            self._execute(sql, *values)
 
-    def append(self, rows: Rows) -> None:
-        """Commit events.
+    def _execute(self, sql: str, *values: object) -> None:
+        try:
+            self._connection.execute(sql, values)
+        except FAULTS as error:
+            raise failure(self.where, "could not be written", error) from error
 
-        One statement for the usual handful: it is a transaction of its own, at two thirds of the cost of three.
-        """
+    def append(self, rows: Rows, *, going_on: bool = False) -> None:
+        """Commit events; with `going_on` they may lie beside the file until their run has come to rest."""
         with self._lock:
             if time.monotonic() > self._checked_at + GLANCE_SECONDS:
                 self._check_file()
-            try:
-                for start in range(0, len(rows), COLUMNS * ROWS_AT_ONCE):
-                    some = rows[start : start + COLUMNS * ROWS_AT_ONCE]
-                    self._connection.execute(_insert(len(some) // COLUMNS), some)
-            except sqlite3.IntegrityError as error:
-                left = unwritten(self, rows)
-                if left is None:
-                    raise conflict(self.where, rows) from error
-                if left:
-                    self.append(left)
-            except FAULTS as error:
-                raise failure(self.where, "could not be written", error) from error
+            if going_on and self._bursts.take(rows):
+                return
+            with _Transaction(self):
+                self._insert(rows)
+            self._bursts.expect(rows, going_on=going_on)
+
+    def _insert(self, rows: Rows) -> None:
+        try:
+            for start in range(0, len(rows), COLUMNS * ROWS_AT_ONCE):
+                some: list[object] = list(rows[start : start + COLUMNS * ROWS_AT_ONCE])
+                # Of bytes, but not of these, sqlite3 asks each time whether somebody has an adapter for them.
+                some[1::COLUMNS] = [bytearray(body) for body in rows[start + 1 : start + len(some) : COLUMNS]]
+                self._connection.execute(_insert(len(some) // COLUMNS), some)
+        except sqlite3.IntegrityError as error:
+            left = unwritten(self, rows)
+            if left is None:
+                raise conflict(self.where, rows) from error
+            if left:
+                self._insert(left)
+        except FAULTS as error:
+            raise failure(self.where, "could not be written", error) from error
+
+    def _settle(self) -> None:
+        """Have in SQLite what was committed beside it."""
+        with self.transaction():
+            pass
 
     def confirm(self) -> None:
         """Raise StorageError where what was committed lies in a file that is not there any more."""
         with self._lock:
             self._check_file()
+            if self._bursts.rest():
+                self._settle()
 
     def _check_file(self) -> None:
         """Refuse to write where SQLite would go on to, into a file that has no name any more.
@@ -283,6 +316,9 @@ class SqliteDatabase:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
+            with suppress(StorageError):  # what then is left beside it is not lost
+                if self._bursts.rest():
+                    self._settle()
             self._disconnect()
 
     def _disconnect(self) -> None:
@@ -290,26 +326,33 @@ class SqliteDatabase:
             end()
 
 
+class _Transaction(AbstractContextManager[None]):
+    """A class, because a generator for each commit would be a twentieth of its cost."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self._begun = False
+
+    def __enter__(self) -> None:
+        self._database._lock.acquire()
+        try:
+            self._begun = self._database._begin()
+        except BaseException:
+            self._database._lock.release()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if self._begun:
+                self._database._end_transaction(whole=kind is None)
+        finally:
+            self._database._lock.release()
+
+
 def _end(connection: sqlite3.Connection, file: Identity | None) -> None:
     connection.close()
     if file is not None:
         disconnected(file)
-
-
-Columns = list[tuple[Any, ...]]
-"""The names of a table's columns, and which of them are its key."""
-
-
-@cache
-def _tables(version: int) -> list[tuple[str, Columns]]:
-    """The tables of a store of this version."""
-    with closing(connect(":memory:")) as empty:
-        for step in MIGRATIONS:
-            for statement in step.statements if step.to <= version else ():
-                empty.execute(statement.format_map(_WORDS))
-        tables = empty.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        columns = "SELECT name, pk FROM pragma_table_info(?)"
-        return [(name, empty.execute(columns, (name,)).fetchall()) for (name,) in tables]
 
 
 @cache

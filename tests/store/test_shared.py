@@ -16,8 +16,8 @@ import pytest
 from agentnb import Snapshot, Store
 from agentnb.core.errors import RecordingCorrupt, StorageError, UsageError
 from agentnb.notebook import runs
-from agentnb.store import is_store, salvage, sqlite_file
-from agentnb.store.sqlite import SqliteDatabase
+from agentnb.store import is_store, salvage, sqlite_file, sqlite_tables
+from agentnb.store.database import Database
 from tests.analysis.recordings import researcher
 from tests.store.test_migrations import STORES
 
@@ -133,14 +133,14 @@ def test_a_store_that_another_process_brings_up_to_date_meanwhile_is_no_damaged_
     old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Path(shutil.copy(old, tmp_path / "runs.db"))
-    columns = SqliteDatabase._columns
+    columns = sqlite_tables.columns
 
-    def meanwhile(database: SqliteDatabase, table: str) -> Any:
+    def meanwhile(database: Database, table: str) -> Any:
         monkeypatch.undo()
         Store(path).close()
         return columns(database, table)
 
-    monkeypatch.setattr(SqliteDatabase, "_columns", meanwhile)
+    monkeypatch.setattr(sqlite_tables, "columns", meanwhile)
     with closing(Store(path)) as store:
         assert store.runs()
 
