@@ -17,12 +17,16 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentnb.core.errors import RecordingCorrupt, StorageError
 from agentnb.store import redo_log
-from agentnb.store.database import COLUMNS, SPAN, Database, Rows, checksum, keys
+from agentnb.store.database import COLUMNS, SPAN, Rows, checksum, keys
 from agentnb.store.redo_log import Found, RedoLog, redo_log_of
 from agentnb.store.sqlite_file import rescue
+
+if TYPE_CHECKING:
+    from agentnb.store.sqlite import SqliteDatabase
 
 SINCE = 4
 """The version of the first stores that may have a redo log."""
@@ -31,7 +35,7 @@ SINCE = 4
 class Bursts:
     """The redo log beside a store's file, of this process or of another. Used under the connection's lock."""
 
-    def __init__(self, database: Database, path: Path) -> None:
+    def __init__(self, database: SqliteDatabase, path: Path) -> None:
         self._database = database
         self._file = path
         self._path = redo_log_of(path)
@@ -75,7 +79,8 @@ class Bursts:
             rows = self._behind(self._rows)
             goes = self._log.is_there()  # otherwise somebody else has moved it into SQLite
         else:
-            goes = os.access(self._name, os.F_OK) and self._database.version >= SINCE
+            there = os.access(self._name, os.F_OK) and self._database.is_there()
+            goes = there and self._database.version >= SINCE
             rows = self._behind(self._found(redo_log.sealed)) if goes else []
         if not rows:
             if goes:

@@ -374,6 +374,28 @@ def test_what_another_store_has_left_is_none_of_this_one(left: Path, path: Path)
     assert not redo_log_of(path).exists()
 
 
+def test_a_store_that_was_replaced_leaves_alone_what_is_beside_the_new_one(left: Path, path: Path) -> None:
+    with closing(Store(path)) as store:
+        recorder = store.record_run("old", "old", "SessionLoop", [])
+        commit(recorder, 0)
+        for file in (left, redo_log_of(left)):
+            file.replace(path.with_name(file.name))
+        with pytest.raises(StorageError, match="it is not the file any more that was opened"):
+            commit(recorder, 2)
+        assert [info.name for info in store.runs()] == ["old"]
+    with closing(Store(path)) as new:
+        assert ids(new) == EVERYTHING
+
+
+def test_a_burst_can_be_read_where_the_store_was_deleted_meanwhile(path: Path) -> None:
+    with closing(Store(path)) as store:
+        commit(store.record_run("one", None, "SessionLoop", []), 0)
+        recorder = store.record_run("one", None, "SessionLoop", store.events("one"))
+        commit(recorder, commit(recorder, 2))
+        path.unlink()
+        assert ids(store) == [f"A{seq}" for seq in range(6)]
+
+
 def test_what_has_lost_its_beginning_in_a_power_cut_leaves_no_gap(left: Path) -> None:
     with closing(sqlite3.connect(left)) as raw, raw:
         raw.execute("DELETE FROM events WHERE key % 4294967296 > 0")
