@@ -378,6 +378,9 @@ def test_a_store_that_was_replaced_leaves_alone_what_is_beside_the_new_one(left:
     with closing(Store(path)) as store:
         recorder = store.record_run("old", "old", "SessionLoop", [])
         commit(recorder, 0)
+        in_sqlite(left)  # which ends its log
+        for file in path.parent.glob("runs.db*"):
+            file.unlink()
         for file in (left, redo_log_of(left)):
             file.replace(path.with_name(file.name))
         with pytest.raises(StorageError, match="it is not the file any more that was opened"):
