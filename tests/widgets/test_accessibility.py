@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from agentnb import SessionLoop, replay
 from agentnb.run import Replay
 from agentnb.testing import ScriptedLLM, call, delay, text
+from agentnb.widgets import FORKS, SNAPSHOTS
 from agentnb.widgets.static import static_html
 from tests.loops.execution_world import World, c, solution
 from tests.widgets.axe import faults
@@ -231,4 +232,98 @@ def test_nothing_shuts_anybody_out_of_a_saved_notebook(page: Page, start: Any, s
     page.evaluate("() => document.querySelectorAll('details').forEach((node) => { node.open = true; })")
     assert faults(page) == []
     page.set_viewport_size({"width": 1000, "height": 1000})
+    run.cancel()
+
+
+# -- by keyboard alone -----------------------------------------------------------------------------------------------
+
+
+class Keys:
+    """Somebody who has no mouse: finds what has a name by the Tab key, and types."""
+
+    def __init__(self, shown: PanelPage) -> None:
+        self.shown = shown
+        self.keyboard = shown.page.keyboard
+
+    def tab_to(self, name: str) -> None:
+        control = self.shown.page.get_by_label(name, exact=True)
+        control = control.or_(self.shown.page.get_by_role("button", name=name, exact=True))
+        for _ in range(60):
+            if any(one.evaluate("node => node === document.activeElement") for one in control.all()):
+                return
+            self.keyboard.press("Tab")
+        raise AssertionError(f"The Tab key never comes to {name!r}:\n{self.shown.page.inner_text('#here')}")
+
+    def press(self, name: str) -> None:
+        self.tab_to(name)
+        self.keyboard.press("Enter")
+        self.shown.settle()
+
+    def type(self, name: str, text: str) -> None:
+        self.tab_to(name)
+        self.keyboard.press("Control+A")
+        self.keyboard.type(text)
+
+
+def edit(keys: Keys) -> None:
+    keys.press("Edit")
+    keys.type("path", "/typed")
+    keys.press("Approve")
+
+
+def replace(keys: Keys) -> None:
+    keys.press("Replace")
+    keys.type("Tool", "move_file")  # as one chooses in a list of options
+    keys.type("path", "/a")
+    keys.type("to", "/b")
+    keys.press("Approve")
+
+
+def reject(keys: Keys) -> None:
+    keys.type("Reason", "not that one")
+    keys.press("Reject")
+
+
+def take_a_snapshot(keys: Keys) -> None:
+    keys.type("Name of the snapshot (optional)", "typed")
+    keys.press("Snapshot")
+
+
+def steer(keys: Keys) -> None:
+    keys.type("Message to the run", "stop that")
+    keys.press("Steer")
+
+
+def add_a_breakpoint(keys: Keys) -> None:
+    keys.press("Breakpoints")
+    keys.type("Tool of the breakpoint", "move_*")
+    keys.press("Add breakpoint")
+
+
+def results(run: Any) -> list[Any]:
+    return [event.result for event in run.events if event.type == "call_end"]
+
+
+BY_KEYBOARD: dict[str, tuple[Callable[[Keys], None], Callable[[Any], bool]]] = {
+    "edit": (edit, lambda run: run.result(30) == "Done." and results(run) == ["deleted /typed False 3"]),
+    "replace": (replace, lambda run: run.result(30) == "Done." and results(run) == ["moved /a to /b"]),
+    "reject": (reject, lambda run: "not that one" in str(run.result(30) and results(run))),
+    "take a snapshot": (take_a_snapshot, lambda run: SNAPSHOTS.pop("typed").name == "typed"),
+    "fork": (lambda keys: keys.press("Fork"), lambda run: bool(FORKS.popitem()[1].events)),
+    "steer": (steer, lambda run: [message.content for _, message in run.queued] == ["stop that"]),
+    "add a breakpoint": (add_a_breakpoint, lambda run: [one.label for one in run.breakpoints] == ["tool move_*"]),
+}
+
+
+@pytest.mark.parametrize("what", BY_KEYBOARD)
+def test_what_is_done_by_a_mouse_is_done_by_keyboard_alone(page: Page, what: str) -> None:
+    do, is_done = BY_KEYBOARD[what]
+    page.goto("about:blank")
+    run = one()
+    shown = PanelPage(page, RecordedPanel(run, parts=("controls", "approvals", "events")))
+    shown.until(page.get_by_role("group", name="delete_file").count, "the question")
+    do(Keys(shown))
+    shown.settle()
+    assert is_done(run)
+    assert shown.errors == []
     run.cancel()
