@@ -61,9 +61,10 @@ def rows_in(path: Path) -> Rows:
     found = _Pages(whole, logged, _page_size(whole, logged)).rows()
     if (redo := redo_log_of(path)).exists() and (newest := redo_log.read(redo)) is not None:
         known = found.runs.get(newest.number)
-        if known is None or known[0] == newest.run_id:
-            for position, body in newest.events.items():
-                found.events.setdefault(newest.number * SPAN + position, body)
+        events = {newest.number * SPAN + position: body for position, body in newest.events.items()}
+        is_of_this = known is None or known[0] == newest.run_id
+        if is_of_this and all(found.events.get(key, body) == body for key, body in events.items()):
+            found.events.update(events)
     return found
 
 

@@ -43,15 +43,19 @@ def redo_log_of(path: Path) -> Path:
 class RedoLog:
     """A new one, for commits of this run. Raises OSError where it cannot be made, or is there.
 
-    mode: who may read and write it.
+    store: whose file it lies beside; the same people may read and write it.
     """
 
-    def __init__(self, path: Path, number: int, run_id: str, mode: int) -> None:
+    def __init__(self, path: Path, number: int, run_id: str, store: os.stat_result) -> None:
         self._path = path
-        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC)
+        mode = store.st_mode & 0o777  # from the first moment: who could open it once may read it for ever
+        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, mode)
         self.close = weakref.finalize(self, os.close, self._file)  # nobody need close a store
         """Let go of it."""
-        os.fchmod(self._file, mode)
+        self.close.atexit = False  # at the end of the process a run may still write, and its number be another file's
+        if os.geteuid() == 0:  # as SQLite does with its log: root's would be closed to whose store it is
+            os.fchown(self._file, store.st_uid, store.st_gid)
+        os.fchmod(self._file, mode)  # what the umask has taken from it
         self._identity: Identity | None = identity(path)
         self._forks = _forks
         self._end = 0
@@ -63,23 +67,26 @@ class RedoLog:
             return False
         body = b"\n".join(bodies)
         data = b"%d %d %d\n%b\n" % (first, len(body), crc32(body, first), body)
-        self._end += len(data)
+        end = self._end + len(data)
         try:
             os.write(self._file, data)
-            return os.lseek(self._file, 0, os.SEEK_CUR) == self._end
+            if os.lseek(self._file, 0, os.SEEK_CUR) != end:
+                return False
         except OSError:  # the disk is full; SQLite says what can be done about that
             return False
+        self._end = end  # not before: of what was not whole, or interrupted, nothing that follows counts either
+        return True
 
     def is_there(self) -> bool:
-        """Whether it is still the file of its name."""
-        return identity(self._path) == self._identity
+        """Whether it is still the file of its name, and this process its writer."""
+        return self._forks == _forks and identity(self._path) == self._identity
 
 
 class Found(NamedTuple):
     """What counts in a redo log: the run's number in the store, its id, and its events by their positions.
 
-    torn: it ends in a record that is not whole, as where the disk was full. lost: the byte where something is wrong
-    with a whole record behind it.
+    The id is empty where the beginning, which says it, cannot be read. torn: it ends in a record that is not whole, as
+    where the disk was full. lost: the byte where something is wrong with a whole record behind it.
     """
 
     number: int
@@ -104,15 +111,22 @@ def sealed(path: Path) -> Found | None:
 
 def read(path: Path) -> Found | None:
     """What counts in a redo log as it is now. Raises OSError."""
-    data = path.read_bytes()
+    while True:
+        data = path.read_bytes()
+        found = _found(data)
+        if found is None or not (found.torn or found.lost is not None) or path.read_bytes() == data:
+            return found  # otherwise its writer writes to it while it is looked at
+
+
+def _found(data: bytes) -> Found | None:
     records, wrong = [], None
     for at, record in _lines(data):
         if record is not None:
             records.append((at, *record))
         elif wrong is None:
             wrong = at
-    if not records:  # whoever made it was killed before there was anything to add
-        return None
+    if not records:  # None: whoever made it was killed before there was anything to add
+        return None if wrong is None else Found(0, "", {}, torn=True)
     lost = wrong if wrong is not None and records[-1][0] > wrong else None
     _, number, run_id = records[0] if records[0][0] == 0 else (0, 0, b"")
     events: dict[int, bytes] = {}

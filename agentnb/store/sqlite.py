@@ -16,8 +16,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from functools import cache
+from contextlib import closing, contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ class SqliteDatabase:
         self._checked: dict[str, str] = {}
         self._checked_at = -GLANCE_SECONDS
         self._ends: list[weakref.finalize[..., SqliteDatabase]] = []
-        self._bursts = Bursts(self, path)
+        self._bursts = Bursts(self, self._path, self._commit_here)
         check_file(path)
         check_log(path)
         self._log = log_of(path)
@@ -82,14 +82,15 @@ class SqliteDatabase:
         self._read_only = read_only or (path.exists() and not may_write(path))
         self._private = False
         try:
-            self._connection = self._connect_to_read() if self._read_only else self._connect(path)
+            if self._read_only:
+                self._connect_to_read()
+            else:
+                self._connection = self._connect(path)
         except FAULTS as error:
             raise failure(self.where, "cannot be used as a store", error) from error
         try:
             with self._one_view():
                 check_tables(self)
-            if self._private:
-                self._take_in_redo_log()
             if not self._read_only:
                 self._connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
                 begin_log(self._connection)
@@ -112,22 +113,24 @@ class SqliteDatabase:
         self._ends.append(end)
         return connection
 
-    def _connect_to_read(self) -> sqlite3.Connection:
+    def _connect_to_read(self) -> None:
         if not self._path.exists():
             raise StorageError(f"{self.where} cannot be used as a store: there is no such file.")
-        if self._bursts.any() and not may_write(self._path):
-            self._private = True
-            return self._copied()
-        connection = self._connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
+        self._connection = self._connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
         try:
-            connection.execute("SELECT count(*) FROM sqlite_master")
+            self._connection.execute("SELECT count(*) FROM sqlite_master")
         except sqlite3.OperationalError as error:
-            connection.close()
+            self._connection.close()
             if kind(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
-            self._private = True
-            return self._copied()
-        return connection
+            self._use_copy()
+
+    def _use_copy(self) -> None:
+        """Read from a private copy from here on, which has what is beside the file too."""
+        newest = self._bursts.read()
+        self._connection, self._private = self._copied(), True
+        self._insert(self._bursts.behind(newest))
+        self._connection.execute("PRAGMA query_only=ON")
 
     def _copied(self) -> sqlite3.Connection:
         """A connection to a private copy, with what another process has left in the file's log."""
@@ -143,15 +146,7 @@ class SqliteDatabase:
                     source.backup(copy)
         except OSError as error:
             raise StorageError(f"{self.where} cannot be used as a store: {error.strerror}.") from error
-        copy.execute("PRAGMA query_only=ON")
         return copy
-
-    def _take_in_redo_log(self) -> None:
-        """Have in the private copy what another process has left beside the file."""
-        if rows := self._bursts.found():
-            self._connection.execute("PRAGMA query_only=OFF")
-            self._insert(rows)
-            self._connection.execute("PRAGMA query_only=ON")
 
     @contextmanager
     def _one_view(self) -> Iterator[None]:
@@ -172,7 +167,7 @@ class SqliteDatabase:
         if self._read_only and not self._private:
             with self._lock:
                 self._connection.close()
-                self._connection, self._private = self._copied(), True
+                self._use_copy()
         if self._private:
             self._connection.execute("PRAGMA query_only=OFF")
         with self.transaction():
@@ -184,39 +179,52 @@ class SqliteDatabase:
         if self._private:
             self._connection.execute("PRAGMA query_only=ON")
 
-    def transaction(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
         """What is written within is written whole or not at all; within another one, with that."""
         with self._lock:
             self._check_file()
-        return _Transaction(self)
-
-    def _begin(self) -> bool:
-        """Take SQLite's lock for writing, once everything that was committed beside the file is in it.
-
-        Gives whether that is now, and not since an earlier time.
-        """
-        if self._in_transaction():
-            return False
-        try:
-            self._execute("BEGIN IMMEDIATE")  # may wait for another process, and be interrupted when it has begun
-            while not self._read_only and (left := self._bursts.left()):
-                self._insert(left)
+            if self._in_transaction():
+                yield
+                return
+            try:
+                self._begin()
+                yield
                 self._execute("COMMIT")
-                self._execute("BEGIN IMMEDIATE")
-        except BaseException:
-            self._roll_back()
-            raise
-        return True
+            except BaseException:
+                self._roll_back()
+                raise
 
-    def _end_transaction(self, *, whole: bool) -> None:
-        if not whole:
-            self._roll_back()
-            return
-        try:
+    def _commit(self, work: Callable[[], None]) -> None:
+        """Do this in a transaction, or in the one that is open.
+
+        Who is interrupted leaves none open. With the above they may: Python raises where a function begins, and where a
+        `with` ends one does.
+        """
+        with self._lock:
+            if self._in_transaction():
+                work()
+                return
+            try:
+                self._begin()
+                work()
+                self._execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def _commit_here(self, work: Callable[[], None]) -> None:
+        """The same, after a look at where the file lies."""
+        self._check_file()
+        self._commit(work)
+
+    def _begin(self) -> None:
+        """Take SQLite's lock for writing, once everything that was committed beside the file is in it."""
+        self._execute("BEGIN IMMEDIATE")  # may wait for another process, and be interrupted when it has begun
+        while not self._read_only and (left := self._bursts.left()):
+            self._insert(left)
             self._execute("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
+            self._execute("BEGIN IMMEDIATE")
 
     def _roll_back(self) -> None:
         if self._in_transaction():  # a full disk has ended it already
@@ -231,12 +239,28 @@ class SqliteDatabase:
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Read."""
         with self._lock:
-            if not self._read_only and self._bursts.any() and not self._in_transaction():
-                self._settle()
+            if not self._private and self._bursts.any() and not self._in_transaction():
+                if self._bursts.is_own():
+                    self._settle()
+                if not self._read_only and self._bursts.any():  # where ours was taken in there may be another one
+                    self._settle()
+                elif self._read_only and not may_write(self._path):
+                    return self._query_copy(sql, *values)
             try:
                 return self._connection.execute(sql, values).fetchall()
             except FAULTS as error:
                 raise failure(self.where, "could not be read", error) from error
+
+    def _query_copy(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Read what nobody here may move into the file."""
+        live = self._connection
+        try:
+            self._use_copy()
+            return self.query(sql, *values)
+        finally:
+            if self._private:
+                self._ends.pop()()
+            self._connection, self._private = live, False
 
     def check(self, table: str) -> None:
         """Raise RecordingCorrupt where SQLite finds a table damaged. Half a millisecond for each megabyte, and once."""
@@ -264,8 +288,7 @@ class SqliteDatabase:
                 self._check_file()
             if going_on and self._bursts.take(rows):
                 return
-            with _Transaction(self):
-                self._insert(rows)
+            self._commit(partial(self._insert, rows))
             self._bursts.expect(rows, going_on=going_on)
 
     def _insert(self, rows: Rows) -> None:
@@ -289,9 +312,10 @@ class SqliteDatabase:
             raise failure(self.where, "could not be written", error) from error
 
     def _settle(self) -> None:
-        """Have in SQLite what was committed beside it."""
-        with _Transaction(self):  # a file that lies elsewhere now can still be read
-            pass
+        """Have in SQLite what was committed beside it; also in a file that is gone, as long as it is read from here."""
+        if self._identities()[0] == self._files[0]:
+            self._check_file()  # its log: nobody else would find what is written to one that was deleted
+        self._commit(_nothing)
 
     def is_there(self) -> bool:
         """Whether what lies beside the file of this name is this store's."""
@@ -334,33 +358,14 @@ class SqliteDatabase:
             end()
 
 
-class _Transaction(AbstractContextManager[None]):
-    """A class, because a generator for each commit would be a twentieth of its cost."""
-
-    def __init__(self, database: SqliteDatabase) -> None:
-        self._database = database
-        self._begun = False
-
-    def __enter__(self) -> None:
-        self._database._lock.acquire()
-        try:
-            self._begun = self._database._begin()
-        except BaseException:
-            self._database._lock.release()
-            raise
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if self._begun:
-                self._database._end_transaction(whole=kind is None)
-        finally:
-            self._database._lock.release()
-
-
 def _end(connection: sqlite3.Connection, file: Identity | None) -> None:
     connection.close()
     if file is not None:
         disconnected(file)
+
+
+def _nothing() -> None:
+    pass
 
 
 @cache

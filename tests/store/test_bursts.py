@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from agentnb import RunFailed, SessionLoop, Store, restore, tool
-from agentnb.core.errors import RecordingCorrupt, StorageError, StoreConflict
+from agentnb.core.errors import RecordingCorrupt, StorageError, StoreConflict, VersionMismatch
 from agentnb.store import bursts, salvage
 from agentnb.store.redo_log import redo_log_of
+from agentnb.store.schema import STORE_VERSION
 from agentnb.testing import ScriptedLLM, call
-from tests.store.permissions import read_only
+from tests.store.permissions import NOBODY, read_only
 
 COMMITS = 6
 
@@ -254,6 +255,177 @@ def test_who_is_interrupted_before_a_commit_is_noted_commits_it_once(
             assert ids(other) == [f"A{seq}" for seq in range(8)]
 
 
+def test_who_is_interrupted_while_a_commit_is_noted_commits_it_once(path: Path) -> None:
+    class Interrupted(list[Any]):
+        def __iadd__(self, more: Any) -> Any:  # type: ignore[misc]
+            self.extend(more)
+            raise KeyboardInterrupt
+
+    with closing(Store(path)) as store:
+        recorder = store.record_run("one", None, "SessionLoop", [])
+        at = commit(recorder, commit(recorder, 0))
+        bursts: Any = store._database._bursts  # type: ignore[attr-defined]
+        bursts._rows = Interrupted(bursts._rows)
+        with pytest.raises(KeyboardInterrupt):
+            commit(recorder, at)
+        commit(recorder, at + 2)
+        assert ids(store) == [f"A{seq}" for seq in range(8)]
+
+
+@pytest.mark.parametrize("going_on", [True, False], ids=["in a turn", "at its end"])
+def test_whichever_function_of_a_commit_is_interrupted_as_it_begins_the_next_one_has_it_all(
+    path: Path, going_on: bool
+) -> None:
+    """Python raises what a signal asks for where a function begins."""
+    with closing(Store(path)) as store, closing(Store(path)) as other:
+        recorder = store.record_run("one", None, "SessionLoop", [])
+        at = entered = 0
+        reached = True
+        while reached:
+            at = commit(recorder, commit(recorder, at))
+            entered, reached = entered + 1, False
+            left = entered
+
+            def interrupt(frame: Any, event: str, arg: object) -> None:
+                nonlocal left, reached
+                if "/agentnb/store/" in frame.f_code.co_filename:
+                    left -= 1
+                    if left == 0:
+                        reached = True
+                        raise KeyboardInterrupt
+
+            recorder.record(at, body(at))
+            before = sys.gettrace()
+            sys.settrace(interrupt)
+            try:
+                recorder.flush(going_on=going_on)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(before)
+            at = commit(recorder, at + 1, going_on=False)
+            assert other.position("one") == at, f"interrupted in the function {entered}"
+        assert entered > 3
+
+
+def test_who_is_interrupted_while_a_log_is_let_go_writes_to_no_other_file(path: Path) -> None:
+    with closing(Store(path)) as store:
+        recorder = store.record_run("one", None, "SessionLoop", [])
+        at = commit(recorder, commit(recorder, 0))
+        log: Any = store._database._bursts._log  # type: ignore[attr-defined]
+        close = log.close
+
+        def interrupted() -> None:
+            close()
+            raise KeyboardInterrupt
+
+        log.close = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            store.runs()
+        with path.with_name("another.txt").open("wb") as another:
+            assert another.fileno() == log._file, "the number is to be another file's"
+            commit(recorder, at)
+        assert path.with_name("another.txt").read_bytes() == b""
+        assert ids(store) == [f"A{seq}" for seq in range(6)]
+
+
+AT_EXIT = """
+import atexit, sys
+from pathlib import Path
+def at_exit():
+    with open(sys.argv[1] + ".txt", "wb", buffering=0):
+        commit(recorder, 4)
+atexit.register(at_exit)  # before agentnb is there, and so behind whatever that has registered
+from agentnb import Store
+from tests.store.test_bursts import commit
+recorder = Store(sys.argv[1]).record_run("one", None, "SessionLoop", [])
+commit(recorder, commit(recorder, 0))
+"""
+
+
+def test_a_run_that_goes_on_while_its_process_ends_writes_to_no_other_file(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", AT_EXIT, path], check=True, timeout=60)
+    assert Path(f"{path}.txt").read_bytes() == b""
+    with closing(Store(path)) as store:
+        assert ids(store) == [f"A{seq}" for seq in range(6)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this system")
+def test_a_process_that_is_forked_in_a_burst_takes_its_log_away_from_nobody(path: Path) -> None:
+    with closing(Store(path)) as store:
+        recorder = store.record_run("one", None, "SessionLoop", [])
+        at = commit(recorder, commit(recorder, 0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that this process has threads
+            child = os.fork()
+        if child == 0:
+            recorder.flush()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        commit(recorder, at)
+        seen = subprocess.check_output([sys.executable, "-c", ELSEWHERE, path], text=True, timeout=60)
+        assert int(seen) == 6
+
+
+def test_a_store_that_was_opened_by_a_relative_path_has_bursts_wherever_the_process_goes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(path.parent)
+    with closing(Store("runs.db")) as store:
+        monkeypatch.chdir("/")
+        recorder = store.record_run("one", None, "SessionLoop", [])
+        commit(recorder, commit(recorder, 0))
+        assert redo_log_of(path).exists()
+
+
+def test_a_log_is_open_to_those_to_whom_the_store_is_and_at_no_moment_to_others(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store(path).close()
+    path.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(path, NOBODY, NOBODY)
+    first = []
+    monkeypatch.setattr(os, "fchmod", lambda file, mode: first.append(os.fstat(file).st_mode & 0o777))
+    with closing(Store(path)) as store:
+        recorder = store.record_run("one", None, "SessionLoop", [])
+        commit(recorder, commit(recorder, 0))
+        log, file = redo_log_of(path).stat(), path.stat()
+    assert first == [0o600]
+    assert (log.st_uid, log.st_gid) == (file.st_uid, file.st_gid)
+
+
+def test_whose_log_was_taken_in_looks_into_that_of_somebody_else(path: Path) -> None:
+    with closing(Store(path)) as store, closing(Store(path)) as other:
+        recorder = store.record_run("one", None, "SessionLoop", [])
+        commit(recorder, commit(recorder, 0))
+        another = other.record_run("two", None, "SessionLoop", [])
+        commit(another, commit(another, 0))
+        assert redo_log_of(path).exists()
+        assert store._database.query("SELECT count(*) FROM events") == [(8,)]
+
+
+def test_a_store_that_is_deleted_in_a_burst_can_still_be_read_by_who_has_it_open(path: Path) -> None:
+    with closing(Store(path)) as store:
+        recorder = store.record_run("one", None, "SessionLoop", [])
+        commit(recorder, commit(recorder, 0))
+        path.unlink()
+        with pytest.raises(StorageError, match="moved, deleted or replaced"):
+            recorder.flush()
+        assert store.export(path.with_name("kept.jsonl")) == 4
+
+
+def test_a_run_whose_log_is_deleted_is_not_joined_to_what_somebody_else_has_made_of_it(path: Path) -> None:
+    with closing(Store(path)) as store, closing(Store(path)) as other:
+        recorder = store.record_run("one", None, "SessionLoop", [])
+        at = commit(recorder, commit(recorder, commit(recorder, 0)))
+        redo_log_of(path).unlink()
+        commit(other.record_run("one", None, "SessionLoop", other.events("one")), 2, writer="B", going_on=False)
+        with pytest.raises(StoreConflict):
+            commit(recorder, at, going_on=False)
+        assert ids(other) == ["A0", "A1", "B2", "B3"]
+
+
 class TwoProcesses(RuleBasedStateMachine):
     """Two that write one run, look at it, take it over from each other, and die: each event is there once, in order."""
 
@@ -358,6 +530,20 @@ def test_it_is_read_where_nothing_may_be_written(left_behind: Path, open_folder:
         assert redo_log_of(open_folder / "runs.db").exists()
 
 
+def test_who_may_not_write_and_has_the_store_open_reads_it_too(left_behind: Path, open_folder: Path) -> None:
+    for file in left_behind.iterdir():
+        if file.name != "runs.db-redo":
+            shutil.copy(file, open_folder)
+            (open_folder / file.name).chmod(0o444)
+    path = open_folder / "runs.db"
+    away = redo_log_of(path).with_name("away")
+    shutil.copy(redo_log_of(left_behind / "runs.db"), away)
+    with read_only(path, folder_too=False), closing(Store(path)) as store:
+        assert ids(store) == EVERYTHING[:2]
+        away.rename(redo_log_of(path))
+        assert ids(store) == EVERYTHING
+
+
 def test_it_is_salvaged(left: Path, tmp_path: Path) -> None:
     said = salvage(left, tmp_path / "saved.db")
     assert said == [f"one: {2 * COMMITS} events"]
@@ -405,6 +591,45 @@ def test_what_has_lost_its_beginning_in_a_power_cut_leaves_no_gap(left: Path) ->
     raw.close()
     with closing(Store(left)) as store:
         assert ids(store) == ["A0"]
+
+
+def test_it_is_not_joined_to_another_history_of_its_run(left: Path) -> None:
+    beside = redo_log_of(left).read_bytes()
+    redo_log_of(left).unlink()
+    with closing(Store(left)) as store:
+        commit(store.record_run("one", None, "SessionLoop", store.events("one")), 2, writer="B", going_on=False)
+    redo_log_of(left).write_bytes(beside)
+    with pytest.raises(RecordingCorrupt, match=r"runs\.db-redo beside it has other events of the run one"):
+        Store(left)
+    salvage(left, left.with_name("saved.db"))
+    with closing(Store(left.with_name("saved.db"))) as saved:
+        assert ids(saved) == ["A0", "A1", "B2", "B3"]
+
+
+def test_of_a_store_of_a_newer_agentnb_it_stays_as_it_is(left: Path) -> None:
+    with closing(sqlite3.connect(left)) as raw:
+        raw.execute(f"PRAGMA user_version={STORE_VERSION + 1}")
+    beside = redo_log_of(left).read_bytes()
+    with pytest.raises(VersionMismatch):
+        Store(left)
+    assert redo_log_of(left).read_bytes() == beside
+
+
+def test_one_of_which_nothing_can_be_read_is_told(left: Path) -> None:
+    redo_log_of(left).write_bytes(bytes(1000))
+    with pytest.warns(RuntimeWarning, match="the last few events of a run may be missing"):
+        Store(left).close()
+
+
+def test_one_that_may_not_be_removed_is_no_obstacle(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class OfSomebodyElse(type(Path())):  # type: ignore[misc]
+        def unlink(self, missing_ok: bool = False) -> None:
+            raise PermissionError
+
+    monkeypatch.setattr(bursts, "redo_log_of", lambda path: OfSomebodyElse(redo_log_of(path)))
+    with closing(Store(left)) as store:
+        commit(store.record_run("one", None, "SessionLoop", store.events("one")), 2 * COMMITS)
+        assert ids(store) == [f"A{seq}" for seq in range(2 * COMMITS + 2)]
 
 
 def test_what_cannot_be_read_is_told(left: Path) -> None:
