@@ -1,8 +1,8 @@
 """Commits of one run that follow each other within one turn of the event loop.
 
 A commit costs SQLite about as much as all else does in an iteration of a loop whose model and tools never wait. So from
-the second one on they go to a redo log (`agentnb.store.redo_log`), and into SQLite all at once when the run has come to
-rest, as it has before anybody else gets a turn. Nobody else notices: who reads or writes the store meanwhile, in this
+the second one on they go to a redo log (`agentnb.store.redo_log`), and into SQLite all at once when the run waits or
+ends, or at the event loop's next turn. Nobody else notices: who reads or writes the store meanwhile, in this
 process or in another, first moves what is in the redo log into SQLite, as also happens after a process was killed.
 
 A redo log is made under SQLite's lock for writing, when the run stands in SQLite as its writer has it; and it is
