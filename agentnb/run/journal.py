@@ -37,8 +37,8 @@ class Recorder(Protocol):
     def record(self, seq: int, line: bytes) -> None:
         """Take an event, as one line of JSON."""
 
-    def flush(self, *, going_on: bool = False) -> None:
-        """Return once every event taken so far is on disk; with `going_on`, more comes before anybody has a turn."""
+    def flush(self) -> None:
+        """Return once every event taken so far is on disk."""
 
     def name_snapshot(self, name: str, position: int) -> None:
         """Keep a name for a position."""
@@ -139,14 +139,11 @@ class Journal:
             evolve(self.state, event)
             self.events.append(event)
 
-    def flush(self, *, going_on: bool = False) -> None:
-        """Return once everything appended so far is on disk.
-
-        going_on: the run will flush again before it waits for anything.
-        """
+    def flush(self) -> None:
+        """Return once everything appended so far is on disk."""
         if self.recorder is not None:
             with self.lock:
-                self.recorder.flush(going_on=going_on)
+                self.recorder.flush()
 
     def tell(self, news: Event | Delta) -> None:
         """Tell the watchers. One that fails is not told of the run's failure: it is logged, and the run goes on.

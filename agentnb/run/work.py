@@ -274,7 +274,7 @@ class Work:
 
     def _launch(self, pace: Pace, alone: bool) -> ToPerform | None:
         """Run the calls whose intent is a fact, once it is on disk; gives the one that the pump is to run itself."""
-        self._journal.flush(going_on=True)
+        self._journal.flush()
         intents, self._intents = self._intents, {}
         open = self.frame.state.open
         for call_id, effect in intents.items():

@@ -101,11 +101,8 @@ class Database(Protocol):
     def transaction(self) -> AbstractContextManager[None]:
         """What is written within is written whole or not at all; within another one, with that."""
 
-    def append(self, rows: Rows, *, going_on: bool = False) -> None:
-        """Commit events. Raises StoreConflict where another process has written one of them first.
-
-        going_on: more of the same run will come before anybody else has a turn.
-        """
+    def append(self, rows: Rows) -> None:
+        """Commit events. Raises StoreConflict where another process has written one of them first."""
 
     def confirm(self) -> None:
         """Raise StorageError where what was committed would not be found again."""

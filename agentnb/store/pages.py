@@ -21,9 +21,7 @@ from pydantic import ValidationError
 
 from agentnb.core.events import decode_event
 from agentnb.run.reading import read_bytes
-from agentnb.store import redo_log
-from agentnb.store.database import SPAN, checksum, row_checksum
-from agentnb.store.redo_log import redo_log_of
+from agentnb.store.database import checksum, row_checksum
 from agentnb.store.write_ahead_log import FRAME, HEAD, log_of, pages
 
 BODY = b'{"type":"'
@@ -54,18 +52,11 @@ class Rows:
 
 
 def rows_in(path: Path) -> Rows:
-    """Every row that can be read in a SQLite file, in its log, and in what SQLite does not have yet."""
+    """Every row that can be read in a SQLite file and in its log."""
     whole = read_bytes(path)
     log = log_of(path)
     logged = log.read_bytes() if log.exists() else b""
-    found = _Pages(whole, logged, _page_size(whole, logged)).rows()
-    if (redo := redo_log_of(path)).exists() and (newest := redo_log.read(redo)) is not None:
-        known = found.runs.get(newest.number)
-        events = {newest.number * SPAN + position: body for position, body in newest.events.items()}
-        is_of_this = known is None or known[0] == newest.run_id
-        if is_of_this and all(found.events.get(key, body) == body for key, body in events.items()):
-            found.events.update(events)
-    return found
+    return _Pages(whole, logged, _page_size(whole, logged)).rows()
 
 
 def _page_size(whole: bytes, logged: bytes) -> int:

@@ -121,7 +121,7 @@ class PostgresDatabase:
         """Write, and commit where that is not in a transaction."""
         self._again(lambda: self._connection.execute(_placed(sql), values), "could not be written")
 
-    def append(self, rows: Rows, *, going_on: bool = False) -> None:
+    def append(self, rows: Rows) -> None:
         """Commit events, in one transaction."""
         some = [tuple(rows[start : start + COLUMNS]) for start in range(0, len(rows), COLUMNS)]
         try:

@@ -24,17 +24,16 @@ class RunRecorder:
         key = self._first + seq
         self._rows += (key, line, checksum(key, line))
 
-    def flush(self, *, going_on: bool = False) -> None:
+    def flush(self) -> None:
         """Commit what was gathered; where there is nothing more, see to it that what was committed is still there.
 
-        going_on: more will be gathered before anybody else has a turn. Raises StorageError where that failed, and then
-        each time.
+        Raises StorageError where that failed, and then each time.
         """
         if self._failure is not None:  # what comes after a gap, or after another process's events, is not this run
             raise self._failure
         try:
             if self._rows:
-                self._database.append(self._rows, going_on=going_on)
+                self._database.append(self._rows)
                 self._rows = []  # not before: who is interrupted writes them again
             else:
                 self._database.confirm()

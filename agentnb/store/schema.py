@@ -73,7 +73,6 @@ MIGRATIONS = (
         tuple(f"ALTER TABLE {table} ADD COLUMN checksum {{integer}}" for table in ("runs", "snapshots", "tags")),
         _fill_checksums,
     ),
-    Migration(4, "commits that come fast stand in a file beside a SQLite file first", ()),
 )
 STORE_VERSION = MIGRATIONS[-1].to
 

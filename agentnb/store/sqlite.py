@@ -1,10 +1,8 @@
 """A store in one SQLite file.
 
 WAL with `synchronous=NORMAL`: a commit survives the death of the process; a power cut may lose the last of them, never
-more. Commits that come faster than SQLite takes them are beside the file at first (`agentnb.store.bursts`).
-
-A file that may not be written is read where it lies; where SQLite cannot do that (the folder may not be written either,
-or the tables are of an older version) it is read from a copy that goes when the store is closed.
+more. A file that may not be written is read where it lies; where SQLite cannot do that (the folder may not be written
+either, or the tables are of an older version) it is read from a copy that goes when the store is closed.
 """
 
 from __future__ import annotations
@@ -16,14 +14,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from functools import cache, partial
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from agentnb.core.errors import RecordingCorrupt, StorageError
 from agentnb.run.reading import Identity, connected, disconnected, identity, opened
-from agentnb.store.bursts import Bursts
 from agentnb.store.database import COLUMNS, Database, Rows, conflict, unwritten
 from agentnb.store.sqlite_file import (
     FAULTS,
@@ -46,8 +43,8 @@ GLANCE_SECONDS = 0.01
 """Events that follow each other faster are written without a look at where the file lies before each: two looks take as
 long as encoding four events. `confirm` looks when they have been written."""
 
-ROWS_AT_ONCE = (64, 16, 4, 1)
-"""Events written by one statement. Few sizes, so that SQLite knows each: a new one takes it as long as 400 events."""
+ROWS_AT_ONCE = 256
+"""Events written by one statement; SQLite takes some hundreds of values at the least."""
 
 
 def is_store(path: Path) -> bool:
@@ -73,7 +70,6 @@ class SqliteDatabase:
         self._checked: dict[str, str] = {}
         self._checked_at = -GLANCE_SECONDS
         self._ends: list[weakref.finalize[..., SqliteDatabase]] = []
-        self._bursts = Bursts(self, self._path, self._commit_here)
         check_file(path)
         check_log(path)
         self._log = log_of(path)
@@ -82,10 +78,7 @@ class SqliteDatabase:
         self._read_only = read_only or (path.exists() and not may_write(path))
         self._private = False
         try:
-            if self._read_only:
-                self._connect_to_read()
-            else:
-                self._connection = self._connect(path)
+            self._connection = self._connect_to_read() if self._read_only else self._connect(path)
         except FAULTS as error:
             raise failure(self.where, "cannot be used as a store", error) from error
         try:
@@ -113,24 +106,19 @@ class SqliteDatabase:
         self._ends.append(end)
         return connection
 
-    def _connect_to_read(self) -> None:
+    def _connect_to_read(self) -> sqlite3.Connection:
         if not self._path.exists():
             raise StorageError(f"{self.where} cannot be used as a store: there is no such file.")
-        self._connection = self._connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
+        connection = self._connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
         try:
-            self._connection.execute("SELECT count(*) FROM sqlite_master")
+            connection.execute("SELECT count(*) FROM sqlite_master")
         except sqlite3.OperationalError as error:
-            self._connection.close()
+            connection.close()
             if kind(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
-            self._use_copy()
-
-    def _use_copy(self) -> None:
-        """Read from a private copy from here on, which has what is beside the file too."""
-        newest = self._bursts.read()
-        self._connection, self._private = self._copied(), True
-        self._insert(self._bursts.behind(newest))
-        self._connection.execute("PRAGMA query_only=ON")
+            self._private = True
+            return self._copied()
+        return connection
 
     def _copied(self) -> sqlite3.Connection:
         """A connection to a private copy, with what another process has left in the file's log."""
@@ -146,6 +134,7 @@ class SqliteDatabase:
                     source.backup(copy)
         except OSError as error:
             raise StorageError(f"{self.where} cannot be used as a store: {error.strerror}.") from error
+        copy.execute("PRAGMA query_only=ON")
         return copy
 
     @contextmanager
@@ -167,7 +156,7 @@ class SqliteDatabase:
         if self._read_only and not self._private:
             with self._lock:
                 self._connection.close()
-                self._use_copy()
+                self._connection, self._private = self._copied(), True
         if self._private:
             self._connection.execute("PRAGMA query_only=OFF")
         with self.transaction():
@@ -183,84 +172,28 @@ class SqliteDatabase:
     def transaction(self) -> Iterator[None]:
         """What is written within is written whole or not at all; within another one, with that."""
         with self._lock:
-            self._check_file()
             if self._in_transaction():
                 yield
                 return
             try:
-                self._begin()
+                self.write("BEGIN IMMEDIATE")  # may wait for another process, and be interrupted when it has begun
                 yield
-                self._execute("COMMIT")
+                self.write("COMMIT")
             except BaseException:
-                self._roll_back()
+                if self._in_transaction():  # a full disk has ended it already
+                    self._connection.execute("ROLLBACK")
                 raise
-
-    def _commit(self, work: Callable[[], None]) -> None:
-        """Do this in a transaction, or in the one that is open.
-
-        Who is interrupted leaves none open. With the above they may: Python raises where a function begins, and where a
-        `with` ends one does.
-        """
-        with self._lock:
-            if self._in_transaction():
-                work()
-                return
-            try:
-                self._begin()
-                work()
-                self._execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
-
-    def _commit_here(self, work: Callable[[], None]) -> None:
-        """The same, after a look at where the file lies."""
-        self._check_file()
-        self._commit(work)
-
-    def _begin(self) -> None:
-        """Take SQLite's lock for writing, once everything that was committed beside the file is in it."""
-        self._execute("BEGIN IMMEDIATE")  # may wait for another process, and be interrupted when it has begun
-        while not self._read_only and (left := self._bursts.left()):
-            self._insert(left)
-            self._execute("COMMIT")
-            self._execute("BEGIN IMMEDIATE")
-
-    def _roll_back(self) -> None:
-        if self._in_transaction():  # a full disk has ended it already
-            self._connection.execute("ROLLBACK")
 
     def _in_transaction(self) -> bool:
-        try:
-            return self._connection.in_transaction
-        except FAULTS as error:
-            raise failure(self.where, "could not be written", error) from error
+        return self._connection.in_transaction
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Read."""
         with self._lock:
-            if not self._private and self._bursts.any() and not self._in_transaction():
-                if self._bursts.is_own():
-                    self._settle()
-                if not self._read_only and self._bursts.any():  # where ours was taken in there may be another one
-                    self._settle()
-                elif self._read_only and not may_write(self._path):
-                    return self._query_copy(sql, *values)
             try:
                 return self._connection.execute(sql, values).fetchall()
             except FAULTS as error:
                 raise failure(self.where, "could not be read", error) from error
-
-    def _query_copy(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """Read what nobody here may move into the file."""
-        live = self._connection
-        try:
-            self._use_copy()
-            return self.query(sql, *values)
-        finally:
-            if self._private:
-                self._ends.pop()()
-            self._connection, self._private = live, False
 
     def check(self, table: str) -> None:
         """Raise RecordingCorrupt where SQLite finds a table damaged. Half a millisecond for each megabyte, and once."""
@@ -272,61 +205,40 @@ class SqliteDatabase:
 
     def write(self, sql: str, *values: object) -> None:
         """Write, and commit where that is not in a transaction."""
-        with self.transaction():
-            self._execute(sql, *values)
+        with self._lock:
+            self._check_file()
+            try:
+                self._connection.execute(sql, values)
+            except FAULTS as error:
+                raise failure(self.where, "could not be written", error) from error
 
-    def _execute(self, sql: str, *values: object) -> None:
-        try:
-            self._connection.execute(sql, values)
-        except FAULTS as error:
-            raise failure(self.where, "could not be written", error) from error
+    def append(self, rows: Rows) -> None:
+        """Commit events.
 
-    def append(self, rows: Rows, *, going_on: bool = False) -> None:
-        """Commit events; with `going_on` they may lie beside the file until their run has come to rest."""
+        One statement for the usual handful: it is a transaction of its own, at two thirds of the cost of three.
+        """
         with self._lock:
             if time.monotonic() > self._checked_at + GLANCE_SECONDS:
                 self._check_file()
-            if going_on and self._bursts.take(rows):
-                return
-            self._commit(partial(self._insert, rows))
-            self._bursts.expect(rows, going_on=going_on)
-
-    def _insert(self, rows: Rows) -> None:
-        try:
-            start = 0
-            for size in ROWS_AT_ONCE:
-                values = size * COLUMNS
-                while len(rows) - start >= values:
-                    some: list[object] = list(rows[start : start + values])
+            try:
+                for start in range(0, len(rows), COLUMNS * ROWS_AT_ONCE):
+                    some: list[object] = list(rows[start : start + COLUMNS * ROWS_AT_ONCE])
                     # Of bytes, but not of these, sqlite3 asks each time whether somebody has an adapter for them.
-                    some[1::COLUMNS] = [bytearray(body) for body in rows[start + 1 : start + values : COLUMNS]]
-                    self._connection.execute(_insert(size), some)
-                    start += values
-        except sqlite3.IntegrityError as error:
-            left = unwritten(self, rows)
-            if left is None:
-                raise conflict(self.where, rows) from error
-            if left:
-                self._insert(left)
-        except FAULTS as error:
-            raise failure(self.where, "could not be written", error) from error
-
-    def _settle(self) -> None:
-        """Have in SQLite what was committed beside it; also in a file that is gone, as long as it is read from here."""
-        if self._identities()[0] == self._files[0]:
-            self._check_file()  # its log: nobody else would find what is written to one that was deleted
-        self._commit(_nothing)
-
-    def is_there(self) -> bool:
-        """Whether what lies beside the file of this name is this store's."""
-        return self._identities()[0] == self._files[0]
+                    some[1::COLUMNS] = [bytearray(body) for body in rows[start + 1 : start + len(some) : COLUMNS]]
+                    self._connection.execute(_insert(len(some) // COLUMNS), some)
+            except sqlite3.IntegrityError as error:
+                left = unwritten(self, rows)
+                if left is None:
+                    raise conflict(self.where, rows) from error
+                if left:
+                    self.append(left)
+            except FAULTS as error:
+                raise failure(self.where, "could not be written", error) from error
 
     def confirm(self) -> None:
         """Raise StorageError where what was committed lies in a file that is not there any more."""
         with self._lock:
             self._check_file()
-            if self._bursts.rest():
-                self._settle()
 
     def _check_file(self) -> None:
         """Refuse to write where SQLite would go on to, into a file that has no name any more.
@@ -348,9 +260,6 @@ class SqliteDatabase:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            with suppress(StorageError):  # what then is left beside it is not lost
-                if self._bursts.rest():
-                    self._settle()
             self._disconnect()
 
     def _disconnect(self) -> None:
@@ -362,10 +271,6 @@ def _end(connection: sqlite3.Connection, file: Identity | None) -> None:
     connection.close()
     if file is not None:
         disconnected(file)
-
-
-def _nothing() -> None:
-    pass
 
 
 @cache

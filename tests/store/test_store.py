@@ -19,7 +19,6 @@ from agentnb import RunFailed, SessionLoop, Snapshot, Store, UsageError, restore
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict
 from agentnb.notebook import runs
 from agentnb.store import planned_migrations
-from agentnb.store.schema import MIGRATIONS
 from agentnb.testing import ScriptedLLM, call
 from tests.analysis.recordings import researcher, used
 from tests.designs import WORLDS
@@ -273,7 +272,7 @@ async def test_a_run_does_not_go_on_from_a_past_it_has_not_had(store: Store) -> 
 
 async def test_what_would_be_changed_is_told_of_both(place: str, open_store: Callable[[str], Store]) -> None:
     if place.startswith("postgresql"):
-        assert [step[0] for step in planned_migrations(place)] == [str(step.to) for step in MIGRATIONS]
+        assert [step[0] for step in planned_migrations(place)] == ["1", "2", "3"]
     open_store(place)
     assert planned_migrations(place) == []
 
