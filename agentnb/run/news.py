@@ -9,9 +9,9 @@ belong together at once, and at once where they come from another thread.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
-from threading import get_ident
 
 from agentnb.core.errors import StorageError
 from agentnb.core.events import Event
@@ -36,7 +36,7 @@ class News:
     def move_in(self) -> bool:
         """The pump runs in this event loop from now on; gives whether that is another one than before."""
         here = asyncio.get_running_loop()
-        moved, self.loop, self._thread = self.loop is not here, here, get_ident()
+        moved, self.loop, self._thread = self.loop is not here, here, threading.get_ident()
         if moved:
             self._flush_scheduled = False  # what was scheduled in another event loop may have gone with it
         return moved
@@ -53,7 +53,7 @@ class News:
         loop = self.loop
         if loop is None or not loop.is_running():
             self.flush()
-        elif get_ident() != self._thread:
+        elif threading.get_ident() != self._thread:
             self.flush()
             self.nudge()
         else:
