@@ -238,6 +238,10 @@ def test_nothing_shuts_anybody_out_of_a_saved_notebook(page: Page, start: Any, s
 # -- by keyboard alone -----------------------------------------------------------------------------------------------
 
 
+Step = str | tuple[str, str]
+"""A button to press, or a field and what to type into it."""
+
+
 class Keys:
     """Somebody who has no mouse: finds what has a name by the Tab key, and types."""
 
@@ -264,65 +268,56 @@ class Keys:
         self.keyboard.press("Control+A")
         self.keyboard.type(text)
 
-
-def edit(keys: Keys) -> None:
-    keys.press("Edit")
-    keys.type("path", "/typed")
-    keys.press("Approve")
-
-
-def replace(keys: Keys) -> None:
-    keys.press("Replace")
-    keys.type("Tool", "move_file")  # as one chooses in a list of options
-    keys.type("path", "/a")
-    keys.type("to", "/b")
-    keys.press("Approve")
-
-
-def reject(keys: Keys) -> None:
-    keys.type("Reason", "not that one")
-    keys.press("Reject")
-
-
-def take_a_snapshot(keys: Keys) -> None:
-    keys.type("Name of the snapshot (optional)", "typed")
-    keys.press("Snapshot")
-
-
-def steer(keys: Keys) -> None:
-    keys.type("Message to the run", "stop that")
-    keys.press("Steer")
-
-
-def add_a_breakpoint(keys: Keys) -> None:
-    keys.press("Breakpoints")
-    keys.type("Tool of the breakpoint", "move_*")
-    keys.press("Add breakpoint")
+    def do(self, step: Step) -> None:
+        if isinstance(step, str):
+            self.press(step)
+        else:
+            self.type(*step)
 
 
 def results(run: Any) -> list[Any]:
     return [event.result for event in run.events if event.type == "call_end"]
 
 
-BY_KEYBOARD: dict[str, tuple[Callable[[Keys], None], Callable[[Any], bool]]] = {
-    "edit": (edit, lambda run: run.result(30) == "Done." and results(run) == ["deleted /typed False 3"]),
-    "replace": (replace, lambda run: run.result(30) == "Done." and results(run) == ["moved /a to /b"]),
-    "reject": (reject, lambda run: "not that one" in str(run.result(30) and results(run))),
-    "take a snapshot": (take_a_snapshot, lambda run: SNAPSHOTS.pop("typed").name == "typed"),
-    "fork": (lambda keys: keys.press("Fork"), lambda run: bool(FORKS.popitem()[1].events)),
-    "steer": (steer, lambda run: [message.content for _, message in run.queued] == ["stop that"]),
-    "add a breakpoint": (add_a_breakpoint, lambda run: [one.label for one in run.breakpoints] == ["tool move_*"]),
+BY_KEYBOARD: dict[str, tuple[list[Step], Callable[[Any], bool]]] = {
+    "edit": (
+        ["Edit", ("path", "/typed"), "Approve"],
+        lambda run: run.result(30) == "Done." and results(run) == ["deleted /typed False 3"],
+    ),
+    "replace": (
+        ["Replace", ("Tool", "move_file"), ("path", "/a"), ("to", "/b"), "Approve"],
+        lambda run: run.result(30) == "Done." and results(run) == ["moved /a to /b"],
+    ),
+    "reject": (
+        [("Reason", "not that one"), "Reject"],
+        lambda run: run.result(30) == "Done." and "not that one" in str(results(run)),
+    ),
+    "take a snapshot": (
+        [("Name of the snapshot (optional)", "typed"), "Snapshot"],
+        lambda run: SNAPSHOTS.pop("typed").name == "typed",
+    ),
+    "fork": (["Fork"], lambda run: bool(FORKS.popitem()[1].events)),
+    "steer": (
+        [("Message to the run", "stop that"), "Steer"],
+        lambda run: [message.content for _, message in run.queued] == ["stop that"],
+    ),
+    "add a breakpoint": (
+        ["Breakpoints", ("Tool of the breakpoint", "move_*"), "Add breakpoint"],
+        lambda run: [one.label for one in run.breakpoints] == ["tool move_*"],
+    ),
 }
 
 
 @pytest.mark.parametrize("what", BY_KEYBOARD)
 def test_what_is_done_by_a_mouse_is_done_by_keyboard_alone(page: Page, what: str) -> None:
-    do, is_done = BY_KEYBOARD[what]
+    steps, is_done = BY_KEYBOARD[what]
     page.goto("about:blank")
     run = one()
     shown = PanelPage(page, RecordedPanel(run, parts=("controls", "approvals", "events")))
     shown.until(page.get_by_role("group", name="delete_file").count, "the question")
-    do(Keys(shown))
+    keys = Keys(shown)
+    for step in steps:
+        keys.do(step)
     shown.settle()
     assert is_done(run)
     assert shown.errors == []
