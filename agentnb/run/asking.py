@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import FAILURES, ModelProtocolError
@@ -23,6 +23,7 @@ from agentnb.llms.adapt import as_model, in_one_piece
 from agentnb.llms.protocol import Model
 from agentnb.run.frame import Frame
 from agentnb.run.history import PlainHistory
+from agentnb.run.inflight import InFlight
 from agentnb.run.interrupt import show
 from agentnb.run.journal import Journal
 from agentnb.run.portable import error_info
@@ -31,10 +32,11 @@ from agentnb.run.portable import error_info
 class Asking:
     """Asks the model of one loop of a run."""
 
-    def __init__(self, frame: Frame, journal: Journal) -> None:
+    def __init__(self, frame: Frame, journal: Journal, inflight: InFlight) -> None:
         self._design = frame.design
         self._frame = frame
         self._journal = journal
+        self._inflight = inflight
         self._sequential = {name for name, tool in frame.tools.items() if tool.sequential}
         self._options = frame.design.request_options(list(frame.tools.values()))
         kind = type(frame.design)
@@ -43,10 +45,6 @@ class Asking:
         self._model: Model | None = None
         self.error: BaseException | None = None
         """The exception behind the last failure, for whoever raises RunFailed from it."""
-        self.shown: Callable[[], None] = lambda: None
-        """Called after something was told beside the driver: a consumer that pulls the run waits for it to move."""
-        self.calls_end: Callable[[], Awaitable[None]] | None = None
-        """Waits until none of the loop's calls runs any more."""
 
     async def ask(self, *, pulled: bool = False) -> None:  # noqa: C901 - one request, read from top to bottom
         """One request to the model, from the stream's start to its end."""
@@ -79,8 +77,8 @@ class Asking:
                 raise
             self._failed(error, reply.text)  # its own: nobody has cancelled it
         except FAILURES as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
-            if state.open and self.calls_end is not None:
-                await self.calls_end()  # the calls it has made already come to their results first (SEMANTICS 2g.17)
+            if state.open:  # the calls it has made already come to their results first (SEMANTICS 2g.17)
+                await self._inflight.calls_end(self._frame)
             self._failed(error, reply.text)
         else:
             self._end(reply)
@@ -142,4 +140,4 @@ class Asking:
         delta.run_id = self._journal.run_id
         delta.path = self._frame.path
         self._journal.tell(delta)
-        self.shown()
+        self._inflight.news.wake()  # a consumer that pulls the run waits for it to move

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import replace
@@ -58,8 +58,6 @@ class Calling:
         self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
         self.failure: tuple[ErrorInfo | None, BaseException] | None = None
         """How the last of the loop's own calls to fail did, and the exception: for whoever raises RunFailed from it."""
-        self.shown: Callable[[], None] = lambda: None
-        """Called after progress was told: a consumer that pulls the run waits for it to move."""
 
     def check(self, call: CallState, arguments: dict[str, Any]) -> Verdict | Refusal:
         """Whether the call may run with these arguments, without the loop's hook and the policy."""
@@ -234,7 +232,7 @@ class Calling:
     def _progress(self, call: CallState, data: Any) -> None:
         """Show progress; after the call has its result there is nothing left to show (SEMANTICS 3g.11)."""
         if self._say(Delta(type="call_delta", call_id=call.id, data=portable(data)), call):
-            self.shown()
+            self._inflight.news.nudge()  # a consumer that pulls the run waits for it to move
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:
         words = text_of_error(error) if isinstance(error, ToolError) else _words_of(error)

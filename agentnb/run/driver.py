@@ -69,10 +69,7 @@ class Driver:
         self._nesting.begin()
 
     def _make_work(self, frame: Frame) -> Work:
-        work = Work(frame, self._journal, self._gate, self._inflight, self._policy, self._nesting.enter)
-        work.calling.shown = self.news.nudge
-        work.asking.shown = self.news.wake
-        return work
+        return Work(frame, self._journal, self._gate, self._inflight, self._policy, self._nesting.enter)
 
     @property
     def crash(self) -> BaseException | None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from agentnb.core.errors import FAILURES
 from agentnb.core.wanted import Effect
+from agentnb.run.frame import Frame
 from agentnb.run.news import News
 
 
@@ -18,7 +19,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
 
     def __init__(self, news: News) -> None:
         super().__init__()
-        self._news = news
+        self.news = news
         self._resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
         self.crash: BaseException | None = None
         """What went wrong with the driver or the store in one of them, where something did."""
@@ -26,6 +27,19 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     def any_of(self, path: str) -> bool:
         """Whether the loop at `path` has anything in flight."""
         return any(effect.path == path for effect in self)
+
+    async def calls_end(self, frame: Frame) -> None:
+        """Wait until none of this loop's calls runs any more, but those that are detached."""
+        calls = frame.state.open
+        while running := [
+            task
+            for effect, task in self.items()
+            if effect.path == frame.path
+            and (call := calls.get(effect.id)) is not None
+            and call.status == "running"
+            and not call.detached
+        ]:
+            await asyncio.wait(running)
 
     @property
     def is_at_rest(self) -> bool:
@@ -36,7 +50,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         """Wait, in the task of this effect, until the pump has come by and it may go on."""
         rests = asyncio.get_running_loop().create_future()
         self._resting[effect] = rests, may_go_on
-        self._news.wake()
+        self.news.wake()
         try:
             await rests
         finally:
@@ -51,8 +65,8 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
 
     def spawn(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
         """Perform an effect in a task of its own."""
-        assert self._news.loop is not None
-        self[effect] = self._news.loop.create_task(self._carry(effect, work))
+        assert self.news.loop is not None
+        self[effect] = self.news.loop.create_task(self._carry(effect, work))
 
     async def _carry(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
         """Do the work of one effect, and take it off the list before the pump looks again."""
@@ -62,7 +76,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
             self.crash = error
         finally:
             self.pop(effect, None)
-            self._news.wake()
+            self.news.wake()
 
     def cancel_all_but(self, wanted: Iterable[Effect], spared: Callable[[Effect], bool]) -> None:
         """Cancel what is in flight and neither wanted nor spared."""

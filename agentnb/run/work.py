@@ -7,7 +7,6 @@ and otherwise the person is asked (DESIGN, promise 2).
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -58,9 +57,8 @@ class Work:
         enter: Callable[[Work, CallState, Design], None],
     ) -> None:
         self.frame = frame
-        self.asking = Asking(frame, journal)
+        self.asking = Asking(frame, journal, inflight)
         self.calling = Calling(frame, journal, policy, gate, inflight)
-        self.asking.calls_end = self._calls_end
         self._checks_at_once = policy is None and frame.design.before_call is None
         self._resolves = type(frame.design).arguments is not Design.arguments
         self.asked_by_us = False
@@ -314,19 +312,6 @@ class Work:
     def _pauses_before_it_begins(self) -> bool:
         """Whether a loop inside this one that has been said to start can wait before its first step."""
         return self.frame.design.pauses_inside or not self._gate.is_open(self._journal.state, finishing=True)
-
-    async def _calls_end(self) -> None:
-        """Wait until none of this loop's calls runs any more."""
-        state, path = self.frame.state, self.frame.path
-        while running := [
-            task
-            for effect, task in self._inflight.items()
-            if effect.path == path
-            and (call := state.open.get(effect.id)) is not None
-            and call.status == "running"
-            and not call.detached
-        ]:
-            await asyncio.wait(running)
 
 
 def _is_decided(call: CallState, arguments: dict[str, Any]) -> bool:
