@@ -377,6 +377,18 @@ def test_the_list_follows_the_end_unless_somebody_reads_further_up(page: Page) -
     expect(log).to_contain_text("number 1004")
 
 
+def test_whoever_reads_has_more_rows_drawn_about_what_is_seen_than_the_end_of_a_stream(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    shown.deliver(rows_message(0, rows(0, 500)))
+    shown.settle()
+    options = page.get_by_role("log", name="Events").get_by_role("option")
+    seen = page.evaluate("document.querySelector('.agentnb-log').clientHeight") // 22
+    assert options.count() <= seen + 10
+    page.evaluate("document.querySelector('.agentnb-log').scrollTop = 4000")
+    shown.settle()
+    assert options.count() >= seen + 2 * 20
+
+
 def test_events_are_filtered_by_text_and_by_type_also_those_that_come_later(page: Page) -> None:
     shown = PanelPage(page, state=state())
     shown.deliver(rows_message(0, rows(0, 20_000)))

@@ -11,11 +11,12 @@
 import { button, el, unique } from "./text.js";
 
 export const ROW = 22; // pixels; panel.css has the same height
+const FEW = 6; // rows: what one turn of a wheel brings into view
 
 export class List {
   constructor(owner, { label, around, attributes = {} }) {
     this.owner = owner;
-    this.around = around; // rows drawn above and below what is in view
+    this.around = around; // rows drawn above and below what is in view, for whoever reads there
     this.follow = true;
     this.drawnAt = 0;
     this.pool = [];
@@ -64,8 +65,9 @@ export class List {
     this.drawnAt = this.el.scrollTop;
     const top = Math.floor(this.drawnAt / ROW),
       seen = Math.ceil((this.el.clientHeight || 280) / ROW);
-    const start = Math.max(0, top - this.around),
-      end = Math.min(length, top + seen + this.around);
+    const around = this.follow ? Math.min(FEW, this.around) : this.around; // at its end all change with each batch
+    const start = Math.max(0, top - around),
+      end = Math.min(length, top + seen + around);
     while (this.pool.length < end - start) {
       this.pool.push(this.owner.make(`agentnb-${this.id}-${this.pool.length}`));
       this.spacer.append(this.pool.at(-1).el);
