@@ -25,7 +25,7 @@ from agentnb.core.errors import AgentnbError, UsageError
 from agentnb.run.approvals import Decisions
 from agentnb.run.pending import Pending
 from agentnb.widgets.comms import Audience
-from agentnb.widgets.text import one_line, pretty, visible
+from agentnb.widgets.text import for_reading, one_line, visible
 
 UNSEEN = 1.0  # seconds that a question stands which no panel shows, for code that decides by itself
 PERIOD = 0.1  # seconds between two looks
@@ -111,7 +111,9 @@ class Keyboard:
 def _question(item: Pending) -> str:
     why = item.reason or ("Nobody knows how this call ended." if item.unknown else "This tool asks before it runs.")
     where = f" (in {item.path})" if item.path else ""
-    return f"{visible(one_line(item.name + where))} waits for you. {visible(why)}\n{visible(pretty(item.arguments))}"
+    return (
+        f"{visible(one_line(item.name + where))} waits for you. {visible(why)}\n{visible(for_reading(item.arguments))}"
+    )
 
 
 def _decided(decisions: Decisions, item: Pending, prompt: str) -> bool:

@@ -20,7 +20,7 @@ from agentnb.widgets.deciding import Deciding, json_or_text
 from agentnb.widgets.decisions import Decisions
 from agentnb.widgets.rows import FULL_LIMIT, full_text
 from agentnb.widgets.standing import digest
-from agentnb.widgets.text import repaired
+from agentnb.widgets.text import for_reading, repaired
 
 Answer = Callable[[dict[str, Any]], object]
 Message = dict[str, Any]
@@ -70,7 +70,7 @@ class Clicks:
         try:
             shows_event = "seq" in message
             item = None if shows_event else self._deciding.item(str(message["id"]))
-            value = self._event_data(int(message["seq"])) if item is None else item.arguments
+            value = self._event_data(int(message["seq"])) if item is None else for_reading(item.arguments)
         except AgentnbError as error:
             value = str(error)
         self._answer({"type": "shown", "token": message.get("token"), **full_text(value)})

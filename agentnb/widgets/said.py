@@ -18,7 +18,7 @@ from agentnb.core.state import CallStatus
 from agentnb.widgets.decisions import clock, in_words
 from agentnb.widgets.rows import aside, clip
 from agentnb.widgets.sent import as_sent, ended, standing
-from agentnb.widgets.text import pretty, repaired
+from agentnb.widgets.text import for_reading, pretty, repaired
 from agentnb.widgets.trace import Trace
 
 SENT = frozenset({"system", "user", "assistant", "tool"})
@@ -232,7 +232,7 @@ def _entry(said: Said, room: int) -> dict[str, Any]:
 
 
 def _cut(value: Any, room: int) -> str:
-    text = repaired(value) if isinstance(value, str) else pretty(clip(value, room, 40))
+    text = repaired(value) if isinstance(value, str) else for_reading(clip(value, room, 40))
     return text if len(text) <= room else f"{text[:room]}\n… ({len(text):,} characters in all)"
 
 

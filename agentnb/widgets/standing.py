@@ -18,7 +18,7 @@ from agentnb.widgets.departing import departure
 from agentnb.widgets.forms import form
 from agentnb.widgets.loops import Loops, arrows_of, latest_of, nested_status
 from agentnb.widgets.rows import ROW_LIMIT
-from agentnb.widgets.text import as_json, one_line, pretty, repaired
+from agentnb.widgets.text import as_json, for_reading, one_line, repaired
 
 QUEUED = 20
 """Queued messages that are shown."""
@@ -180,7 +180,7 @@ def _told(item: Any) -> tuple[Any, ...]:
 
 
 def _question(id: str, item: Any) -> dict[str, Any]:
-    text = pretty(item.arguments)
+    text = for_reading(item.arguments)
     fields = form(item.schema, item.arguments)
     return {
         "id": id,

@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from agentnb.widgets.rows import clip
-from agentnb.widgets.text import one_line, pretty, visible
+from agentnb.widgets.text import for_reading, one_line, visible
 
 TEXT = 1500
 """Characters of any one text."""
@@ -32,7 +32,7 @@ class Detail:
 
     def of(self, label: str, value: Any) -> str:
         """A block of text, with a label where there is one."""
-        text = value if isinstance(value, str) else pretty(clip(value, TEXT, 20))
+        text = value if isinstance(value, str) else for_reading(clip(value, TEXT, 20))
         head = f'<div class="agentnb-label-small">{escaped(label)}</div>' if label else ""
         told = long(text)
         is_tall = len(told) > TALL or told.count("\n") > TALL_LINES

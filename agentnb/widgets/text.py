@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -23,6 +23,8 @@ _HIDDEN = re.compile(
     "\U000e0000-\U000e007f]"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
+BAR = "│"
+"""Stands before each line of a text of several."""
 
 
 def visible(text: str) -> str:
@@ -79,3 +81,33 @@ def as_json(value: Any) -> bytes:
 def pretty(value: Any) -> str:
     """A JSON value as indented text, valid Unicode, numbers exact."""
     return repaired(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def for_reading(value: Any) -> str:
+    """A JSON value as `pretty` has it, but for texts of several lines: these stand below their place, behind a bar.
+
+    So nothing that such a text says looks like another value.
+    """
+    return "".join(_laid_out(value, ""))
+
+
+def _laid_out(value: Any, indent: str) -> tuple[str, str]:
+    """What stands in the place of a value, and the lines below it."""
+    if isinstance(value, str) and "\n" in value:
+        lines = repaired(value).split("\n")
+        below = (f"{BAR} {line}" if line else BAR for line in lines)
+        return f"{len(lines):,} lines", "".join(f"\n{indent}  {line}" for line in below)
+    if isinstance(value, Mapping) and value:
+        named = ((f"{pretty(str(key))}: ", item) for key, item in value.items())
+        return _listed("{", named, indent, "}"), ""
+    if isinstance(value, (list, tuple)) and value:
+        return _listed("[", (("", item) for item in value), indent, "]"), ""
+    return pretty(value), ""
+
+
+def _listed(opening: str, items: Iterable[tuple[str, Any]], indent: str, closing: str) -> str:
+    inner = f"{indent}  "
+    made = [(name, *_laid_out(item, inner)) for name, item in items]
+    commas = [","] * (len(made) - 1) + [""]
+    told = (f"{inner}{name}{place}{comma}{below}" for (name, place, below), comma in zip(made, commas, strict=True))
+    return "\n".join([opening, *told, f"{indent}{closing}"])

@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import assume, given
 
-from agentnb.widgets.text import as_json, brief, one_line, pretty, repaired, visible
+from agentnb.widgets.text import as_json, brief, for_reading, one_line, pretty, repaired, visible
+from tests.core.samples import json_values
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,33 @@ def test_a_line_is_one_line_and_no_longer_than_asked() -> None:
 
 def test_pretty_json_keeps_integers_that_a_browser_would_round() -> None:
     assert "12345678901234567891" in pretty({"id": 12345678901234567891})
+
+
+def test_a_text_of_several_lines_is_read_as_lines_that_look_like_no_other_value() -> None:
+    value = {"path": "a.md", "text": 'One.\n"mode": "x"\n', "parts": [{"a": "1\n2"}, "b"], "mode": "w"}
+    assert (
+        for_reading(value)
+        == """\
+{
+  "path": "a.md",
+  "text": 3 lines,
+    │ One.
+    │ "mode": "x"
+    │
+  "parts": [
+    {
+      "a": 2 lines
+        │ 1
+        │ 2
+    },
+    "b"
+  ],
+  "mode": "w"
+}"""
+    )
+
+
+@given(json_values)
+def test_without_such_a_text_a_value_is_read_as_json(value: object) -> None:
+    assume("\\n" not in pretty(value))
+    assert for_reading(value) == pretty(value)

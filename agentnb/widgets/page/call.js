@@ -1,7 +1,7 @@
 // One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
 // row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
 
-import { BUSY, GONE, RECORDED, button, el, enable, number, say } from "./text.js";
+import { BUSY, GONE, RECORDED, button, el, enable, inOneLine, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 
 export const REMEMBER = {
@@ -37,7 +37,7 @@ export class Call {
       "aria-expanded": "false",
     });
     this.why = el("p", { class: "agentnb-why" });
-    this.brief = el("span", { class: "agentnb-brief", text: item.arguments.replace(/\s+/g, " ") });
+    this.brief = el("span", { class: "agentnb-brief", text: inOneLine(item.arguments) });
     this.left = el("span", { class: "agentnb-left" });
     this.shown = el("pre", {
       class: "agentnb-arguments",

@@ -1,7 +1,7 @@
 // The conversation of one loop as its model is sent it. The kernel puts it together when somebody looks; what has not
 // changed stays as it is on the page, opened or closed.
 
-import { button, count, el, number, say } from "./text.js";
+import { button, count, el, inOneLine, number, say } from "./text.js";
 
 const AT_FIRST = 40, // messages that are shown; "Earlier" shows as many more
   LOOPS = 200, // that can be chosen
@@ -206,7 +206,7 @@ export class Messages {
       call.position >= 0 ? this.linkTo(call.position) : null,
     );
     made.dataset.group = call.failed ? "error" : "call";
-    const brief = call.arguments.replace(/\s+/g, " ").slice(0, BRIEF);
+    const brief = inOneLine(call.arguments).slice(0, BRIEF);
     made.firstChild.append(el("code", { text: call.name }), " ", el("span", { class: "agentnb-dim", text: call.words }));
     made.firstChild.append(" ", el("span", { class: "agentnb-brief", text: brief }));
     return made;

@@ -36,6 +36,9 @@ export function say(node, text) {
   if (node.textContent !== shown) node.textContent = shown;
 }
 
+// What `for_reading` (text.py) has laid out, on one line.
+export const inOneLine = (text) => text.replace(/\n *│/g, " ").replace(/\s+/g, " ");
+
 let serial = 0;
 export const unique = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}-${++serial}`;
 export const button = (name, onclick, extra = {}) =>
