@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition
-from agentnb.core.events import CallEnd, Delta, Event, ModelEnd, Queue, RunEnd, RunStart
+from agentnb.core.events import CallEnd, Event, ModelEnd, Queue, RunEnd, RunStart
 from agentnb.core.graph import CallGraph
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.reply import Reply
@@ -84,8 +84,8 @@ class Design(ABC):
 
     activities: Mapping[str, Callable[[dict[str, Any], State], Any]] = {}
     """The loop's own calls by name: what is asked for by a hidden `CallProposed`. They may be async, or async
-    generators. A hidden call of one of `tools` that is no activity is checked, asked about and run as the model's
-    calls are."""
+    generators, which say events on their way, or a `Delta` that is only shown. A hidden call of one of `tools` that is
+    no activity is checked, asked about and run as the model's calls are."""
 
     answers_overlap: ClassVar[bool] = False
     """Whether calls of an answer run before it has ended: the model is asked beside everything else then."""
@@ -173,10 +173,6 @@ class Design(ABC):
     def read_again(self, message: Message) -> Message:
         """An answer of the model's whose text somebody has put in the place of another, read as if it had come so."""
         return message
-
-    def fact_of(self, item: Any) -> Event | Delta:
-        """What an activity says on its way, where that is an async generator, as a fact, or as what is only shown."""
-        raise TypeError(f"{self.kind()} does not know what to make of a {type(item).__name__}.")
 
     def taken_up(self, frame: Frame) -> None:
         """A run of this loop is made or restored; it will be told of where it stands and of its tools here."""

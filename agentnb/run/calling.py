@@ -27,6 +27,7 @@ from agentnb.core.tools import Invocation, Tool
 from agentnb.core.wanted import Effect
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
+from agentnb.run.given import shown
 from agentnb.run.inflight import InFlight
 from agentnb.run.interrupt import show
 from agentnb.run.journal import Journal
@@ -168,10 +169,11 @@ class Calling:
                 if isinstance(item, Result):
                     result = item.value
                     continue
-                fact = self._design.fact_of(item)
-                if not self._say(fact, call) or self._frame.state.cancelled is not None:
+                if not isinstance(item, (Event, Delta)):
+                    raise TypeError(f"{call.name} says events on its way, or a Delta to be shown, not {shown(item)}.")
+                if not self._say(item, call) or self._frame.state.cancelled is not None:
                     raise _BrokenOff
-                is_shown = inline == "pull" or (inline is None and isinstance(fact, Event))
+                is_shown = inline == "pull" or (inline is None and isinstance(item, Event))
                 await self._stand(call, inline, until_taken=is_shown)
         return result
 

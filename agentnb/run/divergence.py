@@ -34,7 +34,7 @@ class Check:
         self._loop = loop
         self._frames: dict[str, Frame] = {}
 
-    def look_at(self, event: Event, state: State) -> None:
+    def look_at(self, event: Event) -> None:
         """Compare the event that comes next in this state. Raises ReplayDiverged where the loop does otherwise."""
         expected = self._start(event) if isinstance(event, RunStart) else self._expected(event)
         if expected is not None and _said(expected) != _said(event):

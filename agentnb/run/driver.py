@@ -33,6 +33,7 @@ from agentnb.run.interrupt import Inline
 from agentnb.run.journal import Journal
 from agentnb.run.nesting import Nesting
 from agentnb.run.news import News
+from agentnb.run.past import is_suspended
 from agentnb.run.policy import Policy
 from agentnb.run.portable import error_info
 from agentnb.run.unattended import Unattended
@@ -273,7 +274,7 @@ class Driver:
                     self.finish("limit", why)
                     return True
                 work.asked_by_us = True
-            elif fact.type == "run_end" and getattr(fact, "reason", None) == "suspended":
+            elif is_suspended(fact):
                 frame = self._journal.root  # the run ends in this process, and the loops in it stay where they are
             self._journal.append(fact, frame)
             return True

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, get_args
 
 from agentnb.core.errors import AgentnbError, UnknownCall, UsageError
@@ -40,6 +41,18 @@ ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_
 DECISIONS = tuple(decision for decision in get_args(Decision) if decision != "ask")
 
 
+class Unchanged(Enum):
+    """What is not given where None is a value like others: the result of a call may be None."""
+
+    UNCHANGED = "unchanged"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNCHANGED = Unchanged.UNCHANGED
+
+
 @dataclass(frozen=True)
 class Change:
     """What is different in a fork; at most one of these is given. An event is replaced as a whole."""
@@ -47,7 +60,7 @@ class Change:
     event: Event | None = None
     message: Any = None
     arguments: Mapping[str, Any] | None = None
-    result: Any = None
+    result: Any = UNCHANGED
     decision: Any = None
 
     def __post_init__(self) -> None:
@@ -57,7 +70,8 @@ class Change:
     @property
     def given(self) -> list[str]:
         """The names of what is given."""
-        return [name for name in self.__dataclass_fields__ if getattr(self, name) is not None]
+        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return [name for name, value in given.items() if value is not (UNCHANGED if name == "result" else None)]
 
 
 @dataclass(frozen=True)
@@ -67,8 +81,8 @@ class Branch:
     events: list[Event]
     suspended: bool = False
     steer: Message | None = None
-    call: tuple[str, str] | None = None
-    decision: ApprovalDecision | None = None
+    decided: tuple[str, str, ApprovalDecision] | None = None
+    """The loop's path, the call in it, and what is decided about that call."""
 
 
 def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> Branch:
@@ -82,7 +96,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
         made = _with_event(events, event, _stamped(change.event, event), loop)
     elif change.message is not None:
         made = _with_message(events, event, change.message, loop)
-    elif change.result is not None and isinstance(event, CallEnd):
+    elif change.result is not UNCHANGED and isinstance(event, CallEnd):
         made = Branch(past_of_a_fork(events, seq, loop, instead=_ended_with(events, event, change.result, loop)))
     elif change.given:
         made = _with_decision(events, event, change, loop)
@@ -97,32 +111,31 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
 
 def settle(made: Branch, journal: Journal) -> None:
     """Make what was changed at the fork a fact of the new run."""
-    if made.call is None or made.decision is None:
+    if made.decided is None:
         return
-    path, id = made.call
+    path, id, decision = made.decided
     frame = journal.frame_at(path)
     assert frame is not None  # `_checked` has seen it
     call = frame.state.open[id]
-    journal.append(made.decision, frame)
-    if made.decision.decision in ("reject", "answer"):
-        carry_out(journal, frame, call, made.decision)
+    journal.append(decision, frame)
+    if decision.decision in ("reject", "answer"):
+        carry_out(journal, frame, call, decision)
 
 
 def _checked(made: Branch, loop: Design) -> Branch:
     """The branch, if what is decided in it can be, and as it is kept. Raises UnknownCall or InvalidArguments."""
-    if made.call is None or made.decision is None:
+    if made.decided is None:
         return made
-    path, id = made.call
+    path, id, decision = made.decided
     frame = frame_at(made.events, path, loop)
     call = frame.state.open.get(id) if frame is not None else None
     if frame is None or call is None:
         raise UnknownCall(f"The call {id!r} is not open where the fork begins.")
-    decision = made.decision
     if decision.decision in ("edit", "replace") or (decision.decision == "approve" and frame.loop_for(call) is None):
         _check_fit(frame, call, decision)
     if decision.decision == "answer" and frame.is_own(call):
         result = frame.design.result_given(call, decision.result)
-        return replace(made, decision=decision.model_copy(update={"result": result}))
+        return replace(made, decided=(path, id, decision.model_copy(update={"result": result})))
     return made
 
 
@@ -228,7 +241,7 @@ def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: 
     past = past_of_a_fork(events, event.seq, loop, without=not followed)
     # Nobody has waited since the recording was made: it is decided when it was then.
     decision = _decision(id, change).model_copy(update={"time": max(event.time, past[-1].time)})
-    return Branch(past, call=(path, id), decision=decision)
+    return Branch(past, decided=(path, id, decision))
 
 
 def _is_start(event: Event, path: str, id: str) -> bool:
@@ -252,7 +265,7 @@ def _call_of(event: Event) -> tuple[str, str]:
 def _decision(id: str, change: Change) -> ApprovalDecision:
     if change.arguments is not None:
         return ApprovalDecision(call_id=id, decision="edit", arguments=portable(dict(change.arguments)))
-    if change.result is not None:
+    if change.result is not UNCHANGED:
         return ApprovalDecision(call_id=id, decision="answer", result=portable(change.result))
     given = {"decision": change.decision} if isinstance(change.decision, str) else change.decision
     if isinstance(given, ApprovalDecision):

@@ -157,8 +157,6 @@ def _ends_turn(event: Event, state: State) -> bool:
 
 
 def _check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
-    if not isinstance(limits, Mapping):
-        raise UsageError(f"limits= is a dict of {', '.join(sorted(LIMITS))}, not {limits!r}.")
     for name, limit in limits.items():
         if name not in LIMITS:
             raise UsageError(f"limits= knows {', '.join(sorted(LIMITS))}, not {name!r}.")

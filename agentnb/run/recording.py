@@ -12,7 +12,7 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.run.breakpoints import Breakpoints
-from agentnb.run.fork import Change
+from agentnb.run.fork import UNCHANGED, Change
 from agentnb.run.listening import QUEUES
 from agentnb.run.pending import Decided
 from agentnb.run.remembered import Remembered
@@ -129,7 +129,7 @@ class Recording(ABC):
         *,
         message: Any = None,
         arguments: Mapping[str, Any] | None = None,
-        result: Any = None,
+        result: Any = UNCHANGED,
         decision: Any = None,
         event: Event | None = None,
         loop: Design | None = None,
@@ -142,14 +142,14 @@ class Recording(ABC):
         what the user says there. A text leaves a model's answer its calls; `{"role": "assistant", "content": ...}` is
         the whole answer. arguments, decision: what the call that the event is about runs with, and what is
         decided about it (`approve`, `reject` ..., or a dict with `decision` and its `reason`, `arguments`, `result`).
-        result: what that call gave. event: another event of the same type. loop: another loop of the same kind, with
-        another model, other tools or settings. store, approve, limits: this run's, where no others are given; also
-        breakpoints.
+        result: what that call gave, which may be None. event: another event of the same type. loop: another loop of the
+        same kind, with another model, other tools or settings. store, approve, limits: this run's, where no others are
+        given; also breakpoints.
 
         What is before the fork costs no request to the model and runs no tool. Raises UsageError where there is nothing
         to change, InvalidArguments where arguments do not fit, RecordingMismatch for a loop of another kind.
         """
         from agentnb.run.forked import forked  # it makes a Run, which is a Recording itself
 
-        change = Change(event, message, arguments, result, decision)
+        change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
         return forked(self, at, change, loop, name=name, **{**self._fork_options, **options})

@@ -269,7 +269,7 @@ class Replay(Recording):
         event = self._recorded[self.position]
         if self._check is not None:
             try:
-                self._check.look_at(event, self._state)
+                self._check.look_at(event)
             except ReplayDiverged as error:
                 self._diverged = error
                 raise

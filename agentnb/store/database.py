@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 from zlib import crc32
@@ -10,10 +10,6 @@ from zlib import crc32
 from pydantic_core import to_json
 
 from agentnb.core.errors import StoreConflict
-
-Words = Mapping[str, str]
-"""What a schema's `{identity}`, `{key}`, `{integer}`, `{real}` and `{bytes}` are here."""
-
 
 Rows = Sequence[int | bytes]
 """Events as they are kept, one behind the other: the key of one, its JSON without run and position, the checksum of

@@ -132,8 +132,8 @@ class Clicks:
         given = str(message.get("name") or "").strip()
         name = given or f"{self._run.name or self._run.id}@{self._run.state.position}"
         snapshot = SNAPSHOTS[name] = self._run.snapshot(name)
-        path = getattr(self._run.store, "path", None)
-        kept = f", and in {path}: store.load({name!r})" if path is not None else ""
+        where = getattr(self._run.store, "where", None)
+        kept = f", and in {where}: store.load({name!r})" if where is not None else ""
         return f"Snapshot taken of {snapshot.position} events: agentnb.widgets.SNAPSHOTS[{name!r}]{kept}"
 
     def _fork(self, message: Message) -> str:

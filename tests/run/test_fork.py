@@ -113,6 +113,16 @@ async def test_a_result_may_be_given_instead_of_running_the_call() -> None:
     assert world.ran == ["one"]
 
 
+async def test_a_result_may_be_none() -> None:
+    world = World()
+    run = await world.run()
+    for type in ("call_end", "call_start"):
+        fork = run.fork(at=seq_of(run, type), result=None)
+        await fork
+        assert [(end.result, end.outcome) for end in fork.events if end.type == "call_end"] == [(None, "answered")]
+    assert world.ran == ["one"]
+
+
 async def test_other_arguments_run_the_tool_with_them() -> None:
     world = World()
     run = await world.run()

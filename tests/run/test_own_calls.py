@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pytest
 
 from agentnb import Loop, RunFailed, Snapshot, restore, tool
-from agentnb.core.events import CallProposed, Event, PhaseChange, RunEnd
-from agentnb.core.loop import Design
+from agentnb.core.events import CallProposed, Event, PhaseChange, RunEnd, StateUpdate
+from agentnb.core.loop import Design, Result
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
 from tests.worlds import assert_folds, types
@@ -57,6 +57,32 @@ async def test_the_state_keeps_the_calls_and_the_phases_that_a_loop_has_chosen()
     assert_folds(run)
     assert [call["end"]["result"] for call in run.state.dump()["own_calls"]] == ["looked"] * 3
     assert Snapshot.from_json(run.snapshot().to_json()).state.own_calls == run.state.own_calls
+
+
+async def test_an_activity_may_say_events_on_its_way() -> None:
+    async def look(arguments: dict[str, Any], state: State) -> Any:
+        yield StateUpdate(values={"seen": 1})
+        yield Result("looked twice")
+
+    loop = Caller("look")
+    loop.activities = {"look": look}
+    run = loop.start(None)
+    assert await run == ["looked twice"]
+    assert run.state.values == {"seen": 1}
+    assert_folds(run)
+
+
+async def test_an_activity_that_says_anything_else_has_failed() -> None:
+    async def look(arguments: dict[str, Any], state: State) -> Any:
+        yield "words"
+
+    loop = Caller("look")
+    loop.activities = {"look": look}
+    run = loop.start(None)
+    await run
+    assert [call.end.result for call in run.state.own_calls if call.end] == [
+        "TypeError: look says events on its way, or a Delta to be shown, not 'words'."
+    ]
 
 
 async def test_a_tool_that_a_loop_calls_asks_as_if_a_model_called_it() -> None:

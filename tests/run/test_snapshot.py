@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import math
 import os
@@ -129,6 +130,15 @@ async def test_a_snapshot_of_a_newer_version_is_refused() -> None:
     text = (await a_run()).snapshot().to_json()
     with pytest.raises(VersionMismatch, match="version 2"):
         Snapshot.from_json(text.replace('"version":1', '"version":2'))
+
+
+async def test_a_file_may_say_of_the_state_what_another_release_says() -> None:
+    snapshot = (await a_run()).snapshot()
+    text, digest, _ = snapshot.to_json().replace('"unsaid":false', '"known_elsewhere":1').partition('"digest":"')
+    text += digest
+    assert "known_elsewhere" in text
+    other = f'{text}{hashlib.sha256(text.encode()).hexdigest()}"}}\n'
+    assert Snapshot.from_json(other).events == snapshot.events
 
 
 async def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:

@@ -179,10 +179,6 @@ class BaseAgent(AgentInTree):
         said = await said if inspect.isawaitable(said) else said
         return Event(author=self.name, content=said, invocation_id=ctx.invocation_id) if said is not None else None
 
-    def fact_of(self, item: Fact | Delta) -> Fact | Delta:
-        """What the agent says is a fact already."""
-        return item
-
 
 def _fact(event: Event, name: str) -> Fact | Delta:
     """An event of the agent of that name as a message; one that is partial is only shown."""

@@ -20,7 +20,6 @@ An escalation leaves the nearest loop, unless it names another one (1g.6); it co
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, ClassVar
@@ -73,8 +72,6 @@ class LoopAgent(CompositeAgent):
         if max_iterations is not None and not isinstance(max_iterations, int):
             raise InvalidArguments(f"max_iterations is a whole number or None, not {max_iterations!r}.")
         self.max_iterations = max_iterations
-        # A sub-agent that is gone when a recording of it goes on comes to nothing; its pass begins anew (1g.10).
-        self.activities = defaultdict(lambda: lambda arguments, state: None, self.activities)
         self._has_warned = False
 
     def config(self) -> dict[str, Any]:
@@ -85,6 +82,10 @@ class LoopAgent(CompositeAgent):
         """Whether the escalation is meant for this loop, or for one inside it."""
         scope = event.actions.scope
         return bool(event.actions.escalate) and (scope is None or isinstance(self.find_agent(scope), LoopAgent))
+
+    def perform(self, call: CallState, state: State) -> Any:
+        """Run a sub-agent; one that is gone when a recording of it goes on comes to nothing (SEMANTICS 1g.10)."""
+        return super().perform(call, state) if call.name in self.activities else None
 
     # -- the decision ----------------------------------------------------------------------------------------------
 
