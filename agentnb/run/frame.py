@@ -8,7 +8,7 @@ from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
 from agentnb.run.portable import portable_start
-from agentnb.tools import as_tools
+from agentnb.tools import as_tools, loop_of
 
 
 class Frame:
@@ -53,14 +53,14 @@ class Frame:
         self.said: list[Message] = []
         self.tools: dict[str, Tool] = as_tools(design.tools)
         self._performs_loops = type(design).loop_for is not Design.loop_for
-        self._has_loops = any(hasattr(tool, "loop") for tool in self.tools.values())
+        self._has_loops = any(loop_of(tool) is not None for tool in self.tools.values())
         design.taken_up(self)
 
     def loop_for(self, call: CallState) -> Design | None:
         """The loop that performs this call, where no tool and no activity does."""
         loop = self.design.loop_for(call, self.state) if self._performs_loops else None
         if loop is None and self._has_loops and not self.is_own(call):
-            loop = getattr(self.tools.get(call.name), "loop", None)
+            loop = loop_of(self.tools.get(call.name))
         return loop
 
     def is_own(self, call: CallState) -> bool:

@@ -3,5 +3,6 @@
 from agentnb.core.tools import Tool
 from agentnb.tools.adapt import as_tools
 from agentnb.tools.function import FunctionTool, tool
+from agentnb.tools.loop import loop_of
 
-__all__ = ["FunctionTool", "Tool", "as_tools", "tool"]
+__all__ = ["FunctionTool", "Tool", "as_tools", "loop_of", "tool"]

@@ -40,5 +40,10 @@ class LoopTool:
         return f"<tool {self.name}: a loop>"
 
 
+def loop_of(tool: object) -> Design | None:
+    """The loop that performs the calls of a tool, where one does."""
+    return tool.loop if isinstance(tool, LoopTool) else None
+
+
 def _never(progress: object) -> Any:
     raise AssertionError("a loop is run by the driver")  # pragma: no cover

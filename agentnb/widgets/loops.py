@@ -20,7 +20,7 @@ from agentnb.core.events import CallEnd, CallProposed, CallStart, Event, RunEnd,
 from agentnb.core.loop import Design
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
-from agentnb.tools import as_tools
+from agentnb.tools import as_tools, loop_of
 from agentnb.widgets.calls import Calls, Told, calls_of
 from agentnb.widgets.diagram import Table, table_of
 from agentnb.widgets.text import brief, repaired
@@ -194,8 +194,8 @@ def _loop_for(design: Design, call: CallState) -> Design | None:
         # It is the user's code, and was written to be asked by the driver. The panel goes on without this drawing.
         logger.exception("%s could not say which loop performs %s", design.kind(), call.name)
         return None
-    if loop is None and not call.hidden:
-        loop = getattr(as_tools(design.tools).get(call.name), "loop", None)
+    if loop is None and not (call.hidden and call.name in design.activities):
+        loop = loop_of(as_tools(design.tools).get(call.name))
     return loop
 
 

@@ -10,9 +10,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
-from agentnb import UsageError, tool
+from agentnb import SessionLoop, UsageError, tool
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.tools import Tool, specification
+from agentnb.testing import ScriptedLLM, call
 from agentnb.tools import FunctionTool, as_tools
 
 
@@ -304,3 +305,27 @@ def test_the_last_tool_of_a_name_counts() -> None:
 @pytest.mark.parametrize("word", ["progress", "approve", "idempotent", "timeout", "needs", "sequential", "detached"])
 def test_the_help_of_tool_says_what_a_tool_may_have(word: str) -> None:
     assert re.search(rf"\b{word}\b", str(tool.__doc__))
+
+
+class Browser:
+    """A tool of somebody's own, which keeps the event loop its connection lives in."""
+
+    name, description, parameters = "browse", "Open a page.", {"type": "object", "properties": {}}
+    approve = idempotent = sequential = False
+    timeout = None
+    needs = ()
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+
+    def bind(self, arguments: dict[str, Any]) -> Any:
+        async def browse(progress: object) -> str:
+            return "a page"
+
+        return browse
+
+
+async def test_a_tool_may_be_any_object_that_has_what_a_tool_has() -> None:
+    browsing = SessionLoop(ScriptedLLM([[call("browse", {}, id="b")], "Seen."]), [Browser()]).start("go")
+    assert await browsing == "Seen."
+    assert [event.result for event in browsing.events if event.type == "call_end"] == ["a page"]
