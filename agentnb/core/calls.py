@@ -13,7 +13,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from agentnb.core import events as e
-from agentnb.core.errors import AgentnbError
+from agentnb.core.errors import ImpossibleEvent
 from agentnb.core.messages import Content, Message, ToolCall
 from agentnb.core.state import CallState, State
 
@@ -39,7 +39,7 @@ def render(result: Any) -> Content:
 def call_proposed(state: State, event: e.CallProposed) -> None:
     """The loop has a call of its own, or the model one before its answer is complete."""
     if event.call.id in state.open:
-        raise AgentnbError(f"The call {event.call.id!r} is open already (seq {event.seq}).")
+        raise ImpossibleEvent(f"The call {event.call.id!r} is open already (seq {event.seq}).")
     if state.model == "idle" and not state.open:  # the loop's own earlier calls have been looked at by now
         state.calls = {call.id: call for call in state.calls.values() if not call.hidden}
     open_call(state, event.call, hidden=event.hidden)
@@ -129,7 +129,7 @@ def call_end(state: State, event: e.CallEnd) -> None:
     id = event.call_id
     call = state.calls.get(id)
     if call is None or (call.status == "ended" and (event.outcome != "skipped" or not state.unsaid)):
-        raise AgentnbError(f"The call {id!r} has no result to wait for (seq {event.seq}).")
+        raise ImpossibleEvent(f"The call {id!r} has no result to wait for (seq {event.seq}).")
     call.status = "ended"
     call.end = event
     if state.open.pop(id, None) is not None and call.detached:
@@ -141,7 +141,7 @@ def call_end(state: State, event: e.CallEnd) -> None:
 def _the_open(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.CallStart) -> CallState:
     call = state.open.get(event.call_id)
     if call is None:
-        raise AgentnbError(f"There is no open call {event.call_id!r} ({event.type}, seq {event.seq}).")
+        raise ImpossibleEvent(f"There is no open call {event.call_id!r} ({event.type}, seq {event.seq}).")
     return call
 
 
@@ -157,7 +157,7 @@ def settle(state: State) -> None:
 
 
 def close_turn(state: State, what: str) -> None:
-    """Tell the history what it has not been told. Raises AgentnbError where calls have no result."""
+    """Tell the history what it has not been told. Raises ImpossibleEvent where calls have no result."""
     if state.open:
         refuse_with_open_calls(state, what)
     if state.unsaid:
@@ -168,7 +168,7 @@ def refuse_with_open_calls(state: State, what: str, *, visible: bool = False) ->
     """Raise where calls have no result; with `visible` only the model's count, of which the history tells."""
     waiting = [call.id for call in state.open.values() if not (call.detached or (visible and call.hidden))]
     if waiting:
-        raise AgentnbError(f"{what} while calls have no result: {', '.join(waiting)}.")
+        raise ImpossibleEvent(f"{what} while calls have no result: {', '.join(waiting)}.")
 
 
 def say_results(state: State) -> None:

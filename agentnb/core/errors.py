@@ -3,6 +3,7 @@
     AgentnbError
     ├── UsageError                  you asked for something that is not possible here
     │   ├── IllegalTransition       a phase the loop's table does not allow from where it stands
+    │   ├── ImpossibleEvent         an event that cannot follow those before it
     │   ├── InvalidArguments        arguments that do not fit the tool's schema; names the argument
     │   ├── UnknownCall             no call with that id is waiting
     │   ├── UnknownName             agentnb has nothing of that name
@@ -41,6 +42,7 @@ __all__ = [
     "AlreadyDecided",
     "AuthenticationError",
     "IllegalTransition",
+    "ImpossibleEvent",
     "InvalidArguments",
     "LimitReached",
     "ModelError",
@@ -83,6 +85,10 @@ class UsageError(AgentnbError):
 
 class IllegalTransition(UsageError):
     """The loop's table does not allow this phase from where the run stands."""
+
+
+class ImpossibleEvent(UsageError):
+    """An event that cannot follow those before it: the answer of a model that nobody has asked, for one."""
 
 
 class InvalidArguments(UsageError, ValueError):

@@ -17,7 +17,7 @@ from typing import Any
 
 from agentnb.core import calls
 from agentnb.core import events as e
-from agentnb.core.errors import AgentnbError
+from agentnb.core.errors import ImpossibleEvent
 from agentnb.core.messages import input_messages
 from agentnb.core.state import Inside, State
 
@@ -31,16 +31,16 @@ def fold(events: Iterable[e.Event]) -> State:
 
 
 def evolve(state: State, event: e.Event, *, nested: bool = False) -> None:
-    """Let `event` have happened. Raises AgentnbError where it cannot have, and changes nothing then.
+    """Let `event` have happened. Raises ImpossibleEvent where it cannot have, and changes nothing then.
 
     `state` is the run's; with `nested`, that of the loop inside it which the event is of.
     """
     fields = event.__dict__
     handler = _HANDLERS.get(fields["type"])
     if handler is None:
-        raise AgentnbError(f"No such event: {event.type!r} (seq {event.seq}).")
+        raise ImpossibleEvent(f"No such event: {event.type!r} (seq {event.seq}).")
     if state.stop_reason is not None:
-        raise AgentnbError(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
+        raise ImpossibleEvent(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
     if fields["path"] and not nested:
         _evolve_nested(state, event)
     else:
@@ -83,7 +83,7 @@ def _begin_at(state: State, path: str) -> State:
 def _child(state: State, name: str, event: e.Event) -> State:
     child = state.children.get(name)
     if child is None:
-        raise AgentnbError(f"No loop is running at {event.path!r} ({event.type}, seq {event.seq}).")
+        raise ImpossibleEvent(f"No loop is running at {event.path!r} ({event.type}, seq {event.seq}).")
     return child
 
 
@@ -103,7 +103,7 @@ def nested(state: State, path: str) -> State:
 
 def _run_start(state: State, event: e.RunStart) -> None:
     if state.started is not None:
-        raise AgentnbError(f"The run has started already (seq {event.seq}).")
+        raise ImpossibleEvent(f"The run has started already (seq {event.seq}).")
     state.run_id = event.run_id
     state.loop = event.loop
     state.name = event.name
@@ -167,7 +167,7 @@ def _count_request(state: State, event: e.ModelStart) -> None:
 
 def _model_end(state: State, event: e.ModelEnd) -> None:
     if state.model != "asked":
-        raise AgentnbError(f"The model answers, and nobody has asked it (seq {event.seq}).")
+        raise ImpossibleEvent(f"The model answers, and nobody has asked it (seq {event.seq}).")
     message = event.message
     state.model = "idle"
     state.reply = event
@@ -237,7 +237,7 @@ def _cancel(state: State, event: e.CancelRequested) -> None:
 def _run_end(state: State, event: e.RunEnd) -> None:
     if event.reason != "suspended":
         if state.detached:
-            raise AgentnbError(f"A run cannot end while calls run on: {', '.join(state.open)}.")
+            raise ImpossibleEvent(f"A run cannot end while calls run on: {', '.join(state.open)}.")
         calls.close_turn(state, "A run cannot end")
     state.stop_reason = event.reason
     state.output = event.output

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, get_args
 
-from agentnb.core.errors import AgentnbError, UnknownCall, UsageError
+from agentnb.core.errors import ImpossibleEvent, UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
     CallEnd,
@@ -104,7 +104,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
         made = Branch(past_of_a_fork(events, seq, loop))
     try:
         fold(made.events)
-    except AgentnbError as error:
+    except ImpossibleEvent as error:
         raise UsageError(f"The run cannot go on like that from its event {seq}: {error}") from error
     return _checked(replace(made, suspended=is_suspended(event)), loop)
 

@@ -19,7 +19,14 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
+from agentnb.core.errors import (
+    ImpossibleEvent,
+    RecordingCorrupt,
+    RecordingMissing,
+    StorageError,
+    UsageError,
+    VersionMismatch,
+)
 from agentnb.core.events import Event, RunStart, decode_event, encode_event
 from agentnb.core.evolve import fold
 from agentnb.core.state import State
@@ -202,7 +209,10 @@ def _read(text: bytes, where: str) -> Snapshot:
     if not intact:
         raise RecordingCorrupt(f"{where} was changed after it was written{_fault(text)}.")
     snapshot = Snapshot.of(_decode(entries, where), name=data.get("name"))
-    come_to = json.loads(to_json(_summary(snapshot.state)))
+    try:
+        come_to = json.loads(to_json(_summary(snapshot.state)))
+    except ImpossibleEvent as error:
+        raise RecordingCorrupt(f"{where} is no recording of a run. {error}") from error
     if any(come_to[name] != value for name, value in data["state"].items() if name in come_to):
         raise RecordingCorrupt(f"{where}: its events do not lead to the state it was saved with.")
     return snapshot

@@ -141,6 +141,20 @@ async def test_a_file_may_say_of_the_state_what_another_release_says() -> None:
     assert Snapshot.from_json(other).events == snapshot.events
 
 
+async def test_a_file_whose_events_cannot_have_happened_is_refused() -> None:
+    text = (await a_run()).snapshot().to_json()
+    header, *entries, footer, _, _ = text.split("\n")
+    kept = [json.loads(entry.removesuffix(",")) for entry in entries if '"type":"model_start"' not in entry]
+    chain, lines = hashlib.sha256(), []
+    for entry in kept:  # as whoever writes such a file anew makes it
+        line = json.dumps(entry["event"], separators=(",", ":"))
+        chain.update(f"{line}\n".encode())
+        lines.append(f'{{"chain":"{chain.hexdigest()[:16]}","event":{line}}}')
+    text = "\n".join([header, ",\n".join(lines), footer, '"digest":"'])
+    with pytest.raises(RecordingCorrupt, match="The model answers, and nobody has asked it"):
+        Snapshot.from_json(f'{text}{hashlib.sha256(text.encode()).hexdigest()}"}}\n')
+
+
 async def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Snapshot.load(tmp_path / "none.json")
