@@ -12,10 +12,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from agentnb.core.errors import UsageError
 from agentnb.llms.anthropic_reader import MessageReader
 from agentnb.llms.attempts import MAX_RETRIES
-from agentnb.llms.client import HttpModel, Reader
-from agentnb.llms.conversion import MessageCache, text_of
+from agentnb.llms.client import HttpModel, Reader, endpoint
+from agentnb.llms.conversion import MessageCache, safe_name, text_of
 from agentnb.llms.keys import EnvironmentKey
 from agentnb.llms.schemas import close_objects
 from agentnb.llms.transport import READ_TIMEOUT
@@ -53,10 +54,12 @@ class Anthropic(HttpModel):
         max_retries: int = MAX_RETRIES,
         **options: Any,
     ) -> None:
-        base = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL).rstrip("/").removesuffix("/v1")
+        if not isinstance(base_url, (str, type(None))):
+            raise UsageError(f"base_url is the address of a server, as a text, not {base_url!r}.")
+        base = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL).rstrip("/")
         super().__init__(
             model,
-            f"{base}/v1/messages",
+            endpoint(base.removesuffix("/v1"), "/v1/messages"),
             key=EnvironmentKey("ANTHROPIC_API_KEY", "x-api-key", required=base == ANTHROPIC_URL),
             headers={"anthropic-version": API_VERSION},
             timeout=timeout,
@@ -107,12 +110,17 @@ def _blocks(message: Message) -> tuple[str, list[JsonObject]]:
     role, content = message["role"], message.get("content")
     if role == "tool":
         return "user", [_tool_result(message)]
-    thoughts = [
-        {"type": "thinking", "thinking": thought.get("text") or "", "signature": thought["signature"]}
-        for thought in message.get("reasoning") or ()
-        if thought.get("signature")  # without one the API takes it for forged
-    ]
+    thoughts = [block for thought in message.get("reasoning") or () for block in _thinking(thought)]
     return role, [*thoughts, *_content_blocks(content), *map(_tool_use, message.get("tool_calls") or ())]
+
+
+def _thinking(thought: Mapping[str, Any]) -> list[JsonObject]:
+    blocks: list[JsonObject] = []
+    if signature := thought.get("signature"):  # without one the API takes it for forged
+        blocks.append({"type": "thinking", "thinking": thought.get("text") or "", "signature": signature})
+    if redacted := thought.get("redacted"):
+        blocks.append({"type": "redacted_thinking", "data": redacted})
+    return blocks
 
 
 def _content_blocks(content: object) -> list[JsonObject]:
@@ -120,7 +128,9 @@ def _content_blocks(content: object) -> list[JsonObject]:
         blocks = [dict(block) if isinstance(block, Mapping) else _text(str(block)) for block in content]
     else:
         blocks = [_text(text_of(content))]
-    return [block for block in blocks if block.get("type") != "text" or block.get("text")]  # empty text is refused
+    return [  # text with nothing to read in it is refused
+        block for block in blocks if block.get("type") != "text" or str(block.get("text") or "").strip()
+    ]
 
 
 def _text(text: str) -> JsonObject:
@@ -130,7 +140,7 @@ def _text(text: str) -> JsonObject:
 def _tool_use(call: Mapping[str, Any]) -> JsonObject:
     arguments = call["arguments"]
     given = dict(arguments) if isinstance(arguments, Mapping) else {"malformed_arguments": arguments}
-    return {"type": "tool_use", "id": _safe_id(call["id"]), "name": call["name"], "input": given}
+    return {"type": "tool_use", "id": _safe_id(call["id"]), "name": safe_name(call["name"]), "input": given}
 
 
 def _tool_result(message: Message) -> JsonObject:

@@ -8,11 +8,12 @@ below.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentnb.core.errors import ModelError, UsageError
+from agentnb.core.errors import ModelError, ModelRequestError, UsageError
 from agentnb.llms import attempts
 from agentnb.llms.transport import Transport
 
@@ -38,6 +39,13 @@ class Reader(Protocol):
     def finish(self) -> list[Chunk]:
         """Give the closing chunks. Raises `ModelProtocolError` when the answer is not complete."""
         ...
+
+
+def endpoint(base_url: str, path: str) -> str:
+    """Give the address of `path` below a base URL, which may have a query (Azure), or the path in it already."""
+    base, mark, query = base_url.partition("?")
+    base = base.rstrip("/").removesuffix(path)
+    return base + path + mark + query
 
 
 class HttpModel(ABC):
@@ -98,10 +106,30 @@ class HttpModel(ABC):
             for chunk in reader.finish():
                 yield chunk
         except ModelError as error:
-            clean = self._transport.redacted(error)
+            clean = self._advised(self._transport.redacted(error), merged, body)
             if clean is error:
                 raise
             raise clean from None
+
+    def _advised(self, error: ModelError, options: Mapping[str, Any], body: JsonObject) -> ModelError:
+        """The same error, with what the user can do where the server refuses a part of the request."""
+        if type(error) is not ModelRequestError or error.status is None:
+            return error
+        said = str(error)
+        refused = [name for name in options if re.search(rf"\b{re.escape(name)}\b", said)]
+        advice = [f"{name}=None leaves {name} out" for name in refused]
+        if error.status in (404, 405) and not re.search("model", said, re.IGNORECASE):
+            advice.append(
+                f"it was asked at {self._transport.path}, by base_url, which most servers want to end with /v1"
+            )
+        advice += self._advice(said, body)
+        if not advice:
+            return error
+        return ModelRequestError(f"{said} ({'; '.join(advice)})", status=error.status, retry_after=error.retry_after)
+
+    def _advice(self, said: str, body: JsonObject) -> list[str]:
+        """What else to do about a request that was refused in these words."""
+        return []
 
     async def aclose(self) -> None:
         """Close the connections that this event loop holds; the model can still be used."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentnb.core.errors import UsageError
 from agentnb.llms.attempts import MAX_RETRIES
-from agentnb.llms.client import HttpModel, Reader
-from agentnb.llms.conversion import MessageCache, text_of
+from agentnb.llms.client import HttpModel, Reader, endpoint
+from agentnb.llms.conversion import MessageCache, safe_name, text_of
 from agentnb.llms.keys import EnvironmentKey
 from agentnb.llms.openai_reader import ChatCompletionReader
 from agentnb.llms.schema_tools import ReplyReader, choose_tools, plain_message, plain_turns, union_schema
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from agentnb.llms.sse import ServerSentEvent
 
 OPENAI_URL = "https://api.openai.com/v1"
+OPENAI_ID_LENGTH = 40
+"""Characters that OpenAI takes in a call's id. vLLM's have 46; and some proxies keep in theirs what they need again, so
+that elsewhere ids stay as they are."""
 
 
 class OpenAI(HttpModel):
@@ -57,7 +63,7 @@ class OpenAI(HttpModel):
         base = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
         super().__init__(
             model,
-            f"{base}/chat/completions",
+            endpoint(base, "/chat/completions"),
             key=self._key(required=base == OPENAI_URL),
             timeout=timeout,
             max_retries=max_retries,
@@ -65,7 +71,15 @@ class OpenAI(HttpModel):
             | options,  # None takes it out, for servers that refuse it
         )
         self._in_schema = tool_calls == "schema"
-        self._messages = MessageCache(plain_message if self._in_schema else _native_message)
+        native = partial(
+            _native_message, server=self._transport.server, id_length=OPENAI_ID_LENGTH if base == OPENAI_URL else None
+        )
+        self._messages = MessageCache(plain_message if self._in_schema else native)
+
+    def _advice(self, said: str, body: JsonObject) -> list[str]:
+        if "tools" in body and re.search("tool|function", said, re.IGNORECASE):
+            return ['OpenAI(..., tool_calls="schema") calls tools without the server\'s help']
+        return []
 
     @staticmethod
     def _key(*, required: bool) -> EnvironmentKey | None:
@@ -78,8 +92,10 @@ class OpenAI(HttpModel):
         schema: Mapping[str, Any] | None,
         options: dict[str, Any],
     ) -> tuple[JsonObject, Reader]:
-        reader: Reader = ChatCompletionReader(self._transport.server)
-        converted = self._messages.convert(messages)
+        reader: Reader = ChatCompletionReader(self._transport.server, [tool["name"] for tool in tools])
+        # An answer that says nothing is none: many servers refuse a message with neither content nor calls.
+        said = [message for message in messages if message["role"] != "assistant" or _says_something(message)]
+        converted = self._messages.convert(said)
         if self._in_schema:
             tools, may_answer = choose_tools(tools, options.pop("tool_choice", None))
             converted = plain_turns(converted, tools)
@@ -115,27 +131,52 @@ class _SchemaReader:
         return [*rest, *chunks, last]
 
 
-def _native_message(message: Message) -> JsonObject:
+def _says_something(message: Message) -> bool:
+    return bool(message.get("content") or message.get("tool_calls"))
+
+
+def _native_message(message: Message, *, server: str, id_length: int | None) -> JsonObject:
     role, content = message["role"], message.get("content")
     if role == "tool":
         text = text_of(content)
         # The dialect has no flag for a failure, so the words have to say it.
         return {
             "role": "tool",
-            "tool_call_id": message["tool_call_id"],
+            "tool_call_id": _id(message["tool_call_id"], id_length),
             "content": f"Error: {text}" if message.get("is_error") else text,
         }
     converted: JsonObject = {"role": role, "content": content if content is not None else ""}  # some refuse null
     calls = message.get("tool_calls")
     if calls:
-        converted["tool_calls"] = [_native_call(call) for call in calls]
+        converted["tool_calls"] = [_native_call(call, id_length) for call in calls]
+        for thought in message.get("reasoning") or ():
+            if (provider := thought.get("provider")) and provider.get("server") == server:
+                _give_back(provider, message, converted)
     return converted
 
 
-def _native_call(call: Mapping[str, Any]) -> JsonObject:
+def _give_back(provider: Mapping[str, Any], message: Message, converted: JsonObject) -> None:
+    """Put what the server has said before its calls where it wants to see it again (see `openai_reader`)."""
+    if field := provider.get("field"):
+        converted[field] = "".join(thought.get("text") or "" for thought in message["reasoning"])
+    if details := provider.get("reasoning_details"):
+        converted["reasoning_details"] = details
+    for index, extra in (provider.get("extra_content") or {}).items():
+        if int(index) < len(converted["tool_calls"]):
+            converted["tool_calls"][int(index)]["extra_content"] = extra
+
+
+def _native_call(call: Mapping[str, Any], id_length: int | None) -> JsonObject:
     arguments = call["arguments"]
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": text}}
+    name = safe_name(call["name"])
+    return {"id": _id(call["id"], id_length), "type": "function", "function": {"name": name, "arguments": text}}
+
+
+def _id(call_id: str, length: int | None) -> str:
+    if length is None or len(call_id) <= length:
+        return call_id
+    return f"{call_id[: length - 9]}_{zlib.crc32(call_id.encode()):08x}"
 
 
 def _native_tool(tool: ToolSpecification) -> JsonObject:

@@ -6,7 +6,7 @@ two broken ones. An event stream has three line ends only: CRLF, LF and CR. It i
 response header says; a byte order mark at its start is skipped; a broken sequence becomes U+FFFD.
 
 The standard drops an event that the stream's end cut off. For a model's answer that is the difference between
-"finished" and "the connection died", so `close` tells it.
+"finished" and "the connection died", so `close` gives it: a server may only have left out the last line's end.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ MAX_EVENT_SIZE = 32 * 1024 * 1024
 """Characters in one event. Anthropic takes requests of up to 32 MB, and whatever a model says must fit into the
 next request: a larger event is not an answer, it is a server that never ends its line (httpx2 stops at 1 MiB, which
 a long tool input can reach)."""
+
+WHOLE = "whole"
+"""The type of the event that a body is made of which is no event stream, but all of an answer at once."""
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -54,10 +57,14 @@ class SSEDecoder:
         """Give the events that `data` completes. Raises `ModelProtocolError` when one grows past the limit."""
         return self._read(self._utf8.decode(data))
 
-    def close(self) -> bool:
-        """Say that the stream has ended. True when it ended inside an event, which is then lost."""
+    def close(self) -> ServerSentEvent | None:
+        """Say that the stream has ended; gives the event that its end cut off, as far as it came."""
         self._read(self._utf8.decode(b"", final=True))
-        return bool(self._line or self._data or self._event)
+        if self._line:
+            self._end_line("")
+        if not (self._data or self._event):
+            return None
+        return self._end_event() or ServerSentEvent("")
 
     def _read(self, text: str) -> list[ServerSentEvent]:
         if self._at_start and text:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from agentnb import Agent, tool
 from agentnb.core.errors import (
     AuthenticationError,
     ModelOverloaded,
@@ -13,7 +14,7 @@ from agentnb.core.errors import (
 )
 from agentnb.llms import Anthropic, Chunk, Message
 from tests.llms.collecting import ask, calls, collect, stop, text, until_failure
-from tests.llms.peer import CUT, END, Peer, Reply, event, head, part
+from tests.llms.peer import CUT, END, Peer, Reply, body, event, head, part
 
 ADD = {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
 
@@ -138,7 +139,7 @@ async def test_what_is_not_known_is_passed_over(peer: Peer) -> None:
         message(
             event({"type": "future_event", "usage": {"output_tokens": 99}}),
             start(),
-            block(0, type="redacted_thinking", data="xyz"),
+            block(0, type="future_block", data="xyz"),
             block(1, fragment('{"query": 1}'), type="server_tool_use", id="s1", name="web_search", input={}),
             block(2, {"type": "citations_delta", "citation": {}}, said("x"), type="text", text=""),
             named("content_block_delta", index=9, delta={"type": "future_delta"}),
@@ -282,6 +283,108 @@ async def test_a_schema_becomes_an_output_format_of_closed_objects(peer: Peer) -
     }
     form = {"type": "json_schema", "schema": closed | {"additionalProperties": False}}
     assert peer.requests[0].body["output_config"] == {"format": form, "effort": "low"}
+
+
+# -- what servers that speak this dialect do otherwise
+
+WHOLE = {
+    "type": "message",
+    "content": [
+        {"type": "thinking", "thinking": "Hm.", "signature": "abc"},
+        {"type": "text", "text": "Hi"},
+        {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}},
+    ],
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": "7", "output_tokens": 2, "cache_read_input_tokens": -1, "service_tier": "standard"},
+}
+
+
+async def test_a_message_may_come_whole(peer: Peer) -> None:
+    assert await answer(peer, body(200, WHOLE)) == [
+        {"type": "reasoning_delta", "content": "Hm.", "signature": "abc"},
+        {"type": "text_delta", "content": "Hi"},
+        {"type": "tool_call_delta", "index": 0, "id": "t1", "name": "add", "arguments": '{"a": 1}'},
+        {"type": "usage", "input_tokens": 7, "output_tokens": 2},
+        {"type": "stop", "reason": "tool_calls"},
+    ]
+
+
+TEXT = block(0, said("Hi"), type="text", text="")
+CALL = block(1, fragment('{"a": 1}'), type="tool_use", id="t1", name="add", input={})
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        ([start(), TEXT, end(None)], "stop"),
+        ([TEXT, named("message_stop")], "stop"),
+        ([TEXT, event("[DONE]")], "stop"),
+        ([start(), TEXT, CALL, end("end_turn")], "tool_calls"),
+        ([start(), TEXT, end("length")], "length"),
+        ([part(b"event: ping\ndata:\n\n"), part(b"data: \n\n"), start(), TEXT, end()], "stop"),
+    ],
+    ids=["a reason of null", "no reason", "DONE", "end_turn with calls", "OpenAI's word", "pings without data"],
+)
+async def test_a_message_ends_in_other_servers_ways(peer: Peer, events: list[bytes], reason: str) -> None:
+    chunks = await answer(peer, message(*events))
+    assert (text(chunks), stop(chunks)) == ("Hi", reason)
+
+
+async def test_an_input_that_came_whole_is_not_added_to(peer: Peer) -> None:
+    twice = block(0, fragment('{"a": 1}'), type="tool_use", id="t1", name="add", input={"a": 1})
+    once = block(0, fragment('{"a": 2}'), type="tool_use", id="t2", name="add", input={})  # the same number again
+    chunks = await answer(peer, message(start(), twice, once, end("tool_use")))
+    assert [call["arguments"] for call in calls(chunks)] == ['{"a": 1}', '{"a": 2}']
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        event({"error": {"type": "overloaded_error", "message": "Sorry."}}, "error"),
+        event({"error": {"type": "overloaded_error", "message": "Sorry."}}),
+        event({"error": {"code": 529, "message": "Sorry."}}),
+    ],
+)
+@pytest.mark.parametrize("begun", [True, False])
+async def test_an_error_in_another_dialects_form_is_one(peer: Peer, told: bytes, begun: bool) -> None:
+    with pytest.raises(ModelOverloaded, match=r"Sorry\."):
+        await answer(peer, message(*[start(), TEXT] * begun, told))
+
+
+async def test_thinking_that_is_redacted_goes_back_with_the_call_in_its_place(peer: Peer) -> None:
+    thought = block(0, {"type": "signature_delta", "signature": "abc"}, type="thinking", thinking="Hm.", signature="")
+    redacted = block(1, type="redacted_thinking", data="xyz")
+    call = block(2, type="tool_use", id="t1", name="now", input={})
+    peer.replies(message(start(), thought, redacted, call, end("tool_use")), HELLO)
+    assert await Agent(Anthropic("m", peer.url), [now]).start("What time is it?") == "hello"
+    assert peer.requests[1].body["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "Hm.", "signature": "abc"},
+        {"type": "redacted_thinking", "data": "xyz"},
+        {"type": "tool_use", "id": "t1", "name": "now", "input": {}},
+    ]
+
+
+@tool
+def now() -> str:
+    """The time."""
+    return " \n"
+
+
+async def test_text_with_nothing_to_read_in_it_is_not_sent(peer: Peer) -> None:
+    """The API refuses it, and a model may well say it."""
+    call = block(1, type="tool_use", id="t1", name="now", input={})
+    peer.replies(message(start(), block(0, said("\n\n"), type="text", text=""), call, end("tool_use")), HELLO)
+    await Agent(Anthropic("m", peer.url), [now]).start("What time is it?")
+    _asked, made, result = peer.requests[1].body["messages"]
+    assert [block["type"] for block in made["content"]] == ["tool_use"]
+    assert result["content"] == [{"type": "tool_result", "tool_use_id": "t1"}]
+
+
+async def test_a_call_of_no_tool_is_sent_by_a_name_that_the_api_takes(peer: Peer) -> None:
+    peer.replies(HELLO)
+    made = [{"id": "c", "name": name, "arguments": {}} for name in ("", "a.b")]
+    await collect(Anthropic("m", peer.url).stream([{"role": "assistant", "content": "", "tool_calls": made}]))
+    assert [block["name"] for block in peer.requests[0].body["messages"][0]["content"]] == ["unnamed", "a_b"]
 
 
 async def test_anthropic_itself_is_not_asked_without_a_key() -> None:

@@ -1,0 +1,148 @@
+"""Tool calls from the fragments of OpenAI's stream, whatever a server's indexes, ids and names are worth.
+
+OpenAI itself opens a call with its index, id and name, and goes on with the index alone. Of other servers some leave
+out the index or the id, give every call the same, or every fragment another id; some repeat the name, some cut it in
+pieces, some send it after the arguments, and some open the arguments with `{}`. So a fragment goes on with the call at
+its place (its index, else the call of its id, else where it stands in its event) unless it says in itself that it is
+of another: by a name and another id, by arguments behind arguments that are a whole object, or by another tool's name.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agentnb.llms.json_text import parse_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agentnb.llms.protocol import Chunk
+
+NOTHING = "{}"
+"""Arguments that some servers open every call with, also one that has others."""
+
+
+@dataclass(slots=True)
+class _Call:
+    index: int
+    ids: list[str] = field(default_factory=list)
+    name: str = ""
+    told: str = ""  # the name as it was told last
+    arguments: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)  # arguments that have come before the name
+    has_id: bool = False
+    held: bool = False  # `{}` has come, which may be all there is or the opening of more
+    extra: object = None
+
+    def is_whole(self) -> bool:
+        return parse_object("".join(self.arguments)) is not None
+
+
+class ToolCallPieces:
+    """Gives each call of an answer an index of its own. `tools` are the names that were offered."""
+
+    def __init__(self, tools: Iterable[str] = ()) -> None:
+        self._tools = frozenset(tools)
+        self._calls: list[_Call] = []
+        self._at: dict[object, _Call] = {}  # the server's index, or the place in an event -> the call there
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    @property
+    def extras(self) -> dict[int, object]:
+        """What the provider wants to see again with a call (Gemini's signature of a thought), by the call's index."""
+        return {call.index: call.extra for call in self._calls if call.extra is not None}
+
+    def read(self, fragment: Mapping[str, Any], place: int = 0) -> list[Chunk]:
+        """Give the chunks of a fragment, which stands at `place` in its event."""
+        function = fragment.get("function")
+        function = function if isinstance(function, Mapping) else fragment
+        call_id, name = _word(fragment.get("id")), _word(function.get("name"))
+        arguments = function.get("arguments")
+        if isinstance(arguments, Mapping | list):  # some servers send the object itself
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        text = arguments if isinstance(arguments, str) else ""
+        call, chunks = self._call(fragment.get("index"), place, call_id, name, text)
+        if fragment.get("extra_content"):
+            call.extra = fragment["extra_content"]
+        if call_id and call_id not in call.ids:
+            call.ids.append(call_id)
+        if name and name != call.name:
+            call.name += name
+        return [*chunks, *_told(call, text)]
+
+    def close(self, *, complete: bool) -> list[Chunk]:
+        """Give what servers leave out: an id, and `{}` for a call that is complete and has no arguments."""
+        closing: list[Chunk] = []
+        for call in self._calls:
+            text = "".join(call.waiting)
+            if call.held or (complete and not call.arguments):
+                text = text or NOTHING
+            if text or not call.has_id:
+                rest: Chunk = {"type": "tool_call_delta", "index": call.index}
+                if not call.has_id:
+                    rest["id"] = f"call_{uuid.uuid4().hex}"
+                closing.append(rest | {"arguments": text})
+        return closing
+
+    def _call(self, index: object, place: int, call_id: str, name: str, text: str) -> tuple[_Call, list[Chunk]]:
+        """The call that a fragment belongs to, and what is still to be told of the one before it."""
+        at = index if isinstance(index, int | str) else ("place", place)
+        call = self._at.get(at)
+        if call_id and (index is None or (call is None and not name)):
+            call = next((known for known in self._calls if call_id in known.ids), call)
+        if call is None and index is None and not call_id and not name and self._calls:
+            call = self._calls[-1]
+        if call is not None and not self._is_of_another(call, call_id, name, text):
+            return call, []
+        closing: list[Chunk] = []
+        if self._calls and (last := self._calls[-1]).held:  # nothing more comes for it
+            last.arguments, last.held = [NOTHING], False
+            closing.append({"type": "tool_call_delta", "index": last.index, "arguments": NOTHING})
+        call = self._at[at] = _Call(len(self._calls))
+        self._calls.append(call)
+        return call, closing
+
+    def _is_of_another(self, call: _Call, call_id: str, name: str, text: str) -> bool:
+        other_id = bool(call_id and call.ids and call_id not in call.ids)
+        if other_id and name:
+            return True
+        if text.strip() and (name or other_id):
+            if call.held:
+                return call_id not in call.ids  # the same id: its arguments come behind the `{}`
+            if call.arguments and call.is_whole():
+                return True
+        if not name or name == call.name or not call.name:
+            return False
+        return bool(call.arguments) or (call.name in self._tools and call.name + name not in self._tools)
+
+
+def _told(call: _Call, text: str) -> list[Chunk]:
+    chunk: Chunk = {"type": "tool_call_delta", "index": call.index}
+    if call.ids and not call.has_id:
+        call.has_id, chunk["id"] = True, call.ids[0]
+    if call.name != call.told:
+        call.told = chunk["name"] = call.name
+    if not call.arguments and text.strip() == NOTHING:
+        call.held, text = True, ""
+    elif text.strip():
+        call.held = False
+        call.arguments.append(text)
+    elif call.arguments:
+        call.arguments.append(text)
+    if not call.name:
+        call.waiting.append(text)
+        text = ""
+    elif call.waiting:
+        text = "".join(call.waiting) + text
+        call.waiting.clear()
+    return [chunk | {"arguments": text}]
+
+
+def _word(value: object) -> str:
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
