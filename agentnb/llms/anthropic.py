@@ -43,6 +43,7 @@ class Anthropic(HttpModel):
     """
 
     provider = "anthropic"
+    needed = frozenset({"max_tokens"})
 
     def __init__(
         self,

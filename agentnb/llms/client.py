@@ -52,6 +52,8 @@ class HttpModel(ABC):
     """A model behind an HTTP API. `model` is its name; `options` go into every request's body."""
 
     provider: str
+    needed: frozenset[str] = frozenset()
+    """Options that no request can do without."""
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class HttpModel(ABC):
         if type(error) is not ModelRequestError or error.status is None:
             return error
         said = str(error)
-        refused = [name for name in options if re.search(rf"\b{re.escape(name)}\b", said)]
+        refused = [name for name in options if name not in self.needed and _names(said, name)]
         advice = [f"{name}=None leaves {name} out" for name in refused]
         if error.status in (404, 405) and not re.search("model", said, re.IGNORECASE):
             advice.append(
@@ -144,6 +146,12 @@ class HttpModel(ABC):
         options: dict[str, Any],
     ) -> tuple[JsonObject, Reader]:
         """Make the request's body and the reader for its answer."""
+
+
+def _names(said: str, option: str) -> bool:
+    """Say whether a server's words name an option; one that is a word of the language too stands in quotes there."""
+    edge = r"\b" if "_" in option else r"""['"`.\[\]]"""
+    return re.search(edge + re.escape(option) + edge, said) is not None
 
 
 def _retry_chunk(retry: attempts.Retry) -> Chunk:

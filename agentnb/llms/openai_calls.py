@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agentnb.llms.json_text import parse_object
+from agentnb.llms.json_text import ObjectText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,17 +29,14 @@ NOTHING = "{}"
 @dataclass(slots=True)
 class _Call:
     index: int
-    ids: list[str] = field(default_factory=list)
+    ids: dict[str, None] = field(default_factory=dict)  # in the order they came; the first is the call's
     name: str = ""
     told: str = ""  # the name as it was told last
-    arguments: list[str] = field(default_factory=list)
+    arguments: ObjectText = field(default_factory=ObjectText)
     waiting: list[str] = field(default_factory=list)  # arguments that have come before the name
     has_id: bool = False
     held: bool = False  # `{}` has come, which may be all there is or the opening of more
     extra: object = None
-
-    def is_whole(self) -> bool:
-        return parse_object("".join(self.arguments)) is not None
 
 
 class ToolCallPieces:
@@ -70,8 +67,8 @@ class ToolCallPieces:
         call, chunks = self._call(fragment.get("index"), place, call_id, name, text)
         if fragment.get("extra_content"):
             call.extra = fragment["extra_content"]
-        if call_id and call_id not in call.ids:
-            call.ids.append(call_id)
+        if call_id:
+            call.ids[call_id] = None
         if name and name != call.name:
             call.name += name
         return [*chunks, *_told(call, text)]
@@ -81,7 +78,7 @@ class ToolCallPieces:
         closing: list[Chunk] = []
         for call in self._calls:
             text = "".join(call.waiting)
-            if call.held or (complete and not call.arguments):
+            if call.held or (complete and not call.arguments.begun):
                 text = text or NOTHING
             if text or not call.has_id:
                 rest: Chunk = {"type": "tool_call_delta", "index": call.index}
@@ -102,7 +99,8 @@ class ToolCallPieces:
             return call, []
         closing: list[Chunk] = []
         if self._calls and (last := self._calls[-1]).held:  # nothing more comes for it
-            last.arguments, last.held = [NOTHING], False
+            last.arguments.add(NOTHING)
+            last.held = False
             closing.append({"type": "tool_call_delta", "index": last.index, "arguments": NOTHING})
         call = self._at[at] = _Call(len(self._calls))
         self._calls.append(call)
@@ -115,27 +113,25 @@ class ToolCallPieces:
         if text.strip() and (name or other_id):
             if call.held:
                 return call_id not in call.ids  # the same id: its arguments come behind the `{}`
-            if call.arguments and call.is_whole():
+            if call.arguments.has_closed():
                 return True
         if not name or name == call.name or not call.name:
             return False
-        return bool(call.arguments) or (call.name in self._tools and call.name + name not in self._tools)
+        return call.arguments.begun or (call.name in self._tools and call.name + name not in self._tools)
 
 
 def _told(call: _Call, text: str) -> list[Chunk]:
     chunk: Chunk = {"type": "tool_call_delta", "index": call.index}
     if call.ids and not call.has_id:
-        call.has_id, chunk["id"] = True, call.ids[0]
+        call.has_id, chunk["id"] = True, next(iter(call.ids))
     if call.name != call.told:
         call.told = chunk["name"] = call.name
-    if not call.arguments and text.strip() == NOTHING:
+    if not call.arguments.begun and text.strip() == NOTHING:
         call.held, text = True, ""
     elif text.strip():
         call.held = False
-        call.arguments.append(text)
-    elif call.arguments:
-        call.arguments.append(text)
-    if not call.name:
+    call.arguments.add(text)
+    if not call.name:  # whoever starts a call as soon as it is complete has to know which
         call.waiting.append(text)
         text = ""
     elif call.waiting:

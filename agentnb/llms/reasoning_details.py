@@ -1,7 +1,7 @@
 """The details of a reasoning as OpenRouter streams them: blocks in pieces, which it wants to see again whole.
 
 A block is known by its type and its index. Its text comes in pieces, its signature at the end; a block that is
-encrypted has an id of its own. What comes without an index is a block by itself.
+encrypted has an id of its own. Where there is no index, the signature ends a block.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ class ReasoningDetails:
     """Puts the blocks together."""
 
     def __init__(self) -> None:
-        self._blocks: list[tuple[JsonObject, dict[str, list[str]]]] = []
+        self._blocks: list[_Block] = []
+        self._at: dict[tuple[object, object], _Block] = {}
 
     def __bool__(self) -> bool:
         return bool(self._blocks)
@@ -32,21 +33,28 @@ class ReasoningDetails:
 
     def whole(self) -> list[JsonObject]:
         """Give the blocks."""
-        return [block | {name: "".join(texts) for name, texts in pieces.items()} for block, pieces in self._blocks]
+        return [block.fields | {name: "".join(texts) for name, texts in block.pieces.items()} for block in self._blocks]
 
     def _take(self, fragment: Mapping[str, Any]) -> None:
-        block, pieces = next((known for known in reversed(self._blocks) if _is_of(fragment, known[0])), (None, None))
-        if block is None or pieces is None:
-            block, pieces = {}, {}
-            self._blocks.append((block, pieces))
+        at = (str(fragment.get("type")), str(fragment.get("index")))
+        block = self._at.get(at)
+        if block is None or not block.goes_on_with(fragment):
+            block = self._at[at] = _Block()
+            self._blocks.append(block)
         for name, value in fragment.items():
             if name in _IN_PIECES and isinstance(value, str):
-                pieces.setdefault(name, []).append(value)
-            elif value is not None or name not in block:
-                block[name] = value
+                block.pieces.setdefault(name, []).append(value)
+            elif value is not None or name not in block.fields:
+                block.fields[name] = value
 
 
-def _is_of(fragment: Mapping[str, Any], block: Mapping[str, Any]) -> bool:
-    if fragment.get("index") is None or any(fragment.get(name) != block.get(name) for name in ("type", "index")):
-        return False
-    return not fragment.get("id") or not block.get("id") or fragment["id"] == block["id"]
+class _Block:
+    def __init__(self) -> None:
+        self.fields: JsonObject = {}
+        self.pieces: dict[str, list[str]] = {}
+
+    def goes_on_with(self, fragment: Mapping[str, Any]) -> bool:
+        known, theirs = self.fields.get("id"), fragment.get("id")
+        if known and theirs and known != theirs:
+            return False
+        return fragment.get("index") is not None or not self.fields.get("signature")
