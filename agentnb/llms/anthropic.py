@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import UsageError
@@ -75,7 +76,7 @@ class Anthropic(HttpModel):
         tools: list[ToolSpecification],
         schema: Mapping[str, Any] | None,
         options: dict[str, Any],
-    ) -> tuple[JsonObject, Reader]:
+    ) -> tuple[JsonObject, Callable[[], Reader]]:
         converted = self._messages.convert(messages)
         body: JsonObject = {"model": self.model, "messages": _turns(converted), "stream": True}
         if system := [block for role, blocks in converted if role == "system" for block in blocks]:
@@ -87,7 +88,7 @@ class Anthropic(HttpModel):
         if schema is not None:
             form = {"type": "json_schema", "schema": close_objects(schema)}
             options["output_config"] = {"format": form} | options.get("output_config", {})
-        return options | body, MessageReader(self._transport.server)
+        return options | body, partial(MessageReader, self._transport.server)
 
 
 def _turns(converted: Sequence[tuple[str, list[JsonObject]]]) -> list[JsonObject]:

@@ -18,7 +18,7 @@ from agentnb.llms import attempts
 from agentnb.llms.transport import Transport
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from agentnb.llms.keys import EnvironmentKey
     from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
@@ -93,20 +93,14 @@ class HttpModel(ABC):
         cancelling the task that waits on it, closes the connection.
         """
         merged = {name: value for name, value in (self.options | options).items() if value is not None}
-        body, reader = self._prepare(messages, list(tools or ()), schema, merged)
+        body, new_reader = self._prepare(messages, list(tools or ()), schema, merged)
         text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
         encoded = text.encode("utf-8", "replace")  # half a surrogate pair in a tool's result must not end a run
-        source = attempts.events(self._transport, encoded, max_retries=self._max_retries, is_last=reader.is_done)
+        source = attempts.answer(self._transport, encoded, new_reader, max_retries=self._max_retries)
         try:
-            async with aclosing(source) as events:
-                async for event in events:
-                    if isinstance(event, attempts.Retry):
-                        yield _retry_chunk(event)
-                        continue
-                    for chunk in reader.read(event):
-                        yield chunk
-            for chunk in reader.finish():
-                yield chunk
+            async with aclosing(source) as chunks:
+                async for chunk in chunks:
+                    yield _retry_chunk(chunk) if isinstance(chunk, attempts.Retry) else chunk
         except ModelError as error:
             clean = self._advised(self._transport.redacted(error), merged, body)
             if clean is error:
@@ -144,8 +138,8 @@ class HttpModel(ABC):
         tools: list[ToolSpecification],
         schema: Mapping[str, Any] | None,
         options: dict[str, Any],
-    ) -> tuple[JsonObject, Reader]:
-        """Make the request's body and the reader for its answer."""
+    ) -> tuple[JsonObject, Callable[[], Reader]]:
+        """Make the request's body, and what makes a reader for its answer."""
 
 
 def _names(said: str, option: str) -> bool:

@@ -96,32 +96,16 @@ def not_a_stream(body: str, server: str) -> ModelError | None:
     )
 
 
-def is_sign_of_life(data: str, name: str) -> bool:
-    """Say whether an event of this type says nothing but that the server is there."""
-    return not data.strip() or name in _SIGNS_OF_LIFE
-
-
-def told(data: str, name: str, server: str) -> ModelError | None:
-    """Make the error that an event tells, if it tells one."""
-    return _told(_parse(data), data, name, server)
-
-
 def read_event(data: str, name: str, server: str) -> dict[str, Any] | None:
     """Read an event's data as a JSON object; None for a sign of life. Raises the `ModelError` that it tells."""
-    if is_sign_of_life(data, name):
+    if not data.strip() or name in _SIGNS_OF_LIFE:
         return None
     said = _parse(data)
-    if error := _told(said, data, name, server):
-        raise error
+    if name == "error" or (said is not None and _is_error(said)):
+        raise from_payload({"error": data} if said is None else said, server)
     if said is None:
         raise ModelProtocolError(f"{server} sent an event that is not a JSON object: {server_words(data)}")
     return said
-
-
-def _told(said: Mapping[str, Any] | None, data: str, name: str, server: str) -> ModelError | None:
-    if name == "error" or (said is not None and _is_error(said)):
-        return from_payload({"error": data} if said is None else said, server)
-    return None
 
 
 def server_words(said: object) -> str:

@@ -24,7 +24,7 @@ from agentnb.llms.schemas import is_strict
 from agentnb.llms.transport import READ_TIMEOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
     from agentnb.llms.sse import ServerSentEvent
@@ -91,8 +91,10 @@ class OpenAI(HttpModel):
         tools: list[ToolSpecification],
         schema: Mapping[str, Any] | None,
         options: dict[str, Any],
-    ) -> tuple[JsonObject, Reader]:
-        reader: Reader = ChatCompletionReader(self._transport.server, [tool["name"] for tool in tools])
+    ) -> tuple[JsonObject, Callable[[], Reader]]:
+        new_reader: Callable[[], Reader] = partial(
+            ChatCompletionReader, self._transport.server, [tool["name"] for tool in tools]
+        )
         # An answer that says nothing is none: many servers refuse a message with neither content nor calls.
         said = [message for message in messages if message["role"] != "assistant" or _says_something(message)]
         converted = self._messages.convert(said)
@@ -101,20 +103,20 @@ class OpenAI(HttpModel):
             converted = plain_turns(converted, tools)
             if tools:
                 schema = union_schema(tools, (schema or {"type": "string"}) if may_answer else None)
-                reader = _SchemaReader(reader, ReplyReader([tool["name"] for tool in tools]))
+                new_reader = partial(_SchemaReader, self._transport.server, [tool["name"] for tool in tools])
         elif tools:
             options = {"tools": [_native_tool(tool) for tool in tools]} | options
         if schema is not None:
             options = {"response_format": _response_format(schema)} | options
-        return options | {"model": self.model, "messages": converted, "stream": True}, reader
+        return options | {"model": self.model, "messages": converted, "stream": True}, new_reader
 
 
 class _SchemaReader:
     """Puts a `ReplyReader` behind the reader of the stream."""
 
-    def __init__(self, inner: Reader, reply: ReplyReader) -> None:
-        self._inner = inner
-        self._reply = reply
+    def __init__(self, server: str, tools: Sequence[str]) -> None:
+        self._inner = ChatCompletionReader(server)
+        self._reply = ReplyReader(tools)
 
     def read(self, event: ServerSentEvent) -> list[Chunk]:
         chunks: list[Chunk] = []

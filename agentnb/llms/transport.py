@@ -134,7 +134,7 @@ class Exchange:
         self._ready: deque[ServerSentEvent] = deque()
 
     async def begin(self) -> None:
-        """Wait for the first event that says something. Raises when there is none, or when it is an error already."""
+        """Wait for the first event. Raises when there is none."""
         response = self._response
         if not response.is_success:
             raise failures.from_status(response.status_code, await self._text(), response.headers, self._server)
@@ -158,14 +158,8 @@ class Exchange:
                 raise error
             return ServerSentEvent(text, WHOLE)
         self._ready.extend(self._decoder.feed(begin))
-        while True:
-            with _blaming(self._server, self._timeout):
-                first = await self._decode()
-            if first is None or not failures.is_sign_of_life(first.data, first.event):
-                break
-        if first is not None and (error := failures.told(first.data, first.event, self._server)):
-            raise error
-        return first
+        with _blaming(self._server, self._timeout):
+            return await self._decode()
 
     async def next_event(self) -> ServerSentEvent | None:
         """Give the next event, None at the stream's end. Raises when it breaks, or ends inside an event."""
