@@ -19,7 +19,7 @@ from agentnb.llms.attempts import MAX_RETRIES
 from agentnb.llms.client import HttpModel, Reader, endpoint
 from agentnb.llms.conversion import MessageCache, safe_name, text_of
 from agentnb.llms.keys import EnvironmentKey
-from agentnb.llms.schemas import close_objects
+from agentnb.llms.schemas import close_objects, described, parameters
 from agentnb.llms.transport import READ_TIMEOUT
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ def _turns(converted: Sequence[tuple[str, list[JsonObject]]]) -> list[JsonObject
             turns.append({"role": role, "content": list(blocks)})  # a copy: the cache keeps the original
     for turn in turns:
         turn["content"].sort(key=lambda block: _PLACES.get(block["type"], 1))
+    if turns and turns[-1]["role"] == "assistant" and (last := turns[-1]["content"][-1])["type"] == "text":
+        turns[-1]["content"][-1] = last | {"text": last["text"].rstrip()}  # or the API refuses to go on from it
     return turns
 
 
@@ -161,5 +163,4 @@ def _safe_id(call_id: str) -> str:
 
 
 def _tool(tool: ToolSpecification) -> JsonObject:
-    schema = tool.get("parameters") or {"type": "object", "properties": {}}
-    return {"name": tool["name"], "description": tool.get("description") or "", "input_schema": schema}
+    return described(tool) | {"input_schema": parameters(tool)}

@@ -20,7 +20,7 @@ from agentnb.llms.conversion import MessageCache, safe_name, text_of
 from agentnb.llms.keys import EnvironmentKey
 from agentnb.llms.openai_reader import ChatCompletionReader
 from agentnb.llms.schema_tools import ReplyReader, choose_tools, plain_message, plain_turns, union_schema
-from agentnb.llms.schemas import is_strict
+from agentnb.llms.schemas import described, is_strict, parameters
 from agentnb.llms.transport import READ_TIMEOUT
 
 if TYPE_CHECKING:
@@ -182,9 +182,7 @@ def _id(call_id: str, length: int | None) -> str:
 
 
 def _native_tool(tool: ToolSpecification) -> JsonObject:
-    function = {"name": tool["name"], "description": tool.get("description") or ""}
-    parameters = tool.get("parameters") or {"type": "object", "properties": {}}
-    return {"type": "function", "function": function | {"parameters": parameters}}
+    return {"type": "function", "function": described(tool) | {"parameters": parameters(tool)}}
 
 
 def _response_format(schema: Mapping[str, Any]) -> JsonObject:

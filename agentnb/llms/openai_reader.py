@@ -115,7 +115,9 @@ class ChatCompletionReader:
             self._usage = _usage_chunk(usage)
         delta = choice.get("delta")
         said = delta if isinstance(delta, Mapping) else choice.get("message")
-        return self._read_delta(said) if isinstance(said, Mapping) else []
+        if not isinstance(said, Mapping):
+            said = {"content": choice.get("text")}  # as where there are no messages, only texts
+        return self._read_delta(said)
 
     def _read_delta(self, delta: Mapping[str, Any]) -> list[Chunk]:
         chunks: list[Chunk] = []

@@ -389,6 +389,22 @@ async def test_text_with_nothing_to_read_in_it_is_not_sent(peer: Peer) -> None:
     assert result["content"] == [{"type": "tool_result", "tool_use_id": "t1"}]
 
 
+async def test_an_answer_to_go_on_from_ends_without_a_space(peer: Peer) -> None:
+    peer.replies(HELLO, HELLO)
+    model, answer = Anthropic("m", peer.url), {"role": "assistant", "content": "The answer is \n"}
+    await collect(model.stream([answer]))
+    await collect(model.stream([answer, {"role": "user", "content": "Go on."}]))
+    assert peer.requests[0].body["messages"][-1]["content"] == [{"type": "text", "text": "The answer is"}]
+    assert peer.requests[1].body["messages"][0]["content"] == [{"type": "text", "text": "The answer is \n"}]
+
+
+async def test_a_tool_says_of_itself_what_the_api_wants_to_hear(peer: Peer) -> None:
+    await answer(peer, HELLO, tools=[{"name": "a", "description": ""}, {"name": "b", "parameters": {"$defs": {}}}])
+    first, second = peer.requests[0].body["tools"]
+    assert first == {"name": "a", "input_schema": {"type": "object", "properties": {}}}
+    assert second["input_schema"] == {"type": "object", "properties": {}, "$defs": {}}
+
+
 async def test_a_call_of_no_tool_is_sent_by_a_name_that_the_api_takes(peer: Peer) -> None:
     peer.replies(HELLO)
     made = [{"id": "c", "name": name, "arguments": {}} for name in ("", "a.b")]

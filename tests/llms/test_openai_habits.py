@@ -58,6 +58,7 @@ STOPPED = 'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
         [head(201), delta("stop", content="Hi"), END],
         body(200, WHOLE),
         body(200, [WHOLE]),
+        lines('data: {"choices": [{"index": 0, "text": "Hi"}]}\n\n', STOPPED),
         lines("\n" + json.dumps(WHOLE, indent=1)),
         lines(json.dumps({"choices": [{"message": {"content": "Hi"}}]})),
     ],
@@ -65,7 +66,7 @@ STOPPED = 'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
         "called JSON", "called text", "DONE without a line end", "the last event without a line end", "empty data",
         "a ping that is no JSON", "pings", "ended by its account", "a prompt filter first", "choices counted from 1",
         "an empty finish reason", "a message in the stream", "status 201", "whole, as JSON", "whole, in a list",
-        "whole, called a stream", "whole, without a finish reason",
+        "a text of no message", "whole, called a stream", "whole, without a finish reason",
     ],
 )  # fmt: skip
 async def test_an_answer_is_read_however_it_is_sent(peer: Peer, reply: Reply) -> None:
@@ -255,6 +256,15 @@ async def sent(peer: Peer, *messages: Message) -> list[dict[str, Any]]:
 async def test_an_answer_without_anything_in_it_is_not_sent(peer: Peer) -> None:
     user = {"role": "user", "content": "a"}
     assert await sent(peer, user, made(), made(content=[]), user) == [user, user]
+
+
+async def test_a_tool_says_of_itself_what_every_server_wants_to_hear(peer: Peer) -> None:
+    peer.replies(HELLO)
+    tools: list[dict[str, Any]] = [{"name": "a", "description": ""}, {"name": "b", "parameters": {"type": "object"}}]
+    await ask(OpenAI("m", peer.url), tools=tools)
+    schema = {"type": "object", "properties": {}}
+    sent = [tool["function"] for tool in peer.requests[0].body["tools"]]
+    assert sent == [{"name": name, "parameters": schema} for name in "ab"]
 
 
 async def test_a_call_of_no_tool_is_sent_by_a_name_that_servers_take(peer: Peer) -> None:
