@@ -31,6 +31,12 @@ _SENT_BACK = ("signature", "redacted", "provider")
 _BROKEN_OFF = frozenset({"error", "aborted"})
 """Reasons to stop by which a model says in its stream that the answer has failed (SEMANTICS 3c, 3e)."""
 
+_CUT_SHORT = frozenset({"length", "content_filter", "refusal"})
+"""Reasons to stop that leave open what the answer would have been."""
+
+CUT_OFF = "(the answer was cut off before them)"
+"""The arguments of a call that had none when its answer was cut short: nobody knows whether it is a call without any."""
+
 _TAKEN_BY = {
     "reasoning_delta": "_reason",
     "tool_call_delta": "_fragment",
@@ -92,8 +98,12 @@ class Reply:
     def end(self) -> ModelEnd:
         """The finished answer."""
         if self._fragments:
+            cut_short = self._stop_reason in _CUT_SHORT
             for index in sorted(self._fragments):
-                self._add(self._fragments[index])
+                fragment = self._fragments[index]
+                if cut_short and not fragment["arguments"].strip():
+                    fragment["arguments"] = CUT_OFF
+                self._add(fragment)
                 for whole in self._behind.get(index, ()):
                     self._add(whole)
         calls, text = self._calls, self.text

@@ -78,7 +78,7 @@ class ToolCallPieces:
         closing: list[Chunk] = []
         for call in self._calls:
             text = "".join(call.waiting)
-            if call.held or (complete and not call.arguments.begun):
+            if complete and (call.held or not call.arguments.begun):
                 text = text or NOTHING
             if text or not call.has_id:
                 rest: Chunk = {"type": "tool_call_delta", "index": call.index}

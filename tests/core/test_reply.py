@@ -8,7 +8,7 @@ import pytest
 
 from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import ModelEnd, decode_event, encode_event
-from agentnb.core.reply import Reply, parse_arguments
+from agentnb.core.reply import CUT_OFF, Reply, parse_arguments
 
 
 def piece(index: int, id: str, arguments: str = "{}") -> dict[str, Any]:
@@ -142,3 +142,15 @@ def test_what_a_provider_wants_to_see_again_closes_a_block_of_reasoning() -> Non
         {"text": "", "redacted": "xyz"},
         {"text": "Hm.", "provider": {"server": "there", "half": "\N{REPLACEMENT CHARACTER}"}},
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "malformed"), [("length", CUT_OFF), ("content_filter", CUT_OFF), ("refusal", CUT_OFF), ("stop", None)]
+)
+def test_a_call_that_was_cut_off_before_its_arguments_is_not_one_without_any(
+    reason: str, malformed: str | None
+) -> None:
+    reply = Reply(1)
+    for chunk in (piece(0, "a"), piece(1, "b", ""), whole("c"), {"type": "stop", "reason": reason}):
+        reply.feed(chunk, 0)
+    assert [call.malformed for call in reply.end().message.tool_calls] == [None, malformed, None]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
+from agentnb import Agent, ExecutionLoop, SessionLoop, tool
 from agentnb.llms import OpenAI
 from tests.llms.collecting import ask, calls, stop
-from tests.llms.peer import Peer, completion, delta
+from tests.llms.peer import HELLO, Peer, completion, delta
 
 TOOLS = [{"name": name} for name in ("add", "edit_file", "now", "today")]
 TWO = [("add", {"a": 1}), ("add", {"a": 2})]
@@ -124,3 +126,23 @@ async def test_a_call_that_may_have_come_to_its_end_is_told_as_soon_as_another_b
         (0, "{}"),
         (1, '{"a": 1}'),
     ]
+
+
+@pytest.mark.parametrize("design", [Agent, SessionLoop, partial(ExecutionLoop, native=True, max_requests=3)])
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+@pytest.mark.parametrize("arguments", ["", "{}"])
+async def test_a_call_whose_answer_is_cut_off_before_its_arguments_does_not_run(
+    peer: Peer, design: Any, reason: str, arguments: str
+) -> None:
+    deleted: list[str] = []
+
+    @tool
+    def delete(path: str = "/") -> None:
+        """Delete a file, or everything."""
+        deleted.append(path)
+
+    peer.replies(completion(delta(tool_calls=[piece(0, "c", "delete", arguments)]), delta(reason)), HELLO)
+    await design(OpenAI("m", peer.url), [delete]).start("Tidy up.")
+    assert deleted == []
+    (told,) = [message for message in peer.requests[1].body["messages"] if message["role"] == "tool"]
+    assert told["content"].startswith("Error: ")
