@@ -35,7 +35,7 @@ _CUT_SHORT = frozenset({"length", "content_filter", "refusal"})
 """Reasons to stop that leave open what the answer would have been."""
 
 CUT_OFF = "(the answer was cut off before them)"
-"""The arguments of a call that had none when its answer was cut short: nobody knows whether it is a call without any."""
+"""The arguments of a call that had none when its answer was cut short: nobody knows whether it was to have some."""
 
 _TAKEN_BY = {
     "reasoning_delta": "_reason",

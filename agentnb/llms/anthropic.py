@@ -68,7 +68,7 @@ class Anthropic(HttpModel):
             max_retries=max_retries,
             options={"max_tokens": max_tokens} | options,
         )
-        self._messages = MessageCache(_blocks)
+        self._messages = MessageCache(partial(_blocks, server=self._transport.server))
 
     def _prepare(
         self,
@@ -110,16 +110,18 @@ def _turns(converted: Sequence[tuple[str, list[JsonObject]]]) -> list[JsonObject
 _PLACES = {"tool_result": 0}  # results stand before anything else the user says, or the API refuses the turn
 
 
-def _blocks(message: Message) -> tuple[str, list[JsonObject]]:
+def _blocks(message: Message, *, server: str) -> tuple[str, list[JsonObject]]:
     role, content = message["role"], message.get("content")
     if role == "tool":
         return "user", [_tool_result(message)]
-    thoughts = [block for thought in message.get("reasoning") or () for block in _thinking(thought)]
+    thoughts = [block for thought in message.get("reasoning") or () for block in _thinking(thought, server)]
     return role, [*thoughts, *_content_blocks(content), *map(_tool_use, message.get("tool_calls") or ())]
 
 
-def _thinking(thought: Mapping[str, Any]) -> list[JsonObject]:
+def _thinking(thought: Mapping[str, Any], server: str) -> list[JsonObject]:
     blocks: list[JsonObject] = []
+    if (thought.get("provider") or {}).get("server", server) != server:
+        return blocks  # the run began with another server, whose signature this one takes for forged
     if signature := thought.get("signature"):  # without one the API takes it for forged
         blocks.append({"type": "thinking", "thinking": thought.get("text") or "", "signature": signature})
     if redacted := thought.get("redacted"):

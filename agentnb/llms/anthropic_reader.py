@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agentnb.llms.sse import ServerSentEvent
 
 DONE = "[DONE]"
+OWN_SERVER = "api.anthropic.com"
 _CACHE_FIELDS = {"cache_read_tokens": "cache_read_input_tokens", "cache_write_tokens": "cache_creation_input_tokens"}
 
 
@@ -59,7 +60,7 @@ class MessageReader:
             raise ModelProtocolError(f"the stream of {self._server} ended without a stop reason")
         reason = stop_reason(self._reason, calls=self._number > 0, text=self._has_text, server=self._server)
         closing: list[Chunk] = []
-        if reason != "length":  # a call without arguments may have none to send, or not have come to them
+        if reason == "tool_calls":  # a call without arguments may have none to send, or not have come to them
             closing += [{"type": "tool_call_delta", "index": index, "arguments": "{}"} for index in sorted(self._empty)]
         if self._usage:
             closing.append(self._usage_chunk())
@@ -96,10 +97,10 @@ class MessageReader:
             case {"type": "text", "text": str(text)} if text:
                 return [{"type": "text_delta", "content": text}]
             case {"type": "thinking"} if block.get("thinking") or block.get("signature"):
-                signature = {"signature": block["signature"]} if block.get("signature") else {}
-                return [{"type": "reasoning_delta", "content": block.get("thinking") or "", **signature}]
+                signed = self._signed(signature=block["signature"]) if block.get("signature") else {}
+                return [{"type": "reasoning_delta", "content": block.get("thinking") or "", **signed}]
             case {"type": "redacted_thinking", "data": str(data)}:
-                return [{"type": "reasoning_delta", "content": "", "redacted": data}]
+                return [{"type": "reasoning_delta", "content": "", **self._signed(redacted=data)}]
             case {"type": "tool_use"}:
                 return [self._open_call(number, block)]
             case _:
@@ -125,7 +126,7 @@ class MessageReader:
             case {"type": "thinking_delta", "thinking": str(text)}:
                 return [{"type": "reasoning_delta", "content": text}]
             case {"type": "signature_delta", "signature": str(signature)}:
-                return [{"type": "reasoning_delta", "content": "", "signature": signature}]
+                return [{"type": "reasoning_delta", "content": "", **self._signed(signature=signature)}]
             case {"type": "input_json_delta", "partial_json": str(fragment)} if (
                 fragment and _key(number) in self._calls
             ):
@@ -133,6 +134,10 @@ class MessageReader:
                 self._empty.discard(index)
                 return [{"type": "tool_call_delta", "index": index, "arguments": fragment}]
         return []
+
+    def _signed(self, **fields: str) -> Chunk:
+        # Anthropic refuses a signature that is another server's; its own it knows wherever it runs.
+        return fields if self._server == OWN_SERVER else fields | {"provider": {"server": self._server}}
 
     def _count(self, usage: object) -> None:
         counts = {name: count(number) for name, number in _mapping(usage).items()}

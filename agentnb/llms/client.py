@@ -8,12 +8,13 @@ below.
 from __future__ import annotations
 
 import json
+import os
 import re
 from abc import ABC, abstractmethod
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentnb.core.errors import ModelError, ModelRequestError, UsageError
+from agentnb.core.errors import AuthenticationError, ModelError, ModelRequestError, UsageError
 from agentnb.llms import attempts
 from agentnb.llms.transport import Transport
 
@@ -74,6 +75,7 @@ class HttpModel(ABC):
         self.model = model
         self.options = dict(options)
         self._max_retries = max_retries
+        self._key_variable = key.variable if key is not None else None
         self._transport = Transport(url, key=key, headers=headers, timeout=timeout)
 
     def __repr__(self) -> str:
@@ -109,9 +111,14 @@ class HttpModel(ABC):
 
     def _advised(self, error: ModelError, options: Mapping[str, Any], body: JsonObject) -> ModelError:
         """The same error, with what the user can do where the server refuses a part of the request."""
+        said = str(error)
+        if isinstance(error, AuthenticationError) and error.status == 401 and (key := self._key_variable) is not None:
+            where = f"the key is that of the environment variable {key}" + (
+                ", which is not set" * (key not in os.environ)
+            )
+            return AuthenticationError(f"{said} ({where})", status=401, retry_after=error.retry_after)
         if type(error) is not ModelRequestError or error.status is None:
             return error
-        said = str(error)
         refused = [name for name in options if name not in self.needed and _names(said, name)]
         advice = [f"{name}=None leaves {name} out" for name in refused]
         if error.status in (404, 405) and not re.search("model", said, re.IGNORECASE):

@@ -80,6 +80,8 @@ class ChatCompletionReader:
             raise failures.from_payload(self._unread, self._server)
         if self._reason is None and not self._done and not self._accounted:
             raise ModelProtocolError(f"the stream of {self._server} ended without a finish reason and without {DONE}")
+        if not self._begun:
+            raise ModelProtocolError(f"{self._server} ended the stream of its answer without having begun it")
         reason = stop_reason(self._reason, calls=bool(self._calls), text=self._has_text, server=self._server)
         if reason == "stop" and self._refused:
             reason = "refusal"

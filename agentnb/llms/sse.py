@@ -5,6 +5,9 @@ at U+2028, U+0085 and other characters that stand unescaped in legal JSON, so on
 two broken ones. An event stream has three line ends only: CRLF, LF and CR. It is always UTF-8, whatever the
 response header says; a byte order mark at its start is skipped; a broken sequence becomes U+FFFD.
 
+Two things are no part of the standard, which would have them passed over: an `error` field, and a line that is JSON.
+Servers tell by them what went wrong, and an answer that failed must not pass for one that has nothing to say.
+
 The standard drops an event that the stream's end cut off. For a model's answer that is the difference between
 "finished" and "the connection died", so `close` gives it: a server may only have left out the last line's end.
 """
@@ -96,6 +99,8 @@ class SSEDecoder:
         if not line:
             return self._end_event()
         field, _, value = line.partition(":")
+        if field.startswith("{"):  # no field is called so: it is data that somebody has sent as it is
+            field, value = "data", line
         self._take(field, value.removeprefix(" "))
         return None
 
@@ -105,6 +110,9 @@ class SSEDecoder:
                 self._data.append(value)
             case "event":
                 self._event = value
+            case "error":  # llama.cpp's field, up to the autumn of 2025
+                self._event = "error"
+                self._data.append(value)
             case "id" if "\0" not in value:
                 self._last_id = value
             case "retry" if value.isascii() and value.isdigit():

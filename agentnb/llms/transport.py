@@ -70,7 +70,9 @@ class Transport:
         self.path = _parse(url).path
         self._url = url
         self._key = key
-        self._headers = {"accept": "text/event-stream", "content-type": "application/json"} | (headers or {})
+        self._headers = {"accept": "text/event-stream, application/json", "content-type": "application/json"} | (
+            headers or {}
+        )
         self._timeout = timeout
         self._clients: dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[httpx.AsyncClient]]] = {}
         self._lock = threading.Lock()
@@ -153,7 +155,7 @@ class Exchange:
             while not begin.removeprefix(BOM).strip() and (data := await anext(self._bytes, None)) is not None:
                 begin += data
         if begin.removeprefix(BOM).lstrip()[:1] in (b"{", b"[", b"<"):
-            text = await self._text(begin, MAX_EVENT_SIZE)
+            text = (await self._text(begin, MAX_EVENT_SIZE)).strip().removesuffix("data: [DONE]")
             if error := failures.not_a_stream(text, self._server):
                 raise error
             return ServerSentEvent(text, WHOLE)

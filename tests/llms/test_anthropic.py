@@ -86,7 +86,8 @@ async def test_a_block_may_open_with_its_content(peer: Peer) -> None:
     assert (text(chunks, "reasoning_delta"), text(chunks)) == ("Hm.", "Hello")
 
 
-async def test_thinking_comes_with_its_signature(peer: Peer) -> None:
+async def test_thinking_comes_with_its_signature(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.llms.anthropic_reader.OWN_SERVER", peer.url.removeprefix("http://"))
     thinking = block(
         0,
         {"type": "thinking_delta", "thinking": "Hm."},
@@ -123,14 +124,15 @@ async def test_tool_calls_are_numbered_from_zero(peer: Peer) -> None:
     assert stop(chunks) == "tool_calls"
 
 
-async def test_a_call_that_the_length_cut_off_stays_cut_off(peer: Peer) -> None:
+@pytest.mark.parametrize(("theirs", "ours"), [("max_tokens", "length"), ("refusal", "refusal")])
+async def test_a_call_that_was_cut_off_stays_cut_off(peer: Peer, theirs: str, ours: str) -> None:
     tools = [
         block(0, fragment('{"a": '), type="tool_use", id="t1", name="add", input={}),
         block(1, type="tool_use", id="t2", name="add", input={}),
     ]
-    chunks = await answer(peer, message(start(), *tools, end("max_tokens")))
+    chunks = await answer(peer, message(start(), *tools, end(theirs)))
     assert [call["arguments"] for call in calls(chunks)] == ['{"a": ', ""]
-    assert stop(chunks) == "length"
+    assert stop(chunks) == ours
 
 
 async def test_what_is_not_known_is_passed_over(peer: Peer) -> None:
@@ -299,7 +301,8 @@ WHOLE = {
 }
 
 
-async def test_a_message_may_come_whole(peer: Peer) -> None:
+async def test_a_message_may_come_whole(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.llms.anthropic_reader.OWN_SERVER", peer.url.removeprefix("http://"))
     assert await answer(peer, body(200, WHOLE)) == [
         {"type": "reasoning_delta", "content": "Hm.", "signature": "abc"},
         {"type": "text_delta", "content": "Hi"},
@@ -371,6 +374,19 @@ async def test_thinking_that_is_redacted_goes_back_with_the_call_in_its_place(pe
         {"type": "redacted_thinking", "data": "xyz"},
         {"type": "tool_use", "id": "t1", "name": "now", "input": {}},
     ]
+
+
+async def test_what_another_server_has_signed_is_not_sent(peer: Peer) -> None:
+    """Anthropic refuses it for good, and a run may begin with a server that speaks as Anthropic does."""
+    signed = {"signature": "abc", "redacted": "xyz"}
+    theirs, ours, unknown = ({"text": name, **signed} for name in ("theirs", "ours", "unknown"))
+    theirs["provider"], ours["provider"] = {"server": "api.moonshot.ai"}, {"server": peer.url.removeprefix("http://")}
+    peer.replies(HELLO)
+    said = {"role": "assistant", "content": "Hi", "reasoning": [theirs, ours, unknown]}
+    await collect(Anthropic("m", peer.url).stream([said]))
+    blocks = peer.requests[0].body["messages"][0]["content"]
+    assert [block["thinking"] for block in blocks if block["type"] == "thinking"] == ["ours", "unknown"]
+    assert len([block for block in blocks if block["type"] == "redacted_thinking"]) == 2
 
 
 @tool

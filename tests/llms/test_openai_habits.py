@@ -9,6 +9,7 @@ import pytest
 
 from agentnb import Agent, tool
 from agentnb.core.errors import (
+    AuthenticationError,
     ModelError,
     ModelOverloaded,
     ModelProtocolError,
@@ -60,13 +61,14 @@ STOPPED = 'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
         body(200, [WHOLE]),
         lines('data: {"choices": [{"index": 0, "text": "Hi"}]}\n\n', STOPPED),
         lines("\n" + json.dumps(WHOLE, indent=1)),
+        lines(json.dumps(WHOLE), "\n\ndata: [DONE]\n\n"),
         lines(json.dumps({"choices": [{"message": {"content": "Hi"}}]})),
     ],
     ids=[
         "called JSON", "called text", "DONE without a line end", "the last event without a line end", "empty data",
         "a ping that is no JSON", "pings", "ended by its account", "a prompt filter first", "choices counted from 1",
         "an empty finish reason", "a message in the stream", "status 201", "whole, as JSON", "whole, in a list",
-        "a text of no message", "whole, called a stream", "whole, without a finish reason",
+        "a text of no message", "whole, called a stream", "whole, and DONE behind it", "whole, without a finish reason",
     ],
 )  # fmt: skip
 async def test_an_answer_is_read_however_it_is_sent(peer: Peer, reply: Reply) -> None:
@@ -159,11 +161,14 @@ BAD = {"object": "error", "message": "Sorry.", "type": "BadRequestError", "code"
         (delta("insufficient_system_resource"), ModelUnavailable),
         (event({"detail": "Sorry."}), ModelUnavailable),
         (event({"success": False, "code": 500, "msg": "Sorry."}), ModelUnavailable),
+        (part(b'error: {"code": 400, "message": "Sorry."}\n\n'), ModelRequestError),
+        (part(b'{"error": {"code": 400, "message": "Sorry."}}\n\n'), ModelRequestError),
         (event({"base_resp": {"status_code": 1004, "status_msg": "Sorry."}, "choices": None}), ModelUnavailable),
     ],
     ids=[
         "vLLM's older", "Gemini's list", "a code in text", "TGI's", "plain text", "in the choice", "by its reason",
-        "DeepSeek's reason", "FastAPI's", "without the word", "MiniMax's",
+        "DeepSeek's reason", "FastAPI's", "without the word", "llama.cpp's older",
+        "Lemonade's", "MiniMax's",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("begun", [True, False])
@@ -213,6 +218,29 @@ async def test_a_request_that_is_refused_is_told_with_what_to_do(
         await answer(peer, body(status, said), **options)
     assert words in str(caught.value)
     assert caught.value.status == status
+
+
+async def test_an_end_without_a_beginning_is_no_answer(peer: Peer) -> None:
+    with pytest.raises(ModelProtocolError, match="without having begun it"):
+        await answer(peer, completion())
+
+
+@pytest.mark.parametrize(
+    ("key", "words"), [("", "which is not set"), ("sk-secret-key", "the environment variable OPENAI")]
+)
+async def test_a_key_that_is_refused_is_told_with_where_it_is_from(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, key: str, words: str
+) -> None:
+    if key:
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(AuthenticationError, match=words) as caught:
+        await answer(peer, body(401, message("Who are you?")))
+    assert ("not set" in str(caught.value)) == (not key)
+
+
+async def test_json_is_accepted_too(peer: Peer) -> None:
+    await answer(peer, HELLO)
+    assert peer.requests[0].headers["accept"] == "text/event-stream, application/json"
 
 
 async def test_a_server_that_has_moved_is_told_and_not_followed(peer: Peer) -> None:

@@ -73,6 +73,13 @@ def test_a_stream_cut_off_inside_an_event_says_so(tail: bytes) -> None:
     assert decode(b"data: whole\n\n", tail) == ([ServerSentEvent("whole")], True)
 
 
+def test_what_is_told_beside_the_standard_is_an_event() -> None:
+    assert decode(b'error: {"a": 1}\n\n{"b": 2}\n\n') == (
+        [ServerSentEvent('{"a": 1}', "error"), ServerSentEvent('{"b": 2}')],
+        False,
+    )
+
+
 @pytest.mark.parametrize("tail", [b"data: x", b"data: x\n", b"event: e\ndata: x\nid: 7"])
 def test_what_was_cut_off_is_given(tail: bytes) -> None:
     decoder = SSEDecoder()
