@@ -22,7 +22,10 @@ _REASONS = {
     "tool_calls": ("tool_calls", "tool_call", "tool_use", "function_call"),
     "content_filter": ("content_filter", "safety"),
     "pause": ("pause_turn",),
-    "broken_off": ("error", "abort", "aborted", "network_error", "insufficient_system_resource"),
+    "broken_off": (
+        *("error", "abort", "aborted", "network_error", "insufficient_system_resource"),
+        *("malformed_function_call", "unexpected_tool_call"),  # Gemini's; asked again, it usually makes a call
+    ),
 }
 _OURS = {theirs: ours for ours, words in _REASONS.items() for theirs in words}
 _SAID_ALOUD = frozenset({"length", "content_filter", "refusal", "pause"})
@@ -34,7 +37,7 @@ def stop_reason(theirs: str | None, *, calls: bool, text: bool, server: str) -> 
 
     A server's own word stays where it is in no table. Raises a `ModelError` where it says that something is missing.
     """
-    ours = "stop" if theirs is None else _OURS.get(theirs.lower(), theirs)
+    ours = "stop" if theirs is None else _OURS.get(theirs.lower().rpartition(": ")[2], theirs)
     if ours == "broken_off":
         raise ModelUnavailable(f"{server} broke its answer off: it gave {theirs!r} as its reason to stop")
     if calls and ours not in _SAID_ALOUD:

@@ -70,7 +70,10 @@ def from_status(status: int, body: str, headers: Mapping[str, str], server: str)
         moved = urlsplit(place)
         public = moved._replace(netloc=moved.netloc.rpartition("@")[2], query="", fragment="")
         words = f"it has moved to {public.geturl()}; give base_url accordingly"
-    return blamed(f"{server} answered {status}: {words}", status=status, retry_after=retry_after(headers))
+    wait = retry_after(headers)
+    if wait is None and said is not None:
+        wait = _retry_delay(said.get("error"))
+    return blamed(f"{server} answered {status}: {words}", status=status, retry_after=wait)
 
 
 def from_payload(payload: Mapping[str, object], server: str) -> ModelError:
@@ -136,6 +139,15 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     if moment.tzinfo is None:  # an HTTP date is Greenwich's, whether it says so or not
         moment = moment.replace(tzinfo=UTC)
     return max(0.0, moment.timestamp() - time.time())
+
+
+def _retry_delay(error: object) -> float | None:
+    """Give the seconds to wait by Google's details of an error, which has no header for it: `"retryDelay": "34s"`."""
+    details = error.get("details") if isinstance(error, Mapping) else None
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, Mapping) and isinstance(delay := detail.get("retryDelay"), str):
+            return retry_after({"retry-after": delay.removesuffix("s")})
+    return None
 
 
 def _is_error(said: Mapping[str, object]) -> bool:

@@ -92,3 +92,11 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_date_without_a_zone_is_greenwichs() -> None:
     date = formatdate(time.time() + 30, usegmt=True).removesuffix(" GMT")
     assert retry_after({"retry-after": date}) == pytest.approx(30, abs=2)
+
+
+async def test_gemini_says_in_the_body_how_long_to_wait(peer: Peer) -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.QuotaFailure"}, {"retryDelay": "34.5s"}]
+    peer.replies(body(429, [{"error": {"code": 429, "message": "Slow down.", "details": details}}]))
+    with pytest.raises(ModelOverloaded) as caught:
+        await ask(OpenAI("m", peer.url, max_retries=0))
+    assert caught.value.retry_after == 34.5
