@@ -30,6 +30,9 @@ API_VERSION = "2023-06-01"
 MAX_TOKENS = 8192
 """Tokens of an answer, which the API wants named: what every model since Claude 3.5 can give."""
 
+NOTHING = "(nothing)"
+"""What a user says without a word: the API refuses blank text, and without a turn the model would go on by itself."""
+
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "any": "any", "none": "none"}
 
 
@@ -114,6 +117,8 @@ def _blocks(message: Message, *, server: str) -> tuple[str, list[JsonObject]]:
     role, content = message["role"], message.get("content")
     if role == "tool":
         return "user", [_tool_result(message)]
+    if role == "user":
+        return role, _content_blocks(content) or [_text(NOTHING)]
     thoughts = [block for thought in message.get("reasoning") or () for block in _thinking(thought, server)]
     return role, [*thoughts, *_content_blocks(content), *map(_tool_use, message.get("tool_calls") or ())]
 

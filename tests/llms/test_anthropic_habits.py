@@ -127,6 +127,14 @@ async def test_text_with_nothing_to_read_in_it_is_not_sent(peer: Peer) -> None:
     assert result["content"] == [{"type": "tool_result", "tool_use_id": "t1"}]
 
 
+@pytest.mark.parametrize("content", ["", " \n", [], [{"type": "text", "text": " "}]])
+async def test_a_user_who_says_nothing_has_a_turn_all_the_same(peer: Peer, content: object) -> None:
+    peer.replies(HELLO)
+    answer = {"role": "assistant", "content": "Hi"}
+    await collect(Anthropic("m", peer.url).stream([answer, {"role": "user", "content": content}]))
+    assert peer.requests[0].body["messages"][-1] == {"role": "user", "content": [{"type": "text", "text": "(nothing)"}]}
+
+
 async def test_an_answer_to_go_on_from_ends_without_a_space(peer: Peer) -> None:
     peer.replies(HELLO, HELLO)
     model, answer = Anthropic("m", peer.url), {"role": "assistant", "content": "The answer is \n"}
