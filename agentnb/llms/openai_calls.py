@@ -70,7 +70,7 @@ class ToolCallPieces:
         if call_id:
             call.ids[call_id] = None
         if name and name != call.name:
-            call.name += name
+            call.name = name if name in self._tools else call.name + name
         return [*chunks, *_told(call, text)]
 
     def close(self, *, complete: bool) -> list[Chunk]:
@@ -107,14 +107,14 @@ class ToolCallPieces:
         return call, closing
 
     def _is_of_another(self, call: _Call, call_id: str, name: str, text: str) -> bool:
-        other_id = bool(call_id and call.ids and call_id not in call.ids)
-        if other_id and name:
+        begins = text.lstrip().startswith("{")
+        if call_id and call_id in call.ids:  # which may be the id of all calls
+            return bool(name) and begins and call.arguments.has_closed()
+        other_id = bool(call_id and call.ids)
+        if name and other_id:
             return True
-        if text.strip() and (name or other_id):
-            if call.held:
-                return call_id not in call.ids  # the same id: its arguments come behind the `{}`
-            if call.arguments.has_closed():
-                return True
+        if begins and (name or other_id) and (call.held or call.arguments.has_closed()):
+            return True
         if not name or name == call.name or not call.name:
             return False
         return call.arguments.begun or (call.name in self._tools and call.name + name not in self._tools)

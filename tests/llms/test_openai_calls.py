@@ -77,6 +77,10 @@ HABITS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, dict[str, An
         [[piece(0, "c", "edit")], [piece(0, None, "_file")], [piece(0, text='{"a": 1}')]],
         [("edit_file", {"a": 1})],
     ),
+    "the name so far in every fragment": (
+        [[piece(0, "c", "edit")], [piece(0, "c", "edit_file", '{"a": 1}')]],
+        [("edit_file", {"a": 1})],
+    ),
     "the name behind the arguments": (
         [[piece(0, "c", None, '{"a": ')], [piece(0, None, None, "1}")], [piece(0, None, "add")]],
         TWO[:1],
@@ -115,6 +119,13 @@ async def test_a_function_call_of_the_time_before_tools_is_a_call(peer: Peer) ->
     peer.replies(completion(*[delta(function_call=event) for event in events], delta("function_call")))
     (call,) = calls(await ask(OpenAI("m", peer.url), tools=TOOLS))
     assert (call["name"], json.loads(call["arguments"])) == ("add", {"a": 1})
+
+
+async def test_a_brace_too_many_is_no_other_call(peer: Peer) -> None:
+    fragments = [piece(0, "c", "add", '{"a": 1}'), piece(0, "c", "add", "}"), piece(0, None, "add", " }")]
+    peer.replies(completion(*[delta(tool_calls=[fragment]) for fragment in fragments], delta("stop")))
+    (call,) = calls(await ask(OpenAI("m", peer.url), tools=TOOLS))
+    assert call["arguments"] == '{"a": 1}} }'
 
 
 async def test_a_call_that_may_have_come_to_its_end_is_told_as_soon_as_another_begins(peer: Peer) -> None:
