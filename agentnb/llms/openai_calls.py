@@ -36,6 +36,7 @@ class _Call:
     waiting: list[str] = field(default_factory=list)  # arguments that have come before the name
     has_id: bool = False
     held: bool = False  # `{}` has come, which may be all there is or the opening of more
+    next_name: str = ""
     extra: object = None
 
 
@@ -92,7 +93,7 @@ class ToolCallPieces:
         at = index if isinstance(index, int | str) else ("place", place)
         call = self._at.get(at)
         if call_id and (index is None or (call is None and not name)):
-            call = next((known for known in self._calls if call_id in known.ids), call)
+            call = next((known for known in reversed(self._calls) if call_id in known.ids), call)
         if call is None and index is None and not call_id and not name and self._calls:
             call = self._calls[-1]
         if call is not None and not self._is_of_another(call, call_id, name, text):
@@ -102,22 +103,29 @@ class ToolCallPieces:
             last.arguments.add(NOTHING)
             last.held = False
             closing.append({"type": "tool_call_delta", "index": last.index, "arguments": NOTHING})
-        call = self._at[at] = _Call(len(self._calls))
+        call = self._at[at] = _Call(len(self._calls), name="" if call is None else call.next_name)
         self._calls.append(call)
         return call, closing
 
     def _is_of_another(self, call: _Call, call_id: str, name: str, text: str) -> bool:
-        begins = text.lstrip().startswith("{")
-        if call_id and call_id in call.ids:  # which may be the id of all calls
-            return bool(name) and begins and call.arguments.has_closed()
-        other_id = bool(call_id and call.ids)
-        if name and other_id:
+        other_id = bool(call_id and call.ids and call_id not in call.ids)
+        if (name and other_id) or self._is_another_tool(call, name):
             return True
-        if begins and (name or other_id) and (call.held or call.arguments.has_closed()):
-            return True
-        if not name or name == call.name or not call.name:
+        if call.held:  # a second `{}` is another call's, and anything else goes on with this one
+            return bool(name) and text.strip() == NOTHING
+        if not (name or other_id or call.next_name) or not call.arguments.has_closed():
             return False
-        return call.arguments.begun or (call.name in self._tools and call.name + name not in self._tools)
+        if name and not text.strip():
+            call.next_name = name  # once more, or of a call of the same tool, whose arguments are still to come
+        return text.lstrip().startswith("{")
+
+    def _is_another_tool(self, call: _Call, name: str) -> bool:
+        if not name or not call.name or name == call.name:
+            return False
+        if call.arguments.begun or call.held:
+            return True
+        goes_on = call.name + name in self._tools or name.startswith(call.name)
+        return call.name in self._tools and not goes_on
 
 
 def _told(call: _Call, text: str) -> list[Chunk]:

@@ -41,6 +41,24 @@ HABITS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, dict[str, An
         [[piece(0, "", "add", '{"a": 1}')], [piece(0, "", "add", '{"a": 2}')]],
         TWO,
     ),
+    "opened by a name alone, with neither index nor id": (
+        [
+            [piece(name="add")],
+            [piece(text='{"a": 1}')],
+            [piece(name="add")],
+            [piece(text='{"a":')],
+            [piece(text=" 2}")],
+        ],
+        TWO,
+    ),
+    "the same id for all, in every fragment, and no index": (
+        [[piece(None, "x", "add", text)] for text in ('{"a"', ": 1}", '{"a": ', "2}")],
+        TWO,
+    ),
+    "opened by {}, with neither index nor id, the name in every fragment": (
+        [[piece(name="add", text="{}")], [piece(name="add", text='{"a"')], [piece(name="add", text=": 1}")]],
+        TWO[:1],
+    ),
     "all at index 0, the id the tool's name": (
         [[piece(0, "add", "add", '{"a": 1}')], [piece(0, "add", "add", '{"a": 2}')]],
         TWO,
