@@ -36,7 +36,7 @@ class _Call:
     waiting: list[str] = field(default_factory=list)  # arguments that have come before the name
     has_id: bool = False
     held: bool = False  # `{}` has come, which may be all there is or the opening of more
-    next_name: str = ""
+    next_name: str = ""  # what has come alone behind a whole object: perhaps the next call's
     extra: object = None
 
 

@@ -152,9 +152,9 @@ class Exchange:
         # begins like JSON or HTML.
         begin = b""
         with _blaming(self._server, self._timeout):
-            while not begin.removeprefix(BOM).strip() and (data := await anext(self._bytes, None)) is not None:
-                begin += data
-        if begin.removeprefix(BOM).lstrip()[:1] in (b"{", b"[", b"<"):
+            while not begin and (data := await anext(self._bytes, None)) is not None:
+                begin = data.removeprefix(BOM).lstrip()
+        if begin[:1] in (b"{", b"[", b"<"):
             text = (await self._text(begin, MAX_EVENT_SIZE)).strip().removesuffix("data: [DONE]")
             if error := failures.not_a_stream(text, self._server):
                 raise error
@@ -196,7 +196,7 @@ class Exchange:
         with _blaming(self._server, self._timeout):
             while len(body) < most and (data := await anext(self._bytes, None)) is not None:
                 body += data
-        return body[:most].decode("utf-8-sig", "replace")
+        return body[:most].decode("utf-8", "replace")
 
 
 class _KeyAuth(httpx.Auth):
