@@ -81,11 +81,16 @@ class Anthropic(HttpModel):
         options: dict[str, Any],
     ) -> tuple[JsonObject, Callable[[], Reader]]:
         converted = self._messages.convert(messages)
-        body: JsonObject = {"model": self.model, "messages": _turns(converted), "stream": True}
+        turns = _turns(converted)
+        body: JsonObject = {"model": self.model, "messages": turns, "stream": True}
         if system := [block for role, blocks in converted if role == "system" for block in blocks]:
             body["system"] = system
         if tools:
             body["tools"] = [_tool(tool) for tool in tools]
+        elif "tools" not in options and (called := _called(turns)):
+            # A history with calls has to have their tools, also where nobody is to call them any more.
+            body["tools"] = [_tool({"name": name}) for name in called]
+            options.setdefault("tool_choice", "none")
         if isinstance(choice := options.get("tool_choice"), str):
             options["tool_choice"] = {"type": _TOOL_CHOICES.get(choice, choice)}
         if schema is not None:
@@ -108,6 +113,11 @@ def _turns(converted: Sequence[tuple[str, list[JsonObject]]]) -> list[JsonObject
     if turns and turns[-1]["role"] == "assistant" and (last := turns[-1]["content"][-1])["type"] == "text":
         turns[-1]["content"][-1] = last | {"text": last["text"].rstrip()}  # or the API refuses to go on from it
     return turns
+
+
+def _called(turns: Sequence[JsonObject]) -> list[str]:
+    blocks = (block for turn in turns for block in turn["content"])
+    return list(dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use"))
 
 
 _PLACES = {"tool_result": 0}  # results stand before anything else the user says, or the API refuses the turn

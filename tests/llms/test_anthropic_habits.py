@@ -151,6 +151,16 @@ async def test_a_tool_says_of_itself_what_the_api_wants_to_hear(peer: Peer) -> N
     assert second["input_schema"] == {"type": "object", "properties": {}, "$defs": {}}
 
 
+async def test_a_history_with_calls_has_their_tools_though_none_is_offered(peer: Peer) -> None:
+    peer.replies(HELLO)
+    calls = [{"id": id, "name": name, "arguments": {}} for id, name in [("a", "now"), ("b", "add"), ("c", "now")]]
+    await collect(Anthropic("m", peer.url).stream([{"role": "assistant", "content": "", "tool_calls": calls}]))
+    (request,) = peer.requests
+    schema = {"type": "object", "properties": {}}
+    assert request.body["tools"] == [{"name": name, "input_schema": schema} for name in ("now", "add")]
+    assert request.body["tool_choice"] == {"type": "none"}
+
+
 async def test_a_call_of_no_tool_is_sent_by_a_name_that_the_api_takes(peer: Peer) -> None:
     peer.replies(HELLO)
     made = [{"id": "c", "name": name, "arguments": {}} for name in ("", "a.b")]
