@@ -28,7 +28,11 @@ nearly all, and to look at all of a hundred thousand would take it minutes."""
 _Item = TypeVar("_Item")
 _Span = tuple[int, int, int, int]
 
-_MESSAGE = {"_date": True, "event": {"id", "timestamp", "invocation_id"}}
+_MESSAGE = {
+    "_date": True,
+    "event": {"id", "timestamp", "invocation_id"},
+    "reasoning": {"__all__": {"signature", "redacted", "provider"}},  # what its provider alone can read, and makes anew
+}
 _ERROR = {"traceback"}
 UNSAID: dict[str, Any] = {
     **dict.fromkeys(("seq", "time", "run_id", "forked_from", "timing", "deadline", "fingerprint"), True),
@@ -58,6 +62,8 @@ def aligned(left: Sequence[Event], right: Sequence[Event]) -> list[Pair]:
 
 def unsaid(of: Any, names: Any) -> Any:
     """Plain data without what `names`, as pydantic's `exclude=` has them, leave out of it."""
+    if isinstance(of, list) and isinstance(names, dict) and "__all__" in names:
+        return [unsaid(item, names["__all__"]) for item in of]
     if not isinstance(of, dict):
         return of
     inside = names if isinstance(names, dict) else dict.fromkeys(names, True)

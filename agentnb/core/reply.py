@@ -25,8 +25,17 @@ TIMING_RESOLUTION = 25
 """Milliseconds of text that share one entry of the timing: finer than a screen is refreshed, and short to store."""
 
 
+_SENT_BACK = ("signature", "redacted", "provider")
+"""What a block of reasoning may have beside its text: what its provider wants to see again, and only it can read."""
+
 _BROKEN_OFF = frozenset({"error", "aborted"})
 """Reasons to stop by which a model says in its stream that the answer has failed (SEMANTICS 3c, 3e)."""
+
+_CUT_SHORT = frozenset({"length", "content_filter", "refusal"})
+"""Reasons to stop that leave open what the answer would have been."""
+
+CUT_OFF = "(the answer was cut off before them)"
+"""The arguments of a call that had none when its answer was cut short: nobody knows whether it was to have some."""
 
 _TAKEN_BY = {
     "reasoning_delta": "_reason",
@@ -89,8 +98,12 @@ class Reply:
     def end(self) -> ModelEnd:
         """The finished answer."""
         if self._fragments:
+            cut_short = self._stop_reason in _CUT_SHORT
             for index in sorted(self._fragments):
-                self._add(self._fragments[index])
+                fragment = self._fragments[index]
+                if cut_short and not fragment["arguments"].strip():
+                    fragment["arguments"] = CUT_OFF
+                self._add(fragment)
                 for whole in self._behind.get(index, ()):
                     self._add(whole)
         calls, text = self._calls, self.text
@@ -112,12 +125,13 @@ class Reply:
 
     def _reason(self, chunk: Mapping[str, Any]) -> Delta:
         content = chunk.get("content") or ""
-        # A signature closes the block of reasoning it belongs to (Anthropic sends it last).
-        if not self._reasoning or "signature" in self._reasoning[-1]:
+        # What is to be sent back closes the block of reasoning it belongs to (Anthropic's signature comes last).
+        if not self._reasoning or len(self._reasoning[-1]) > 1:
             self._reasoning.append({"text": ""})
         self._reasoning[-1]["text"] += content
-        if chunk.get("signature"):
-            self._reasoning[-1]["signature"] = chunk["signature"]
+        for name in _SENT_BACK:
+            if chunk.get(name):
+                self._reasoning[-1][name] = chunk[name]
         return Delta(type="reasoning_delta", content=mended(content))
 
     def _fragment(self, chunk: Mapping[str, Any]) -> Delta:
@@ -190,12 +204,19 @@ class Reply:
 
 
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
-    """A call's arguments as an object, and the text itself where it is not one."""
+    """A call's arguments as an object, and the text itself where it is not one.
+
+    A call without any has none, an empty text or null. A text of JSON that holds the text of an object is that object:
+    some servers write a call's arguments as JSON twice.
+    """
     if arguments is None or arguments == "":
         return {}, None
     try:
-        is_object = type(arguments) is dict or isinstance(arguments, Mapping)
-        return _object(arguments if is_object else json.loads(arguments)), None
+        parsed = arguments
+        for _ in range(2):
+            if isinstance(parsed, str | bytes | bytearray):
+                parsed = json.loads(parsed) if parsed.strip() else None
+        return ({} if parsed is None else _object(parsed)), None
     except (ValueError, TypeError, RecursionError):
         return {}, mended(str(arguments))
 

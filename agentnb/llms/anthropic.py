@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agentnb.core.errors import UsageError
 from agentnb.llms.anthropic_reader import MessageReader
 from agentnb.llms.attempts import MAX_RETRIES
-from agentnb.llms.client import HttpModel, Reader
-from agentnb.llms.conversion import MessageCache, text_of
+from agentnb.llms.client import HttpModel, Reader, endpoint
+from agentnb.llms.conversion import MessageCache, safe_name, text_of
 from agentnb.llms.keys import EnvironmentKey
-from agentnb.llms.schemas import close_objects
+from agentnb.llms.schemas import close_objects, described, parameters
 from agentnb.llms.transport import READ_TIMEOUT
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ ANTHROPIC_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
 MAX_TOKENS = 8192
 """Tokens of an answer, which the API wants named: what every model since Claude 3.5 can give."""
+
+NOTHING = "(nothing)"
+"""What a user says without a word: the API refuses blank text, and without a turn the model would go on by itself."""
 
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "any": "any", "none": "none"}
 
@@ -42,6 +47,7 @@ class Anthropic(HttpModel):
     """
 
     provider = "anthropic"
+    needed = frozenset({"max_tokens"})
 
     def __init__(
         self,
@@ -53,17 +59,19 @@ class Anthropic(HttpModel):
         max_retries: int = MAX_RETRIES,
         **options: Any,
     ) -> None:
-        base = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL).rstrip("/").removesuffix("/v1")
+        if not isinstance(base_url, (str, type(None))):
+            raise UsageError(f"base_url is the address of a server, as a text, not {base_url!r}.")
+        base = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL).rstrip("/")
         super().__init__(
             model,
-            f"{base}/v1/messages",
+            endpoint(base.removesuffix("/v1"), "/v1/messages"),
             key=EnvironmentKey("ANTHROPIC_API_KEY", "x-api-key", required=base == ANTHROPIC_URL),
             headers={"anthropic-version": API_VERSION},
             timeout=timeout,
             max_retries=max_retries,
             options={"max_tokens": max_tokens} | options,
         )
-        self._messages = MessageCache(_blocks)
+        self._messages = MessageCache(partial(_blocks, server=self._transport.server))
 
     def _prepare(
         self,
@@ -71,19 +79,24 @@ class Anthropic(HttpModel):
         tools: list[ToolSpecification],
         schema: Mapping[str, Any] | None,
         options: dict[str, Any],
-    ) -> tuple[JsonObject, Reader]:
+    ) -> tuple[JsonObject, Callable[[], Reader]]:
         converted = self._messages.convert(messages)
-        body: JsonObject = {"model": self.model, "messages": _turns(converted), "stream": True}
+        turns = _turns(converted)
+        body: JsonObject = {"model": self.model, "messages": turns, "stream": True}
         if system := [block for role, blocks in converted if role == "system" for block in blocks]:
             body["system"] = system
         if tools:
             body["tools"] = [_tool(tool) for tool in tools]
+        elif "tools" not in options and (called := _called(turns)):
+            # A history with calls has to have their tools, also where nobody is to call them any more.
+            body["tools"] = [_tool({"name": name}) for name in called]
+            options.setdefault("tool_choice", "none")
         if isinstance(choice := options.get("tool_choice"), str):
             options["tool_choice"] = {"type": _TOOL_CHOICES.get(choice, choice)}
         if schema is not None:
             form = {"type": "json_schema", "schema": close_objects(schema)}
             options["output_config"] = {"format": form} | options.get("output_config", {})
-        return options | body, MessageReader(self._transport.server)
+        return options | body, partial(MessageReader, self._transport.server)
 
 
 def _turns(converted: Sequence[tuple[str, list[JsonObject]]]) -> list[JsonObject]:
@@ -97,22 +110,38 @@ def _turns(converted: Sequence[tuple[str, list[JsonObject]]]) -> list[JsonObject
             turns.append({"role": role, "content": list(blocks)})  # a copy: the cache keeps the original
     for turn in turns:
         turn["content"].sort(key=lambda block: _PLACES.get(block["type"], 1))
+    if turns and turns[-1]["role"] == "assistant" and (last := turns[-1]["content"][-1])["type"] == "text":
+        turns[-1]["content"][-1] = last | {"text": last["text"].rstrip()}  # or the API refuses to go on from it
     return turns
+
+
+def _called(turns: Sequence[JsonObject]) -> list[str]:
+    blocks = (block for turn in turns for block in turn["content"])
+    return list(dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use"))
 
 
 _PLACES = {"tool_result": 0}  # results stand before anything else the user says, or the API refuses the turn
 
 
-def _blocks(message: Message) -> tuple[str, list[JsonObject]]:
+def _blocks(message: Message, *, server: str) -> tuple[str, list[JsonObject]]:
     role, content = message["role"], message.get("content")
     if role == "tool":
         return "user", [_tool_result(message)]
-    thoughts = [
-        {"type": "thinking", "thinking": thought.get("text") or "", "signature": thought["signature"]}
-        for thought in message.get("reasoning") or ()
-        if thought.get("signature")  # without one the API takes it for forged
-    ]
+    if role == "user":
+        return role, _content_blocks(content) or [_text(NOTHING)]
+    thoughts = [block for thought in message.get("reasoning") or () for block in _thinking(thought, server)]
     return role, [*thoughts, *_content_blocks(content), *map(_tool_use, message.get("tool_calls") or ())]
+
+
+def _thinking(thought: Mapping[str, Any], server: str) -> list[JsonObject]:
+    blocks: list[JsonObject] = []
+    if (thought.get("provider") or {}).get("server", server) != server:
+        return blocks  # the run began with another server, whose signature this one takes for forged
+    if signature := thought.get("signature"):  # without one the API takes it for forged
+        blocks.append({"type": "thinking", "thinking": thought.get("text") or "", "signature": signature})
+    if redacted := thought.get("redacted"):
+        blocks.append({"type": "redacted_thinking", "data": redacted})
+    return blocks
 
 
 def _content_blocks(content: object) -> list[JsonObject]:
@@ -120,7 +149,9 @@ def _content_blocks(content: object) -> list[JsonObject]:
         blocks = [dict(block) if isinstance(block, Mapping) else _text(str(block)) for block in content]
     else:
         blocks = [_text(text_of(content))]
-    return [block for block in blocks if block.get("type") != "text" or block.get("text")]  # empty text is refused
+    return [  # text with nothing to read in it is refused
+        block for block in blocks if block.get("type") != "text" or str(block.get("text") or "").strip()
+    ]
 
 
 def _text(text: str) -> JsonObject:
@@ -130,7 +161,7 @@ def _text(text: str) -> JsonObject:
 def _tool_use(call: Mapping[str, Any]) -> JsonObject:
     arguments = call["arguments"]
     given = dict(arguments) if isinstance(arguments, Mapping) else {"malformed_arguments": arguments}
-    return {"type": "tool_use", "id": _safe_id(call["id"]), "name": call["name"], "input": given}
+    return {"type": "tool_use", "id": _safe_id(call["id"]), "name": safe_name(call["name"]), "input": given}
 
 
 def _tool_result(message: Message) -> JsonObject:
@@ -149,5 +180,4 @@ def _safe_id(call_id: str) -> str:
 
 
 def _tool(tool: ToolSpecification) -> JsonObject:
-    schema = tool.get("parameters") or {"type": "object", "properties": {}}
-    return {"name": tool["name"], "description": tool.get("description") or "", "input_schema": schema}
+    return described(tool) | {"input_schema": parameters(tool)}

@@ -1,8 +1,9 @@
 """From the events of Anthropic's messages stream to chunks.
 
 A message is a series of numbered blocks, each opened, filled by deltas and closed. Text, thinking and tool use
-become chunks; blocks of other types (redacted thinking, tools that run at the provider) and events of other types
-are passed over, as the API's versioning policy asks of its clients.
+become chunks; blocks of other types (tools that run at the provider) and events of other types are passed over, as the
+API's versioning policy asks of its clients. A message that comes whole, as if no stream had been asked for, is its
+blocks at once.
 """
 
 from __future__ import annotations
@@ -13,19 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelProtocolError
 from agentnb.llms import failures
+from agentnb.llms.answers import count, stop_reason, usage_chunk
 
 if TYPE_CHECKING:
     from agentnb.llms.protocol import Chunk
     from agentnb.llms.sse import ServerSentEvent
 
-_REASONS = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "pause_turn": "pause",
-}
+DONE = "[DONE]"
+OWN_SERVER = "api.anthropic.com"
 _CACHE_FIELDS = {"cache_read_tokens": "cache_read_input_tokens", "cache_write_tokens": "cache_creation_input_tokens"}
 
 
@@ -35,19 +31,43 @@ class MessageReader:
     def __init__(self, server: str) -> None:
         self._server = server
         self._calls: dict[object, int] = {}  # a block's number -> the number of its tool call
+        self._number = 0  # of the tool calls so far
         self._empty: set[int] = set()  # calls whose arguments have not been seen yet
         self._usage: dict[str, Any] = {}
         self._reason: str | None = None
+        self._has_text = False
         self._done = False
 
     def read(self, event: ServerSentEvent) -> list[Chunk]:
         """Give the chunks of one event. Raises a `ModelError` for an error event or a broken one."""
-        if event.event == "ping":
+        if event.data.strip() == DONE:  # a proxy's, whose other dialect ends so
+            self._done = True
             return []
-        said = failures.decode_object(event.data, self._server)
+        said = failures.read_event(event.data, event.event, self._server)
+        if said is None:
+            return []
+        chunks = self._read(said)
+        self._has_text = self._has_text or any(chunk["type"] == "text_delta" for chunk in chunks)
+        return chunks
+
+    def is_done(self) -> bool:
+        """Say whether `message_stop` was read."""
+        return self._done
+
+    def finish(self) -> list[Chunk]:
+        """Give the closing chunks. Raises a `ModelError` when the answer is not complete."""
+        if self._reason is None and not self._done:
+            raise ModelProtocolError(f"the stream of {self._server} ended without a stop reason")
+        reason = stop_reason(self._reason, calls=self._number > 0, text=self._has_text, server=self._server)
+        closing: list[Chunk] = []
+        if reason == "tool_calls":  # a call without arguments may have none to send, or not have come to them
+            closing += [{"type": "tool_call_delta", "index": index, "arguments": "{}"} for index in sorted(self._empty)]
+        if self._usage:
+            closing.append(self._usage_chunk())
+        return [*closing, {"type": "stop", "reason": reason}]
+
+    def _read(self, said: Mapping[str, Any]) -> list[Chunk]:
         match said.get("type"):
-            case "error":
-                raise failures.from_payload(said, self._server)
             case "message_start":
                 self._count(_mapping(said.get("message")).get("usage"))
             case "content_block_start":
@@ -59,43 +79,45 @@ class MessageReader:
                 self._reason = _mapping(said.get("delta")).get("stop_reason") or self._reason
             case "message_stop":
                 self._done = True
+            case "message":
+                return self._read_whole(said)
             case _:
                 pass
         return []
 
-    def is_done(self) -> bool:
-        """Say whether `message_stop` was read."""
-        return self._done
-
-    def finish(self) -> list[Chunk]:
-        """Give the closing chunks. Raises `ModelProtocolError` when the answer is not complete."""
-        if self._reason is None:
-            raise ModelProtocolError(f"the stream of {self._server} ended without a stop reason")
-        reason = _REASONS.get(self._reason, self._reason)
-        closing: list[Chunk] = []
-        if reason != "length":  # a call without arguments may have none to send, or not have come to them
-            closing += [{"type": "tool_call_delta", "index": index, "arguments": "{}"} for index in sorted(self._empty)]
-        if self._usage:
-            closing.append(self._usage_chunk())
-        return [*closing, {"type": "stop", "reason": reason}]
+    def _read_whole(self, message: Mapping[str, Any]) -> list[Chunk]:
+        self._count(message.get("usage"))
+        self._reason, self._done = message.get("stop_reason"), True
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        return [chunk for number, block in enumerate(blocks) for chunk in self._open(number, _mapping(block))]
 
     def _open(self, number: object, block: Mapping[str, Any]) -> list[Chunk]:
-        match block.get("type"):
-            case "text" if block.get("text"):
-                return [{"type": "text_delta", "content": block["text"]}]
-            case "thinking" if block.get("thinking"):
-                return [{"type": "reasoning_delta", "content": block["thinking"]}]
-            case "tool_use":
-                index = self._calls[number] = len(self._calls)
-                given = block.get("input")  # always {} at Anthropic; some compatible servers send all of it here
-                if not given:
-                    self._empty.add(index)
-                arguments = json.dumps(given) if given else ""
-                call = {"index": index, "id": block.get("id"), "name": block.get("name"), "arguments": arguments}
-                return [{"type": "tool_call_delta", **call}]
+        match block:
+            case {"type": "text", "text": str(text)} if text:
+                return [{"type": "text_delta", "content": text}]
+            case {"type": "thinking"} if block.get("thinking") or block.get("signature"):
+                signed = self._signed(signature=block["signature"]) if block.get("signature") else {}
+                return [{"type": "reasoning_delta", "content": block.get("thinking") or "", **signed}]
+            case {"type": "redacted_thinking", "data": str(data)}:
+                return [{"type": "reasoning_delta", "content": "", **self._signed(redacted=data)}]
+            case {"type": "tool_use"}:
+                return [self._open_call(number, block)]
             case _:
-                pass
-        return []
+                return []
+
+    def _open_call(self, number: object, block: Mapping[str, Any]) -> Chunk:
+        index = self._number
+        self._number += 1
+        given = block.get("input")  # always {} at Anthropic; some compatible servers send all of it here
+        if given:
+            self._calls.pop(_key(number), None)  # and again in the deltas, which are nothing more
+        else:
+            self._calls[_key(number)] = index
+            self._empty.add(index)
+        arguments = json.dumps(given, ensure_ascii=False) if given else ""
+        call = {"index": index, "id": block.get("id"), "name": block.get("name"), "arguments": arguments}
+        return {"type": "tool_call_delta", **call}
 
     def _fill(self, number: object, delta: Mapping[str, Any]) -> list[Chunk]:
         match delta:
@@ -104,26 +126,36 @@ class MessageReader:
             case {"type": "thinking_delta", "thinking": str(text)}:
                 return [{"type": "reasoning_delta", "content": text}]
             case {"type": "signature_delta", "signature": str(signature)}:
-                return [{"type": "reasoning_delta", "content": "", "signature": signature}]
-            case {"type": "input_json_delta", "partial_json": str(fragment)} if fragment and number in self._calls:
-                index = self._calls[number]
+                return [{"type": "reasoning_delta", "content": "", **self._signed(signature=signature)}]
+            case {"type": "input_json_delta", "partial_json": str(fragment)} if (
+                fragment and _key(number) in self._calls
+            ):
+                index = self._calls[_key(number)]
                 self._empty.discard(index)
                 return [{"type": "tool_call_delta", "index": index, "arguments": fragment}]
         return []
 
+    def _signed(self, **fields: str) -> Chunk:
+        # Anthropic refuses a signature that is another server's; its own it knows wherever it runs.
+        return fields if self._server == OWN_SERVER else fields | {"provider": {"server": self._server}}
+
     def _count(self, usage: object) -> None:
-        self._usage |= {name: count for name, count in _mapping(usage).items() if count is not None}
+        counts = {name: count(number) for name, number in _mapping(usage).items()}
+        self._usage |= {name: number for name, number in counts.items() if number is not None}
 
     def _usage_chunk(self) -> Chunk:
         counted = {name: self._usage[field] for name, field in _CACHE_FIELDS.items() if field in self._usage}
-        chunk: Chunk = {
-            "type": "usage",
-            # Anthropic counts cached tokens apart; everybody else, and OpenTelemetry, counts them as input.
-            "input_tokens": self._usage.get("input_tokens", 0) + sum(counted.values()),
-            "output_tokens": self._usage.get("output_tokens", 0),
-        }
-        return chunk | counted
+        # Anthropic counts cached tokens apart; everybody else, and OpenTelemetry, counts them as input.
+        return usage_chunk(
+            input_tokens=self._usage.get("input_tokens", 0) + sum(counted.values()),
+            output_tokens=self._usage.get("output_tokens", 0),
+            **counted,
+        )
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _key(number: object) -> int | str | None:
+    return number if isinstance(number, int | str) else None

@@ -1,13 +1,15 @@
 """Trying a request again, for as long as nothing of its answer has been seen.
 
-Up to the first event a repeated request costs a wait. After it, half an answer has been shown and perhaps acted on,
-and asking again would give another one. So an attempt ends with the answer's first event: what fails before it may
-be tried again (stamina decides when), what fails after it is the caller's to know.
+Up to the first chunk a repeated request costs a wait. After it, half an answer has been shown and perhaps acted on,
+and asking again would give another one. So an attempt ends with the answer's first chunk: what fails before it may
+be tried again (stamina decides when), what fails after it is the caller's to know. Events that only open an answer
+give no chunk: a server that is overloaded often finds so when it has sent its first.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,8 +20,9 @@ from agentnb.core.errors import ModelError, ModelOverloaded, ModelUnavailable
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from agentnb.llms.sse import ServerSentEvent
-    from agentnb.llms.transport import Exchange, Transport
+    from agentnb.llms.client import Reader
+    from agentnb.llms.protocol import Chunk
+    from agentnb.llms.transport import Transport
 
 MAX_RETRIES = 3
 RETRY_WAIT = 0.5
@@ -44,15 +47,10 @@ class Retry:
     error: ModelError
 
 
-async def events(
-    transport: Transport, body: bytes, *, max_retries: int, is_last: Callable[[], bool]
-) -> AsyncGenerator[ServerSentEvent | Retry]:
-    """Post `body`; give a `Retry` before each new attempt, then the answer's events.
-
-    They end with the one after which `is_last()`. An answer that ends before that just ends: whether it was complete
-    is the dialect's to say. Raises a `ModelError`.
-    """
-    exchange: Exchange | None = None
+async def answer(
+    transport: Transport, body: bytes, new_reader: Callable[[], Reader], *, max_retries: int
+) -> AsyncGenerator[Chunk | Retry]:
+    """Post `body`; give a `Retry` before each new attempt, then the answer's chunks. Raises a `ModelError`."""
     attempts = stamina.retry_context(
         on=_wait_before_retry,
         attempts=max_retries + 1,
@@ -63,26 +61,36 @@ async def events(
     )
     async for attempt in attempts:
         failure: ModelError | None = None
-        with attempt:
-            try:
-                exchange = await transport.open(body)
-            except ModelError as error:
-                failure = transport.redacted(error)
-                if attempt.num > 1:
-                    failure.add_note(f"{attempt.num} attempts were made")
-                raise failure from None
+        first: Chunk | None = None
+        async with aclosing(_answer(transport, body, new_reader())) as chunks:
+            with attempt:
+                try:
+                    first = await anext(chunks)
+                except ModelError as error:
+                    failure = transport.redacted(error)
+                    if attempt.num > 1:
+                        failure.add_note(f"{attempt.num} attempts were made")
+                    raise failure from None
+            if first is not None:  # else it has failed, or was broken off, which stamina raises as the loop goes on
+                yield first
+                async for chunk in chunks:
+                    yield chunk
         if failure is not None and attempt.num <= max_retries and (wait := _wait_before_retry(failure)) is not False:
             yield Retry(attempt.num, attempt.next_wait if wait is True else wait, failure)
-    if exchange is None:
-        raise AssertionError("stamina ended with neither an answer nor an error")
+
+
+async def _answer(transport: Transport, body: bytes, reader: Reader) -> AsyncGenerator[Chunk]:
+    exchange = await transport.open(body)
     try:
-        while (event := await exchange.next_event()) is not None:
-            yield event
-            if is_last():
-                await exchange.drain()
-                return
+        while not reader.is_done() and (event := await exchange.next_event()) is not None:
+            for chunk in reader.read(event):
+                yield chunk
+        if reader.is_done():
+            await exchange.drain()
     finally:
         await exchange.close()
+    for chunk in reader.finish():
+        yield chunk
 
 
 def _wait_before_retry(error: Exception) -> bool | float:

@@ -8,16 +8,18 @@ below.
 from __future__ import annotations
 
 import json
+import os
+import re
 from abc import ABC, abstractmethod
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentnb.core.errors import ModelError, UsageError
+from agentnb.core.errors import AuthenticationError, ModelError, ModelRequestError, UsageError
 from agentnb.llms import attempts
 from agentnb.llms.transport import Transport
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from agentnb.llms.keys import EnvironmentKey
     from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
@@ -40,10 +42,19 @@ class Reader(Protocol):
         ...
 
 
+def endpoint(base_url: str, path: str) -> str:
+    """Give the address of `path` below a base URL, which may have a query (Azure), or the path in it already."""
+    base, mark, query = base_url.partition("?")
+    base = base.rstrip("/").removesuffix(path)
+    return base + path + mark + query
+
+
 class HttpModel(ABC):
     """A model behind an HTTP API. `model` is its name; `options` go into every request's body."""
 
     provider: str
+    needed: frozenset[str] = frozenset()
+    """Options that no request can do without."""
 
     def __init__(
         self,
@@ -64,6 +75,7 @@ class HttpModel(ABC):
         self.model = model
         self.options = dict(options)
         self._max_retries = max_retries
+        self._key_variable = key.variable if key is not None else None
         self._transport = Transport(url, key=key, headers=headers, timeout=timeout)
 
     def __repr__(self) -> str:
@@ -83,25 +95,44 @@ class HttpModel(ABC):
         cancelling the task that waits on it, closes the connection.
         """
         merged = {name: value for name, value in (self.options | options).items() if value is not None}
-        body, reader = self._prepare(messages, list(tools or ()), schema, merged)
+        body, new_reader = self._prepare(messages, list(tools or ()), schema, merged)
         text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
         encoded = text.encode("utf-8", "replace")  # half a surrogate pair in a tool's result must not end a run
-        source = attempts.events(self._transport, encoded, max_retries=self._max_retries, is_last=reader.is_done)
+        source = attempts.answer(self._transport, encoded, new_reader, max_retries=self._max_retries)
         try:
-            async with aclosing(source) as events:
-                async for event in events:
-                    if isinstance(event, attempts.Retry):
-                        yield _retry_chunk(event)
-                        continue
-                    for chunk in reader.read(event):
-                        yield chunk
-            for chunk in reader.finish():
-                yield chunk
+            async with aclosing(source) as chunks:
+                async for chunk in chunks:
+                    yield _retry_chunk(chunk) if isinstance(chunk, attempts.Retry) else chunk
         except ModelError as error:
-            clean = self._transport.redacted(error)
+            clean = self._advised(self._transport.redacted(error), merged, body)
             if clean is error:
                 raise
             raise clean from None
+
+    def _advised(self, error: ModelError, options: Mapping[str, Any], body: JsonObject) -> ModelError:
+        """The same error, with what the user can do where the server refuses a part of the request."""
+        said = str(error)
+        if isinstance(error, AuthenticationError) and error.status == 401 and (key := self._key_variable) is not None:
+            where = f"the key is that of the environment variable {key}" + (
+                ", which is not set" * (key not in os.environ)
+            )
+            return AuthenticationError(f"{said} ({where})", status=401, retry_after=error.retry_after)
+        if type(error) is not ModelRequestError or error.status is None:
+            return error
+        refused = [name for name in options if name not in self.needed and _names(said, name)]
+        advice = [f"{name}=None leaves {name} out" for name in refused]
+        if error.status in (404, 405) and not re.search("model", said, re.IGNORECASE):
+            advice.append(
+                f"it was asked at {self._transport.path}, by base_url, which most servers want to end with /v1"
+            )
+        advice += self._advice(said, body)
+        if not advice:
+            return error
+        return ModelRequestError(f"{said} ({'; '.join(advice)})", status=error.status, retry_after=error.retry_after)
+
+    def _advice(self, said: str, body: JsonObject) -> list[str]:
+        """What else to do about a request that was refused in these words."""
+        return []
 
     async def aclose(self) -> None:
         """Close the connections that this event loop holds; the model can still be used."""
@@ -114,8 +145,14 @@ class HttpModel(ABC):
         tools: list[ToolSpecification],
         schema: Mapping[str, Any] | None,
         options: dict[str, Any],
-    ) -> tuple[JsonObject, Reader]:
-        """Make the request's body and the reader for its answer."""
+    ) -> tuple[JsonObject, Callable[[], Reader]]:
+        """Make the request's body, and what makes a reader for its answer."""
+
+
+def _names(said: str, option: str) -> bool:
+    """Say whether a server's words name an option; one that is a word of the language too stands in quotes there."""
+    edge = r"\b" if "_" in option else r"""['"`.\[\]]"""
+    return re.search(edge + re.escape(option) + edge, said) is not None
 
 
 def _retry_chunk(retry: attempts.Retry) -> Chunk:

@@ -10,6 +10,7 @@ hit be checked.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,11 @@ class MessageCache(Generic[T]):
         converted = self._convert(message)
         self._kept[id(message)] = (message, converted)
         return converted
+
+
+def safe_name(name: str) -> str:
+    """Give the name of a tool in the letters that providers allow: a model may have called what is no tool's."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unnamed"
 
 
 def text_of(content: object) -> str:

@@ -16,6 +16,40 @@ _ESCAPE = re.compile(
 )
 
 
+_MARK = re.compile(r'\\.?|["{}]', re.DOTALL)
+
+
+class ObjectText:
+    """The text of a JSON object that comes in pieces. Each piece is looked at once, and only when it is asked for."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self._unseen: list[str] = []
+        self._depth = 0
+        self._in_string = self._escaped = self._closed = False
+
+    def add(self, piece: str) -> None:
+        """Take the next piece."""
+        self.begun = self.begun or bool(piece.strip())
+        self._unseen.append(piece)
+
+    def has_closed(self) -> bool:
+        """Say whether the object's last brace has come."""
+        for piece in self._unseen:
+            rest = piece[1:] if self._escaped else piece
+            self._escaped = self._escaped and not piece
+            for mark in _MARK.findall(rest):
+                if mark.startswith("\\"):
+                    self._escaped = len(mark) == 1  # the next piece begins with what it escapes
+                elif mark == '"':
+                    self._in_string = not self._in_string
+                elif not self._in_string:
+                    self._depth += 1 if mark == "{" else -1
+                    self._closed = self._closed or self._depth == 0
+        self._unseen.clear()
+        return self._closed
+
+
 def parse_object(text: str) -> dict[str, Any] | None:
     """Read a JSON object; None when the text is something else."""
     if "\\ud" in text or "\\uD" in text:

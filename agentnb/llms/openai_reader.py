@@ -1,55 +1,73 @@
 """From the events of OpenAI's chat completions stream to chunks.
 
 Many servers speak this dialect and few speak all of it, so the reader asks for little: fields may be null or
-missing, usage may come on any chunk or none, tool calls may lack an index or an id, or share an index. Two things
-it insists on, because a truncated answer must not pass for a whole one: every event is a JSON object, and the
-stream says that it is over, by a finish reason or by `[DONE]`.
+missing, content may be a list of parts, usage may come on any chunk or none, an answer may come whole instead of in
+pieces. Two things it insists on, because a truncated answer must not pass for a whole one: every event is a JSON
+object, and the stream says that it is over, by a finish reason, by `[DONE]`, or by its account, which comes last.
+
+Some servers refuse a tool's result unless they see again what they have said before the call: DeepSeek and Moonshot
+the reasoning, Gemini a signature that it gave with the call, OpenRouter the details of the reasoning. So an answer with
+calls ends with a `reasoning_delta` that holds these things, as `provider`, with the server they are for: others refuse
+a field that they do not know.
 """
 
 from __future__ import annotations
 
-import json
-import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelProtocolError
 from agentnb.llms import failures
+from agentnb.llms.answers import count, stop_reason, texts, usage_chunk
+from agentnb.llms.openai_calls import ToolCallPieces
+from agentnb.llms.reasoning_details import ReasoningDetails
+from agentnb.llms.sse import WHOLE
 
 if TYPE_CHECKING:
-    from agentnb.llms.protocol import Chunk
+    from agentnb.llms.protocol import Chunk, JsonObject
     from agentnb.llms.sse import ServerSentEvent
 
 DONE = "[DONE]"
 
-_REASONS = {"function_call": "tool_calls", "tool_calls": "tool_calls", "stop": "stop", "length": "length"}
 _REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, llama.cpp, vLLM · OpenRouter, newer vLLM
 
 
 class ChatCompletionReader:
-    """Reads one answer. `server` is how its errors call the server."""
+    """Reads one answer. `server` is how its errors call the server, `tools` the names that were offered."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, tools: Iterable[str] = ()) -> None:
         self._server = server
-        self._calls = _ToolCalls()
+        self._calls = ToolCallPieces(tools)
+        self._details = ReasoningDetails()
+        self._reasoning_field: str | None = None
         self._usage: Chunk | None = None
         self._reason: str | None = None
+        self._choice: object = None  # the index of the one that is read
+        self._unread: Mapping[str, Any] | None = None  # what was no piece of an answer
+        self._has_text = False
         self._refused = False
+        self._begun = False
         self._done = False
+        self._accounted = False
 
     def read(self, event: ServerSentEvent) -> list[Chunk]:
         """Give the chunks of one event. Raises a `ModelError` for an error event or a broken one."""
         if event.data.strip() == DONE:
             self._done = True
             return []
-        said = failures.decode_object(event.data, self._server)
-        if event.event == "error" or said.get("error"):
-            raise failures.from_payload(said, self._server)
-        if isinstance(usage := said.get("usage"), Mapping):
-            self._usage = _usage_chunk(usage)
-        choices = said.get("choices")
-        if not isinstance(choices, list):
+        said = failures.read_event(event.data, event.event, self._server)
+        if said is None:
             return []
+        choices, usage = said.get("choices"), said.get("usage")
+        if isinstance(usage, Mapping):
+            self._usage = _usage_chunk(usage)
+        if not isinstance(choices, list):
+            if not isinstance(usage, Mapping):
+                self._unread = said
+            return []
+        self._begun = self._begun or bool(choices)
+        self._accounted = self._begun and isinstance(usage, Mapping) and not choices
+        self._done = self._done or event.event == WHOLE
         return [chunk for choice in choices if isinstance(choice, Mapping) for chunk in self._read_choice(choice)]
 
     def is_done(self) -> bool:
@@ -57,108 +75,86 @@ class ChatCompletionReader:
         return self._done
 
     def finish(self) -> list[Chunk]:
-        """Give the closing chunks. Raises `ModelProtocolError` when the answer is not complete."""
-        if self._reason is None and not self._done:
+        """Give the closing chunks. Raises a `ModelError` when the answer is not complete."""
+        if self._reason is None and self._unread is not None:
+            raise failures.from_payload(self._unread, self._server)
+        if self._reason is None and not self._done and not self._accounted:
             raise ModelProtocolError(f"the stream of {self._server} ended without a finish reason and without {DONE}")
-        reason = self._stop_reason()
+        if not self._begun:
+            raise ModelProtocolError(f"{self._server} ended the stream of its answer without having begun it")
+        reason = stop_reason(self._reason, calls=bool(self._calls), text=self._has_text, server=self._server)
+        if reason == "stop" and self._refused:
+            reason = "refusal"
         closing = self._calls.close(complete=reason == "tool_calls")
+        if self._calls and (provider := self._provider()):
+            closing.append({"type": "reasoning_delta", "content": "", "provider": provider})
         if self._usage is not None:
             closing.append(self._usage)
         return [*closing, {"type": "stop", "reason": reason}]
 
-    def _stop_reason(self) -> str:
-        reason = self._reason or "stop"
-        if reason == "stop" and self._calls.any:
-            return "tool_calls"  # a forced call ends with "stop" at OpenAI itself
-        if reason == "stop" and self._refused:
-            return "refusal"
-        return _REASONS.get(reason, reason)
+    def _provider(self) -> JsonObject:
+        """What this server wants to see again with the calls of its answer."""
+        given: JsonObject = {}
+        if self._details:
+            given["reasoning_details"] = self._details.whole()
+        elif self._reasoning_field is not None:
+            given["field"] = self._reasoning_field
+        if extras := self._calls.extras:
+            given["extra_content"] = {str(index): extra for index, extra in extras.items()}
+        return {"server": self._server} | given if given else {}
 
     def _read_choice(self, choice: Mapping[str, Any]) -> list[Chunk]:
-        if choice.get("index") not in (0, None):
+        index = choice.get("index")
+        if index is not None and self._choice is None:
+            self._choice = index
+        if index is not None and index != self._choice:
             return []  # n > 1: an agent has one next message
+        if choice.get("error"):
+            raise failures.from_payload(choice, self._server)
         if choice.get("finish_reason"):
             self._reason = str(choice["finish_reason"])
+        if isinstance(usage := choice.get("usage"), Mapping):  # Moonshot's place for it
+            self._usage = _usage_chunk(usage)
         delta = choice.get("delta")
-        if not isinstance(delta, Mapping):
-            return []
+        said = delta if isinstance(delta, Mapping) else choice.get("message")
+        if not isinstance(said, Mapping):
+            said = {"content": choice.get("text")}  # as where there are no messages, only texts
+        return self._read_delta(said)
+
+    def _read_delta(self, delta: Mapping[str, Any]) -> list[Chunk]:
         chunks: list[Chunk] = []
-        reasoning = next((delta[name] for name in _REASONING_FIELDS if delta.get(name)), None)
-        if isinstance(reasoning, str):
-            chunks.append({"type": "reasoning_delta", "content": reasoning})
-        for name in ("content", "refusal"):
-            if isinstance(text := delta.get(name), str) and text:
-                self._refused = self._refused or name == "refusal"
-                chunks.append({"type": "text_delta", "content": text})
-        for fragment in delta.get("tool_calls") or ():
-            if isinstance(fragment, Mapping):
-                chunks.append(self._calls.read(fragment))
+        for field in _REASONING_FIELDS:
+            if thoughts := texts(delta.get(field), "reasoning_delta"):
+                self._reasoning_field = field
+                chunks += thoughts
+                break
+        self._details.read(delta.get("reasoning_details"))
+        chunks += texts(delta.get("content"))
+        refusal = texts(delta.get("refusal"))
+        self._refused = self._refused or bool(refusal)
+        chunks += refusal
+        self._has_text = self._has_text or any(chunk["type"] == "text_delta" for chunk in chunks)
+        for place, fragment in enumerate(self._fragments(delta)):
+            chunks += self._calls.read(fragment, place)
         return chunks
 
-
-class _ToolCalls:
-    """Gives each call an index of its own, whatever the server's indexes are worth."""
-
-    def __init__(self) -> None:
-        self._at: dict[object, int] = {}  # the server's index -> ours
-        self._ids: list[str | None] = []
-        self._empty: list[bool] = []
-
-    @property
-    def any(self) -> bool:
-        return bool(self._ids)
-
-    def read(self, fragment: Mapping[str, Any]) -> Chunk:
-        function = fragment.get("function")
-        function = function if isinstance(function, Mapping) else {}
-        call_id, name, arguments = fragment.get("id"), function.get("name"), function.get("arguments")
-        if isinstance(arguments, Mapping):  # some servers send the object itself
-            arguments = json.dumps(arguments)
-        index = self._index(fragment.get("index"), call_id)
-        chunk: Chunk = {"type": "tool_call_delta", "index": index}
-        if call_id and self._ids[index] is None:
-            self._ids[index] = chunk["id"] = str(call_id)
-        if name:
-            chunk["name"] = str(name)
-        chunk["arguments"] = arguments if isinstance(arguments, str) else ""
-        self._empty[index] = self._empty[index] and not chunk["arguments"].strip()
-        return chunk
-
-    def close(self, *, complete: bool) -> list[Chunk]:
-        """Give what servers leave out: an id, and `{}` for a call that is complete and has no arguments."""
-        closing: list[Chunk] = []
-        for index, (call_id, empty) in enumerate(zip(self._ids, self._empty, strict=True)):
-            rest: Chunk = {"type": "tool_call_delta", "index": index}
-            if call_id is None:
-                rest["id"] = f"call_{uuid.uuid4().hex}"
-            rest["arguments"] = "{}" if empty and complete else ""
-            if call_id is None or rest["arguments"]:
-                closing.append(rest)
-        return closing
-
-    def _index(self, theirs: object, call_id: object) -> int:
-        if theirs is None and call_id in self._ids and call_id:
-            return self._ids.index(str(call_id))
-        index = self._at.get(theirs)
-        if index is None or (call_id and self._ids[index] not in (None, call_id)):  # another id: another call
-            index = len(self._ids)
-            self._ids.append(None)
-            self._empty.append(True)
-            self._at[theirs] = index
-        return index
+    def _fragments(self, delta: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+        given = delta.get("tool_calls")
+        fragments = [given] if isinstance(given, Mapping) else given
+        if isinstance(fragments, list) and fragments:
+            return [fragment for fragment in fragments if isinstance(fragment, Mapping)]
+        legacy = delta.get("function_call")  # before there were tool calls, and still at some proxies
+        return [{"function": legacy}] if isinstance(legacy, Mapping) else []
 
 
 def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
-    chunk: Chunk = {
-        "type": "usage",
-        "input_tokens": usage.get("prompt_tokens") or 0,
-        "output_tokens": usage.get("completion_tokens") or 0,
-    }
-    for name, group, field in (
-        ("cache_read_tokens", "prompt_tokens_details", "cached_tokens"),
-        ("reasoning_tokens", "completion_tokens_details", "reasoning_tokens"),
-    ):
+    def detail(group: str, field: str) -> int | None:
         details = usage.get(group)
-        if isinstance(details, Mapping) and isinstance(details.get(field), int):
-            chunk[name] = details[field]
-    return chunk
+        return count(details.get(field)) if isinstance(details, Mapping) else None
+
+    return usage_chunk(
+        input_tokens=count(usage.get("prompt_tokens")),
+        output_tokens=count(usage.get("completion_tokens")),
+        cache_read_tokens=detail("prompt_tokens_details", "cached_tokens"),
+        reasoning_tokens=detail("completion_tokens_details", "reasoning_tokens"),
+    )

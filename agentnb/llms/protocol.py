@@ -4,14 +4,14 @@ The method takes the conversation as plain dicts and gives the reply as a stream
 Everything that is particular to a provider (names of fields, order of turns, ways to fail) stays behind it.
 
 A message has `role` (system, user, assistant, tool) and `content` (text, or a list of blocks with `type`). An
-assistant's may have `tool_calls`, a list of `{id, name, arguments}`, and `reasoning`, a list of `{text,
-signature}`. A tool's has `tool_call_id`, `name` and `is_error`. Messages are never changed once they have been
-sent: the clients convert each of them once.
+assistant's may have `tool_calls`, a list of `{id, name, arguments}`, and `reasoning`, a list of `{text}` with what
+its provider wants to see again: `signature`, `redacted`, or `provider`, an object. A tool's has `tool_call_id`, `name`
+and `is_error`. Messages are never changed once they have been sent: the clients convert each of them once.
 
 A chunk has a `type`:
 
     text_delta        content
-    reasoning_delta   content, and the provider's signature where one came
+    reasoning_delta   content, and signature, redacted or provider where one came, which ends a block of reasoning
     tool_call_delta   index, arguments (a fragment of JSON text), and id and name once they are known
     tool_call         id, name, arguments (complete, an object)
     usage             input_tokens (cached ones included), output_tokens, and where told cache_read_tokens,

@@ -1,9 +1,23 @@
-"""Small changes that providers ask of a JSON schema."""
+"""Small changes that providers ask of a JSON schema, and of a tool's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentnb.llms.protocol import JsonObject, ToolSpecification
+
+
+def described(tool: ToolSpecification) -> JsonObject:
+    """Give a tool's name and description; Bedrock refuses one that is empty, and nobody needs it."""
+    name = {"name": tool["name"]}
+    return name | {"description": tool["description"]} if tool.get("description") else name
+
+
+def parameters(tool: ToolSpecification) -> JsonObject:
+    """Give the schema of a tool's arguments, which is to say that they are an object and what is in it."""
+    return {"type": "object", "properties": {}} | dict(tool.get("parameters") or {})
 
 
 def close_objects(schema: Any) -> Any:

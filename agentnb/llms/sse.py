@@ -5,8 +5,11 @@ at U+2028, U+0085 and other characters that stand unescaped in legal JSON, so on
 two broken ones. An event stream has three line ends only: CRLF, LF and CR. It is always UTF-8, whatever the
 response header says; a byte order mark at its start is skipped; a broken sequence becomes U+FFFD.
 
+Two things are no part of the standard, which would have them passed over: an `error` field, and a line that is JSON.
+Servers tell by them what went wrong, and an answer that failed must not pass for one that has nothing to say.
+
 The standard drops an event that the stream's end cut off. For a model's answer that is the difference between
-"finished" and "the connection died", so `close` tells it.
+"finished" and "the connection died", so `close` gives it: a server may only have left out the last line's end.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ MAX_EVENT_SIZE = 32 * 1024 * 1024
 """Characters in one event. Anthropic takes requests of up to 32 MB, and whatever a model says must fit into the
 next request: a larger event is not an answer, it is a server that never ends its line (httpx2 stops at 1 MiB, which
 a long tool input can reach)."""
+
+WHOLE = "whole"
+"""The type of the event that a body is made of which is no event stream, but all of an answer at once."""
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -54,10 +60,14 @@ class SSEDecoder:
         """Give the events that `data` completes. Raises `ModelProtocolError` when one grows past the limit."""
         return self._read(self._utf8.decode(data))
 
-    def close(self) -> bool:
-        """Say that the stream has ended. True when it ended inside an event, which is then lost."""
+    def close(self) -> ServerSentEvent | None:
+        """Say that the stream has ended; gives the event that its end cut off, as far as it came."""
         self._read(self._utf8.decode(b"", final=True))
-        return bool(self._line or self._data or self._event)
+        if self._line:
+            self._end_line("")
+        if not (self._data or self._event):
+            return None
+        return self._end_event() or ServerSentEvent("")
 
     def _read(self, text: str) -> list[ServerSentEvent]:
         if self._at_start and text:
@@ -89,6 +99,8 @@ class SSEDecoder:
         if not line:
             return self._end_event()
         field, _, value = line.partition(":")
+        if field.startswith("{"):  # no field is called so: it is data that somebody has sent as it is
+            field, value = "data", line
         self._take(field, value.removeprefix(" "))
         return None
 
@@ -98,6 +110,9 @@ class SSEDecoder:
                 self._data.append(value)
             case "event":
                 self._event = value
+            case "error":  # llama.cpp's field, up to the autumn of 2025
+                self._event = "error"
+                self._data.append(value)
             case "id" if "\0" not in value:
                 self._last_id = value
             case "retry" if value.isascii() and value.isdigit():

@@ -26,8 +26,7 @@ import httpx
 
 from agentnb.core.errors import ModelError, ModelProtocolError, ModelUnavailable, UsageError
 from agentnb.llms import failures
-from agentnb.llms.json_text import parse_object
-from agentnb.llms.sse import ServerSentEvent, SSEDecoder
+from agentnb.llms.sse import MAX_EVENT_SIZE, WHOLE, ServerSentEvent, SSEDecoder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
@@ -48,7 +47,8 @@ MAX_IDLE_CONNECTIONS = 20
 """Connections kept open between requests, for each loop: enough for a sweep's steady state, little enough to forget
 about."""
 MAX_ERROR_BODY = 64 * 1024
-"""Bytes read of a body that is not an event stream."""
+"""Bytes read of a body that tells an error."""
+BOM = b"\xef\xbb\xbf"
 
 
 class Transport:
@@ -67,9 +67,12 @@ class Transport:
         timeout: float | None = READ_TIMEOUT,
     ) -> None:
         self.server = _public_name(url)
+        self.path = _parse(url).path
         self._url = url
         self._key = key
-        self._headers = {"accept": "text/event-stream", "content-type": "application/json"} | (headers or {})
+        self._headers = {"accept": "text/event-stream, application/json", "content-type": "application/json"} | (
+            headers or {}
+        )
         self._timeout = timeout
         self._clients: dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[httpx.AsyncClient]]] = {}
         self._lock = threading.Lock()
@@ -133,21 +136,32 @@ class Exchange:
         self._ready: deque[ServerSentEvent] = deque()
 
     async def begin(self) -> None:
-        """Wait for the first event. Raises when there is none, or when it is an error already."""
+        """Wait for the first event. Raises when there is none."""
         response = self._response
-        if response.status_code != 200:
+        if not response.is_success:
             raise failures.from_status(response.status_code, await self._text(), response.headers, self._server)
-        media_type = response.headers.get("content-type", "")
-        if "json" in media_type or "html" in media_type:
-            raise failures.not_a_stream(await self._text(), self._server)
-        with _blaming(self._server, self._timeout):
-            first = await self._decode()
+        first = await self._first()
         if first is None:
-            raise ModelProtocolError(f"{self._server} answered 200 and ended the stream before its first event")
-        said = parse_object(first.data)
-        if said is not None and (first.event == "error" or said.get("error")):
-            raise failures.from_payload(said, self._server)
+            raise ModelProtocolError(
+                f"{self._server} answered {response.status_code} and ended the stream before its first event"
+            )
         self._ready.appendleft(first)
+
+    async def _first(self) -> ServerSentEvent | None:
+        # What the header calls the body is often wrong, and its first character never: no field of an event stream
+        # begins like JSON or HTML.
+        begin = b""
+        with _blaming(self._server, self._timeout):
+            while not begin and (data := await anext(self._bytes, None)) is not None:
+                begin = data.removeprefix(BOM).lstrip()
+        if begin[:1] in (b"{", b"[", b"<"):
+            text = (await self._text(begin, MAX_EVENT_SIZE)).strip().removesuffix("data: [DONE]")
+            if error := failures.not_a_stream(text, self._server):
+                raise error
+            return ServerSentEvent(text, WHOLE)
+        self._ready.extend(self._decoder.feed(begin))
+        with _blaming(self._server, self._timeout):
+            return await self._decode()
 
     async def next_event(self) -> ServerSentEvent | None:
         """Give the next event, None at the stream's end. Raises when it breaks, or ends inside an event."""
@@ -170,18 +184,19 @@ class Exchange:
         while not self._ready:
             data = await anext(self._bytes, None)
             if data is None:
-                if self._decoder.close():
-                    raise ModelProtocolError(f"the stream of {self._server} ended in the middle of an event")
-                return None
+                rest = self._decoder.close()
+                if rest is None or rest.data.rstrip().endswith(("}", "]")):  # a last line that nobody has ended
+                    return rest
+                raise ModelProtocolError(f"the stream of {self._server} ended in the middle of an event")
             self._ready.extend(self._decoder.feed(data))
         return self._ready.popleft()
 
-    async def _text(self) -> str:
-        body = bytearray()
+    async def _text(self, begin: bytes = b"", most: int = MAX_ERROR_BODY) -> str:
+        body = bytearray(begin)
         with _blaming(self._server, self._timeout):
-            while len(body) < MAX_ERROR_BODY and (data := await anext(self._bytes, None)) is not None:
+            while len(body) < most and (data := await anext(self._bytes, None)) is not None:
                 body += data
-        return body[:MAX_ERROR_BODY].decode("utf-8", "replace")
+        return body[:most].decode("utf-8", "replace")
 
 
 class _KeyAuth(httpx.Auth):

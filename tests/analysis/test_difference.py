@@ -225,6 +225,22 @@ async def test_of_two_configurations_what_is_different_is_told() -> None:
     assert "Be kind." in text
 
 
+@pytest.mark.parametrize("opaque", [{"signature": "abc"}, {"redacted": "abc"}, {"provider": {"server": "there"}}])
+async def test_what_only_a_provider_can_read_is_no_difference(opaque: dict[str, Any]) -> None:
+    def thinker(thought: str, **opaque: Any) -> Any:
+        thoughts = [
+            {"type": "reasoning_delta", "content": thought},
+            {"type": "reasoning_delta", "content": "", **opaque},
+        ]
+        return SessionLoop(ScriptedLLM([[*thoughts, {"type": "text_delta", "content": "done"}]]), [])
+
+    runs = [thinker("Hm.", **opaque).start("go"), thinker("Hm.").start("go"), thinker("Oh.").start("go")]
+    for run in runs:
+        await run
+    assert not diff(runs[0], runs[1])
+    assert diff(runs[1], runs[2])
+
+
 async def test_a_history_that_both_go_on_from_is_the_same_whatever_its_ids() -> None:
     runs = [await asked_twice(ids) for ids in ("call_a", "call_b")]
     later = [SessionLoop(ScriptedLLM(["Yes."]), [double], messages=run.messages).start("and?") for run in runs]

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
 
 from agentnb.core.errors import ModelError, ModelProtocolError
-from agentnb.core.events import decode_event, encode_event
-from agentnb.core.reply import Reply
+from agentnb.core.events import ModelEnd, decode_event, encode_event
+from agentnb.core.reply import CUT_OFF, Reply, parse_arguments
 
 
 def piece(index: int, id: str, arguments: str = "{}") -> dict[str, Any]:
@@ -100,3 +101,56 @@ def test_a_chunk_of_no_known_type_is_refused_by_its_type(kind: Any) -> None:
 def test_a_chunk_that_cannot_be_read_is_refused_with_what_it_says(chunk: dict[str, Any]) -> None:
     with pytest.raises(ModelProtocolError, match=f"a {chunk['type']} that cannot be read .*{re.escape(str(chunk))}"):
         Reply(1).feed(chunk, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [
+        (None, ({}, None)),
+        ("", ({}, None)),
+        (" \n", ({}, None)),
+        ("null", ({}, None)),
+        ('""', ({}, None)),
+        ('{"a": 1}', ({"a": 1}, None)),
+        (json.dumps('{"a": 1}'), ({"a": 1}, None)),
+        ('"half"', ({}, '"half"')),
+        (json.dumps("[1]"), ({}, json.dumps("[1]"))),
+        (json.dumps(json.dumps('{"a": 1}')), ({}, json.dumps(json.dumps('{"a": 1}')))),
+        ("[]", ({}, "[]")),
+        ('{"a": ', ({}, '{"a": ')),
+    ],
+)
+def test_arguments_are_an_object_however_it_is_written_and_else_their_text(arguments: str | None, read: object) -> None:
+    assert parse_arguments(arguments) == read
+
+
+def test_what_a_provider_wants_to_see_again_closes_a_block_of_reasoning() -> None:
+    reply = Reply(1)
+    for fields in (
+        {"content": "Let me"},
+        {"content": " see."},
+        {"content": "", "signature": "abc"},
+        {"content": "", "redacted": "xyz"},
+        {"content": "Hm.", "index": 3},
+        {"content": "", "provider": {"server": "there", "half": "\ud83d"}},
+    ):
+        reply.feed({"type": "reasoning_delta", **fields}, 0)
+    kept = decode_event(encode_event(reply.end()))
+    assert isinstance(kept, ModelEnd)
+    assert kept.message.reasoning == [
+        {"text": "Let me see.", "signature": "abc"},
+        {"text": "", "redacted": "xyz"},
+        {"text": "Hm.", "provider": {"server": "there", "half": "\N{REPLACEMENT CHARACTER}"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "malformed"), [("length", CUT_OFF), ("content_filter", CUT_OFF), ("refusal", CUT_OFF), ("stop", None)]
+)
+def test_a_call_that_was_cut_off_before_its_arguments_is_not_one_without_any(
+    reason: str, malformed: str | None
+) -> None:
+    reply = Reply(1)
+    for chunk in (piece(0, "a"), piece(1, "b", ""), whole("c"), {"type": "stop", "reason": reason}):
+        reply.feed(chunk, 0)
+    assert [call.malformed for call in reply.end().message.tool_calls] == [None, malformed, None]

@@ -85,7 +85,8 @@ async def test_a_block_may_open_with_its_content(peer: Peer) -> None:
     assert (text(chunks, "reasoning_delta"), text(chunks)) == ("Hm.", "Hello")
 
 
-async def test_thinking_comes_with_its_signature(peer: Peer) -> None:
+async def test_thinking_comes_with_its_signature(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.llms.anthropic_reader.OWN_SERVER", peer.url.removeprefix("http://"))
     thinking = block(
         0,
         {"type": "thinking_delta", "thinking": "Hm."},
@@ -122,14 +123,15 @@ async def test_tool_calls_are_numbered_from_zero(peer: Peer) -> None:
     assert stop(chunks) == "tool_calls"
 
 
-async def test_a_call_that_the_length_cut_off_stays_cut_off(peer: Peer) -> None:
+@pytest.mark.parametrize(("theirs", "ours"), [("max_tokens", "length"), ("refusal", "refusal")])
+async def test_a_call_that_was_cut_off_stays_cut_off(peer: Peer, theirs: str, ours: str) -> None:
     tools = [
         block(0, fragment('{"a": '), type="tool_use", id="t1", name="add", input={}),
         block(1, type="tool_use", id="t2", name="add", input={}),
     ]
-    chunks = await answer(peer, message(start(), *tools, end("max_tokens")))
+    chunks = await answer(peer, message(start(), *tools, end(theirs)))
     assert [call["arguments"] for call in calls(chunks)] == ['{"a": ', ""]
-    assert stop(chunks) == "length"
+    assert stop(chunks) == ours
 
 
 async def test_what_is_not_known_is_passed_over(peer: Peer) -> None:
@@ -138,7 +140,7 @@ async def test_what_is_not_known_is_passed_over(peer: Peer) -> None:
         message(
             event({"type": "future_event", "usage": {"output_tokens": 99}}),
             start(),
-            block(0, type="redacted_thinking", data="xyz"),
+            block(0, type="future_block", data="xyz"),
             block(1, fragment('{"query": 1}'), type="server_tool_use", id="s1", name="web_search", input={}),
             block(2, {"type": "citations_delta", "citation": {}}, said("x"), type="text", text=""),
             named("content_block_delta", index=9, delta={"type": "future_delta"}),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from email.utils import formatdate
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from agentnb.llms import OpenAI
 from agentnb.llms.failures import MAX_SERVER_TEXT, from_status, retry_after
 from tests.llms.collecting import ask
 from tests.llms.peer import HANG, Peer, body, head, part, said
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize(
@@ -73,3 +77,26 @@ def test_a_wait_may_be_told_in_seconds_in_milliseconds_or_as_a_date() -> None:
     assert retry_after({"retry-after": formatdate(time.time() + 30, usegmt=True)}) == pytest.approx(30, abs=2)
     assert retry_after({"retry-after": "soon"}) is None
     assert retry_after({}) is None
+
+
+@pytest.fixture
+def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_east")
+def test_a_date_without_a_zone_is_greenwichs() -> None:
+    date = formatdate(time.time() + 30, usegmt=True).removesuffix(" GMT")
+    assert retry_after({"retry-after": date}) == pytest.approx(30, abs=2)
+
+
+async def test_gemini_says_in_the_body_how_long_to_wait(peer: Peer) -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.QuotaFailure"}, {"retryDelay": "34.5s"}]
+    peer.replies(body(429, [{"error": {"code": 429, "message": "Slow down.", "details": details}}]))
+    with pytest.raises(ModelOverloaded) as caught:
+        await ask(OpenAI("m", peer.url, max_retries=0))
+    assert caught.value.retry_after == 34.5

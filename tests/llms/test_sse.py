@@ -33,7 +33,7 @@ EVENTS = [
 def decode(*pieces: bytes) -> tuple[list[ServerSentEvent], bool]:
     decoder = SSEDecoder()
     events = [event for piece in pieces for event in decoder.feed(piece)]
-    return events, decoder.close()
+    return events, decoder.close() is not None
 
 
 def test_a_stream_is_decoded_as_the_standard_says() -> None:
@@ -61,7 +61,7 @@ def test_an_event_comes_out_with_the_byte_that_ends_it() -> None:
     assert decoder.feed(b"data: x\r") == []
     assert decoder.feed(b"\r") == [ServerSentEvent("x")]
     assert decoder.feed(b"\n") == []
-    assert not decoder.close()
+    assert decoder.close() is None
 
 
 def test_only_the_first_byte_order_mark_is_skipped() -> None:
@@ -71,6 +71,23 @@ def test_only_the_first_byte_order_mark_is_skipped() -> None:
 @pytest.mark.parametrize("tail", [b"data: x", b"data: x\n", b"data: x\r\n", b"event: e\n", b"data: \xe4"])
 def test_a_stream_cut_off_inside_an_event_says_so(tail: bytes) -> None:
     assert decode(b"data: whole\n\n", tail) == ([ServerSentEvent("whole")], True)
+
+
+def test_what_is_told_beside_the_standard_is_an_event() -> None:
+    assert decode(b'error: {"a": 1}\n\n{"b": 2}\n\n') == (
+        [ServerSentEvent('{"a": 1}', "error"), ServerSentEvent('{"b": 2}')],
+        False,
+    )
+
+
+@pytest.mark.parametrize("tail", [b"data: x", b"data: x\n", b"event: e\ndata: x\nid: 7"])
+def test_what_was_cut_off_is_given(tail: bytes) -> None:
+    decoder = SSEDecoder()
+    decoder.feed(tail)
+    rest = decoder.close()
+    assert rest is not None
+    assert rest.data == "x"
+    assert decoder.close() is None
 
 
 @pytest.mark.parametrize("tail", [b"", b"\n", b": ping\n", b": ping\n\n"])

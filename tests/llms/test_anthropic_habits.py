@@ -1,0 +1,168 @@
+"""What Anthropic's API wants to see again, and what servers that speak its dialect do otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentnb import Agent, tool
+from agentnb.core.errors import ModelOverloaded
+from agentnb.llms import Anthropic
+from tests.llms.collecting import ask, calls, collect, stop, text
+from tests.llms.peer import Peer, body, event, part
+from tests.llms.test_anthropic import HELLO, answer, block, end, fragment, message, named, said, start
+
+WHOLE = {
+    "type": "message",
+    "content": [
+        {"type": "thinking", "thinking": "Hm.", "signature": "abc"},
+        {"type": "text", "text": "Hi"},
+        {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}},
+    ],
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": "7", "output_tokens": 2, "cache_read_input_tokens": -1, "service_tier": "standard"},
+}
+
+
+async def test_a_message_may_come_whole(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.llms.anthropic_reader.OWN_SERVER", peer.url.removeprefix("http://"))
+    assert await answer(peer, body(200, WHOLE)) == [
+        {"type": "reasoning_delta", "content": "Hm.", "signature": "abc"},
+        {"type": "text_delta", "content": "Hi"},
+        {"type": "tool_call_delta", "index": 0, "id": "t1", "name": "add", "arguments": '{"a": 1}'},
+        {"type": "usage", "input_tokens": 7, "output_tokens": 2},
+        {"type": "stop", "reason": "tool_calls"},
+    ]
+
+
+TEXT = block(0, said("Hi"), type="text", text="")
+CALL = block(1, fragment('{"a": 1}'), type="tool_use", id="t1", name="add", input={})
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        ([start(), TEXT, end(None)], "stop"),
+        ([TEXT, named("message_stop")], "stop"),
+        ([TEXT, event("[DONE]")], "stop"),
+        ([start(), TEXT, CALL, end("end_turn")], "tool_calls"),
+        ([start(), TEXT, end("length")], "length"),
+        ([part(b"event: ping\ndata:\n\n"), part(b"data: \n\n"), start(), TEXT, end()], "stop"),
+    ],
+    ids=["a reason of null", "no reason", "DONE", "end_turn with calls", "OpenAI's word", "pings without data"],
+)
+async def test_a_message_ends_in_other_servers_ways(peer: Peer, events: list[bytes], reason: str) -> None:
+    chunks = await answer(peer, message(*events))
+    assert (text(chunks), stop(chunks)) == ("Hi", reason)
+
+
+async def test_an_input_that_came_whole_is_not_added_to(peer: Peer) -> None:
+    twice = block(0, fragment('{"a": 1}'), type="tool_use", id="t1", name="add", input={"a": 1})
+    once = block(0, fragment('{"a": 2}'), type="tool_use", id="t2", name="add", input={})  # the same number again
+    chunks = await answer(peer, message(start(), twice, once, end("tool_use")))
+    assert [call["arguments"] for call in calls(chunks)] == ['{"a": 1}', '{"a": 2}']
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        event({"error": {"type": "overloaded_error", "message": "Sorry."}}, "error"),
+        event({"error": {"type": "overloaded_error", "message": "Sorry."}}),
+        event({"error": {"code": 529, "message": "Sorry."}}),
+    ],
+)
+@pytest.mark.parametrize("begun", [True, False])
+async def test_an_error_in_another_dialects_form_is_one(peer: Peer, told: bytes, begun: bool) -> None:
+    with pytest.raises(ModelOverloaded, match=r"Sorry\."):
+        await answer(peer, message(*[start(), TEXT] * begun, told))
+
+
+@pytest.mark.usefixtures("no_waits")
+async def test_a_server_that_finds_itself_overloaded_as_it_begins_is_asked_again(peer: Peer) -> None:
+    busy = named("error", error={"type": "overloaded_error", "message": "Sorry."})
+    opened = named("content_block_start", index=0, content_block={"type": "text", "text": ""})
+    peer.replies(message(start(), busy), message(start(), named("ping"), opened, busy), HELLO)
+    chunks = await ask(Anthropic("m", peer.url))
+    assert [chunk["type"] for chunk in chunks] == ["retry", "retry", "text_delta", "stop"]
+
+
+async def test_thinking_that_is_redacted_goes_back_with_the_call_in_its_place(peer: Peer) -> None:
+    thought = block(0, {"type": "signature_delta", "signature": "abc"}, type="thinking", thinking="Hm.", signature="")
+    redacted = block(1, type="redacted_thinking", data="xyz")
+    call = block(2, type="tool_use", id="t1", name="now", input={})
+    peer.replies(message(start(), thought, redacted, call, end("tool_use")), HELLO)
+    assert await Agent(Anthropic("m", peer.url), [now]).start("What time is it?") == "hello"
+    assert peer.requests[1].body["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "Hm.", "signature": "abc"},
+        {"type": "redacted_thinking", "data": "xyz"},
+        {"type": "tool_use", "id": "t1", "name": "now", "input": {}},
+    ]
+
+
+async def test_what_another_server_has_signed_is_not_sent(peer: Peer) -> None:
+    """Anthropic refuses it for good, and a run may begin with a server that speaks as Anthropic does."""
+    signed = {"signature": "abc", "redacted": "xyz"}
+    theirs, ours, unknown = ({"text": name, **signed} for name in ("theirs", "ours", "unknown"))
+    theirs["provider"], ours["provider"] = {"server": "api.moonshot.ai"}, {"server": peer.url.removeprefix("http://")}
+    peer.replies(HELLO)
+    said = {"role": "assistant", "content": "Hi", "reasoning": [theirs, ours, unknown]}
+    await collect(Anthropic("m", peer.url).stream([said]))
+    blocks = peer.requests[0].body["messages"][0]["content"]
+    assert [block["thinking"] for block in blocks if block["type"] == "thinking"] == ["ours", "unknown"]
+    assert len([block for block in blocks if block["type"] == "redacted_thinking"]) == 2
+
+
+@tool
+def now() -> str:
+    """The time."""
+    return " \n"
+
+
+async def test_text_with_nothing_to_read_in_it_is_not_sent(peer: Peer) -> None:
+    """The API refuses it, and a model may well say it."""
+    call = block(1, type="tool_use", id="t1", name="now", input={})
+    peer.replies(message(start(), block(0, said("\n\n"), type="text", text=""), call, end("tool_use")), HELLO)
+    await Agent(Anthropic("m", peer.url), [now]).start("What time is it?")
+    _asked, made, result = peer.requests[1].body["messages"]
+    assert [block["type"] for block in made["content"]] == ["tool_use"]
+    assert result["content"] == [{"type": "tool_result", "tool_use_id": "t1"}]
+
+
+@pytest.mark.parametrize("content", ["", " \n", [], [{"type": "text", "text": " "}]])
+async def test_a_user_who_says_nothing_has_a_turn_all_the_same(peer: Peer, content: object) -> None:
+    peer.replies(HELLO)
+    answer = {"role": "assistant", "content": "Hi"}
+    await collect(Anthropic("m", peer.url).stream([answer, {"role": "user", "content": content}]))
+    assert peer.requests[0].body["messages"][-1] == {"role": "user", "content": [{"type": "text", "text": "(nothing)"}]}
+
+
+async def test_an_answer_to_go_on_from_ends_without_a_space(peer: Peer) -> None:
+    peer.replies(HELLO, HELLO)
+    model, answer = Anthropic("m", peer.url), {"role": "assistant", "content": "The answer is \n"}
+    await collect(model.stream([answer]))
+    await collect(model.stream([answer, {"role": "user", "content": "Go on."}]))
+    assert peer.requests[0].body["messages"][-1]["content"] == [{"type": "text", "text": "The answer is"}]
+    assert peer.requests[1].body["messages"][0]["content"] == [{"type": "text", "text": "The answer is \n"}]
+
+
+async def test_a_tool_says_of_itself_what_the_api_wants_to_hear(peer: Peer) -> None:
+    await answer(peer, HELLO, tools=[{"name": "a", "description": ""}, {"name": "b", "parameters": {"$defs": {}}}])
+    first, second = peer.requests[0].body["tools"]
+    assert first == {"name": "a", "input_schema": {"type": "object", "properties": {}}}
+    assert second["input_schema"] == {"type": "object", "properties": {}, "$defs": {}}
+
+
+async def test_a_history_with_calls_has_their_tools_though_none_is_offered(peer: Peer) -> None:
+    peer.replies(HELLO)
+    calls = [{"id": id, "name": name, "arguments": {}} for id, name in [("a", "now"), ("b", "add"), ("c", "now")]]
+    await collect(Anthropic("m", peer.url).stream([{"role": "assistant", "content": "", "tool_calls": calls}]))
+    (request,) = peer.requests
+    schema = {"type": "object", "properties": {}}
+    assert request.body["tools"] == [{"name": name, "input_schema": schema} for name in ("now", "add")]
+    assert request.body["tool_choice"] == {"type": "none"}
+
+
+async def test_a_call_of_no_tool_is_sent_by_a_name_that_the_api_takes(peer: Peer) -> None:
+    peer.replies(HELLO)
+    made = [{"id": "c", "name": name, "arguments": {}} for name in ("", "a.b")]
+    await collect(Anthropic("m", peer.url).stream([{"role": "assistant", "content": "", "tool_calls": made}]))
+    assert [block["name"] for block in peer.requests[0].body["messages"][0]["content"]] == ["unnamed", "a_b"]

@@ -1,0 +1,125 @@
+"""What servers that speak OpenAI's dialect want to be sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentnb import Agent, tool
+from agentnb.llms import Message, OpenAI
+from tests.llms.collecting import ask, collect
+from tests.llms.peer import HELLO, Peer, completion, delta
+
+CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+
+
+def made(**fields: Any) -> Message:
+    return {"role": "assistant", "content": "", **fields}
+
+
+async def sent(peer: Peer, *messages: Message) -> list[dict[str, Any]]:
+    peer.replies(HELLO)
+    await collect(OpenAI("m", peer.url).stream(messages))
+    said: list[dict[str, Any]] = peer.requests[-1].body["messages"]
+    return said
+
+
+async def test_an_answer_without_anything_in_it_is_not_sent(peer: Peer) -> None:
+    user = {"role": "user", "content": "a"}
+    assert await sent(peer, user, made(), made(content=[]), user) == [user, user]
+
+
+async def test_a_tool_says_of_itself_what_every_server_wants_to_hear(peer: Peer) -> None:
+    peer.replies(HELLO)
+    tools: list[dict[str, Any]] = [{"name": "a", "description": ""}, {"name": "b", "parameters": {"type": "object"}}]
+    await ask(OpenAI("m", peer.url), tools=tools)
+    schema = {"type": "object", "properties": {}}
+    sent = [tool["function"] for tool in peer.requests[0].body["tools"]]
+    assert sent == [{"name": name, "parameters": schema} for name in "ab"]
+
+
+async def test_a_call_of_no_tool_is_sent_by_a_name_that_servers_take(peer: Peer) -> None:
+    calls = [{"id": "c", "name": name, "arguments": {}} for name in ("", "a.b c", "n" * 99)]
+    (said,) = await sent(peer, made(tool_calls=calls))
+    assert [call["function"]["name"] for call in said["tool_calls"]] == ["unnamed", "a_b_c", "n" * 64]
+
+
+async def test_an_id_that_is_too_long_for_openai_is_cut_there_only(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = [f"chatcmpl-tool-{letter * 32}" for letter in "ab"]
+    calls = [{"id": id, "name": "now", "arguments": {}} for id in long]
+    history = [made(tool_calls=calls), *[{"role": "tool", "tool_call_id": id, "content": "12"} for id in long]]
+
+    async def ids() -> list[str]:
+        said, *results = await sent(peer, *history)
+        assert [call["id"] for call in said["tool_calls"]] == [result["tool_call_id"] for result in results]
+        return [result["tool_call_id"] for result in results]
+
+    assert await ids() == long
+    monkeypatch.setattr("agentnb.llms.openai.OPENAI_URL", peer.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-key")
+    cut = await ids()
+    assert len(set(cut)) == 2
+    assert {len(id) for id in cut} == {40}
+
+
+@tool
+def now() -> str:
+    """The time."""
+    return "12"
+
+
+SIGNED = {"google": {"thought_signature": "abc"}}
+DETAILS = [
+    {"type": "reasoning.text", "index": 0, "text": "Let me", "format": "f"},
+    {"type": "reasoning.text", "index": 0, "text": " see."},
+    {"type": "reasoning.text", "index": 0, "text": "", "signature": "abc"},
+    {"type": "reasoning.encrypted", "index": 1, "id": "r1", "data": "xyz"},
+    {"type": "reasoning.encrypted", "index": 1, "id": "r2", "data": "uvw"},
+]
+
+
+@pytest.mark.parametrize(
+    ("events", "given_back"),
+    [
+        ([delta(reasoning_content="Let me"), delta(reasoning_content=" see.")], {"reasoning_content": "Let me see."}),
+        ([delta(reasoning="Let me see.")], {"reasoning": "Let me see."}),
+        (
+            [delta(reasoning=fragment.get("text", ""), reasoning_details=[fragment]) for fragment in DETAILS],
+            {"reasoning_details": [{**DETAILS[0], "text": "Let me see.", "signature": "abc"}, *DETAILS[3:]]},
+        ),
+        ([delta(content=[{"type": "thinking", "thinking": "Let me see."}])], {}),
+    ],
+    ids=["DeepSeek", "Groq", "OpenRouter", "Mistral"],
+)  # fmt: skip
+async def test_what_was_thought_before_a_call_goes_back_with_it_as_it_came(
+    peer: Peer, events: list[bytes], given_back: dict[str, Any]
+) -> None:
+    peer.replies(completion(*events, delta("tool_calls", tool_calls=[CALL])), HELLO)
+    run = Agent(OpenAI("m", peer.url), [now]).start("What time is it?")
+    assert await run == "hello"
+    call = {"id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    assert peer.requests[1].body["messages"][1] == {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [call],
+        **given_back,
+    }
+
+
+async def test_what_gemini_signs_a_call_with_goes_back_with_the_call(peer: Peer) -> None:
+    peer.replies(
+        completion(delta(tool_calls=[CALL | {"extra_content": SIGNED}, CALL | {"index": 1, "id": "d"}]), delta("stop")),
+        HELLO,
+    )
+    await Agent(OpenAI("m", peer.url), [now]).start("What time is it?")
+    first, second = peer.requests[1].body["messages"][1]["tool_calls"]
+    assert first["extra_content"] == SIGNED
+    assert "extra_content" not in second
+
+
+async def test_no_other_server_sees_what_was_thought(peer: Peer) -> None:
+    thought = {"text": "Hm.", "provider": {"server": "api.deepseek.com", "field": "reasoning_content"}}
+    calls = [{"id": "c", "name": "now", "arguments": {}}]
+    (said,) = await sent(peer, made(tool_calls=calls, reasoning=[thought]))
+    assert said.keys() == {"role", "content", "tool_calls"}
