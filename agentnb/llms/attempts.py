@@ -1,9 +1,8 @@
 """Trying a request again, for as long as nothing of its answer has been seen.
 
-Up to the first chunk a repeated request costs a wait. After it, half an answer has been shown and perhaps acted on,
-and asking again would give another one. So an attempt ends with the answer's first chunk: what fails before it may
-be tried again (stamina decides when), what fails after it is the caller's to know. Events that only open an answer
-give no chunk: a server that is overloaded often finds so when it has sent its first.
+Up to the first event a repeated request costs a wait. After it, half an answer may have been shown and acted on, and
+asking again would give another one. So an attempt ends with the stream's first event, where that is no error: what
+fails before it may be tried again (stamina decides when), what fails after it is the caller's to know.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import stamina
 from agentnb.core.errors import ModelError, ModelOverloaded, ModelUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from agentnb.llms.client import Reader
     from agentnb.llms.protocol import Chunk
@@ -61,36 +60,37 @@ async def answer(
     )
     async for attempt in attempts:
         failure: ModelError | None = None
-        first: Chunk | None = None
-        async with aclosing(_answer(transport, body, new_reader())) as chunks:
+        first: Sequence[Chunk] | None = None
+        async with aclosing(_answer(transport, body, new_reader())) as events:
             with attempt:
                 try:
-                    first = await anext(chunks)
+                    first = await anext(events)
                 except ModelError as error:
                     failure = transport.redacted(error)
                     if attempt.num > 1:
                         failure.add_note(f"{attempt.num} attempts were made")
                     raise failure from None
             if first is not None:  # else it has failed, or was broken off, which stamina raises as the loop goes on
-                yield first
-                async for chunk in chunks:
+                for chunk in first:
                     yield chunk
+                async for chunks in events:
+                    for chunk in chunks:
+                        yield chunk
         if failure is not None and attempt.num <= max_retries and (wait := _wait_before_retry(failure)) is not False:
             yield Retry(attempt.num, attempt.next_wait if wait is True else wait, failure)
 
 
-async def _answer(transport: Transport, body: bytes, reader: Reader) -> AsyncGenerator[Chunk]:
+async def _answer(transport: Transport, body: bytes, reader: Reader) -> AsyncGenerator[Sequence[Chunk]]:
+    """Give the chunks that each of the stream's events comes to."""
     exchange = await transport.open(body)
     try:
         while not reader.is_done() and (event := await exchange.next_event()) is not None:
-            for chunk in reader.read(event):
-                yield chunk
+            yield reader.read(event)
         if reader.is_done():
             await exchange.drain()
     finally:
         await exchange.close()
-    for chunk in reader.finish():
-        yield chunk
+    yield reader.finish()
 
 
 def _wait_before_retry(error: Exception) -> bool | float:

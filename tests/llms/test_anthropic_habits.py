@@ -76,13 +76,11 @@ async def test_an_error_in_another_dialects_form_is_one(peer: Peer, told: bytes,
         await answer(peer, message(*[start(), TEXT] * begun, told))
 
 
-@pytest.mark.usefixtures("no_waits")
-async def test_a_server_that_finds_itself_overloaded_as_it_begins_is_asked_again(peer: Peer) -> None:
-    busy = named("error", error={"type": "overloaded_error", "message": "Sorry."})
-    opened = named("content_block_start", index=0, content_block={"type": "text", "text": ""})
-    peer.replies(message(start(), busy), message(start(), named("ping"), opened, busy), HELLO)
-    chunks = await ask(Anthropic("m", peer.url))
-    assert [chunk["type"] for chunk in chunks] == ["retry", "retry", "text_delta", "stop"]
+async def test_a_server_that_finds_itself_overloaded_when_it_has_begun_is_not_asked_again(peer: Peer) -> None:
+    peer.replies(message(start(), named("error", error={"type": "overloaded_error", "message": "Sorry."})), HELLO)
+    with pytest.raises(ModelOverloaded, match=r"Sorry\."):
+        await ask(Anthropic("m", peer.url))
+    assert len(peer.requests) == 1
 
 
 async def test_thinking_that_is_redacted_goes_back_with_the_call_in_its_place(peer: Peer) -> None:
