@@ -28,6 +28,6 @@ def mended_inside(value: Any) -> Any:
 def _mend(value: Any) -> Any:
     if isinstance(value, dict):
         return {_mend(key): _mend(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_mend(item) for item in value]
     return mended(value) if isinstance(value, str) else value

@@ -23,6 +23,7 @@ from agentnb.core.errors import (
     ModelRequestError,
     ModelUnavailable,
 )
+from agentnb.core.unicode import mended
 from agentnb.llms.answers import count
 from agentnb.llms.json_text import parse_object
 from agentnb.llms.keys import CUT
@@ -119,7 +120,7 @@ def server_words(said: object) -> str:
         if isinstance(metadata := said.get("metadata"), Mapping) and metadata.get("raw"):
             behind = f" ({server_words(metadata['raw'])})"  # OpenRouter's own words are "Provider returned error"
         said = next(words, json.dumps(dict(said)))
-    text = " ".join((said if isinstance(said, str) else json.dumps(said)).split()) + behind
+    text = " ".join(mended(said if isinstance(said, str) else json.dumps(said)).split()) + behind
     if not text:
         return "(nothing)"
     return text if len(text) <= MAX_SERVER_TEXT else text[: MAX_SERVER_TEXT - 1] + CUT

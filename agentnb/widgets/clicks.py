@@ -15,12 +15,13 @@ from typing import Any
 from agentnb.core.errors import AgentnbError, ReplayDiverged, UnknownCall, UsageError
 from agentnb.core.events import ModelEnd, plain_event
 from agentnb.core.messages import text_of
+from agentnb.core.unicode import mended
 from agentnb.run.gate import UNITS
 from agentnb.widgets.deciding import Deciding, json_or_text
 from agentnb.widgets.decisions import Decisions
 from agentnb.widgets.rows import FULL_LIMIT, full_text
 from agentnb.widgets.standing import digest
-from agentnb.widgets.text import for_reading, repaired
+from agentnb.widgets.text import for_reading
 
 Answer = Callable[[dict[str, Any]], object]
 Message = dict[str, Any]
@@ -125,7 +126,7 @@ class Clicks:
         event = events[seq] if 0 <= seq < len(events) else None
         told: dict[str, Any] = {"text": "", "timing": []}
         if isinstance(event, ModelEnd):
-            told = {"text": repaired(text_of(event.message.content)[:FULL_LIMIT]), "timing": event.timing}
+            told = {"text": mended(text_of(event.message.content)[:FULL_LIMIT]), "timing": event.timing}
         self._answer({"type": "typed", "token": message.get("token"), **told})
 
     def _snapshot(self, message: Message) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallProposed, Event, ModelEnd
-from agentnb.widgets.text import brief, one_line, repaired
+from agentnb.core.unicode import mended
+from agentnb.widgets.text import brief, one_line
 
 RECENT = 20
 """Decisions that are told."""
@@ -97,7 +98,7 @@ class Decisions:
             name, arguments = self._calls.get((event.path, event.call_id), ("", {}))
             if event.decision in ("edit", "replace"):
                 name, arguments = event.name or name, event.arguments
-            self._recent.append((event, repaired(name), one_line(repaired(brief(arguments, BRIEF)), BRIEF)))
+            self._recent.append((event, mended(name), one_line(mended(brief(arguments, BRIEF)), BRIEF)))
 
     def _know(self, path: str, id: str, name: str, arguments: Mapping[str, Any]) -> None:
         self._calls.pop((path, id), None)
@@ -110,12 +111,12 @@ def _row(decision: ApprovalDecision, name: str, arguments: str, can_undo: bool) 
     return {
         "event": decision.seq,
         "time": decision.time,
-        "path": repaired(decision.path),
+        "path": mended(decision.path),
         "name": name or f"decision of event {decision.earlier}",
         "arguments": arguments if name else "",
         "words": in_words(decision),
         "decision": decision.decision,
-        "reason": one_line(repaired(decision.reason), BRIEF),
+        "reason": one_line(mended(decision.reason), BRIEF),
         "undo": can_undo,
     }
 
@@ -127,7 +128,7 @@ def rule_row(rule: Any) -> dict[str, Any]:
         "event": rule.event,
         "time": rule.time,
         "decision": rule.decision,
-        "name": repaired(rule.tool),
-        "arguments": one_line(repaired(brief(rule.arguments, BRIEF)), BRIEF) if rule.arguments is not None else None,
-        "words": f"{rule.decision} {which}, as {_BY.get(rule.by, repaired(rule.by))} decided",
+        "name": mended(rule.tool),
+        "arguments": one_line(mended(brief(rule.arguments, BRIEF)), BRIEF) if rule.arguments is not None else None,
+        "words": f"{rule.decision} {which}, as {_BY.get(rule.by, mended(rule.by))} decided",
     }

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentnb.core.events import Event, plain_event
+from agentnb.core.unicode import mended
 from agentnb.widgets.rows import ROW_LIMIT, STAMPS, clip
-from agentnb.widgets.text import pretty, repaired
+from agentnb.widgets.text import pretty
 
 TEXT, ITEMS = 1000, 20
 """Characters of one text that is shown, and how many items of one list."""
@@ -21,7 +22,7 @@ def departure(run: Any) -> dict[str, Any] | None:
     recorded, expected = _said(found.recorded), _said(found.expected)
     return {
         "seq": found.recorded.seq,
-        "path": repaired(found.recorded.path),
+        "path": mended(found.recorded.path),
         "recorded": _side(found.recorded, recorded, expected),
         "expected": _side(found.expected, expected, recorded),
     }

@@ -15,7 +15,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agentnb.widgets.text import one_line, pretty, repaired
+from agentnb.core.unicode import mended
+from agentnb.widgets.text import one_line, pretty
 
 EDITABLE = 16 * 1024
 """Characters of a value that can be edited; longer ones are kept as they are."""
@@ -83,10 +84,10 @@ def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any
     kind = _KINDS.get(str(resolved.get("type")), "json")
     made: dict[str, Any] = {
         "path": path,
-        "label": ".".join(repaired(name) for name in path) or str(resolved.get("title", "")),
+        "label": ".".join(mended(name) for name in path) or str(resolved.get("title", "")),
         "kind": kind,
         "type": _type_in_words(resolved),
-        "description": one_line(repaired(str(resolved.get("description", ""))), 400),
+        "description": one_line(mended(str(resolved.get("description", ""))), 400),
         "required": required,
         "nullable": nullable,
         "given": "absent" if value is _ABSENT else "null" if value is None and nullable else "value",
@@ -104,12 +105,12 @@ def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any
 
 def _text(kind: str, value: Any) -> str:
     if kind == "string" and isinstance(value, str):
-        return repaired(value)
+        return mended(value)
     return pretty(value) if kind == "json" else _compact(value)
 
 
 def _compact(value: Any) -> str:
-    return repaired(json.dumps(value, ensure_ascii=False, default=str))
+    return mended(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _plain_type(declared: Any, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:

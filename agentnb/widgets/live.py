@@ -12,7 +12,8 @@ from math import isfinite
 from typing import Any
 
 from agentnb.core.events import Delta, Event
-from agentnb.widgets.text import as_json, brief, repaired
+from agentnb.core.unicode import mended
+from agentnb.widgets.text import as_json, brief
 
 TAIL = 1200
 """Characters of a line that are shown: its end, which is where it grows."""
@@ -46,7 +47,7 @@ class Line:
 
     def show(self) -> dict[str, Any]:
         """The line as the page gets it."""
-        text = repaired("".join(self._parts)[-TAIL:])
+        text = mended("".join(self._parts)[-TAIL:])
         line = {"kind": self.kind, "path": self.path, "name": self.name, "text": text, "length": self.length}
         return line if self.progress is None else {**line, "progress": self.progress}
 
@@ -109,7 +110,7 @@ def progress_of(data: Any) -> dict[str, Any]:
     if not isinstance(data, str) and (share := _share(data, 1)) is not None:
         return {"share": share, "text": f"{share:.0%}"}
     words = data.rstrip().rpartition("\n")[2] if isinstance(data, str) else data
-    return {"text": repaired(brief(words, WORDS))}
+    return {"text": mended(brief(words, WORDS))}
 
 
 def _share(done: Any, total: Any) -> float | None:

@@ -20,10 +20,11 @@ from agentnb.core.events import CallEnd, CallProposed, CallStart, Event, RunEnd,
 from agentnb.core.loop import Design
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
+from agentnb.core.unicode import mended
 from agentnb.tools import as_tools, loop_of
 from agentnb.widgets.calls import Calls, Told, calls_of
 from agentnb.widgets.diagram import Table, table_of
-from agentnb.widgets.text import brief, repaired
+from agentnb.widgets.text import brief
 
 SHOWN = 12
 """Nested loops that are shown at most; the others are counted."""
@@ -217,9 +218,9 @@ def _drawn(nested: Sequence[Standing], tables: Mapping[Table, int]) -> dict[str,
 
 def _entry(loop: Standing, drawn: Mapping[str, int]) -> dict[str, Any]:
     return {
-        "path": repaired(loop.path),
-        "input": repaired(loop.input),
-        "phase": repaired(loop.phase or ""),
+        "path": mended(loop.path),
+        "input": mended(loop.input),
+        "phase": mended(loop.phase or ""),
         "arrows": arrows_of(loop),
         "times": list(loop.arrows.values()),
         "latest": latest_of(loop),
@@ -233,7 +234,7 @@ def graph_status(graphs: Sequence[tuple[str, Told]]) -> list[dict[str, Any]]:
     """The call graphs as the page gets them, without their drawings."""
     return [
         {
-            "path": repaired(path),
+            "path": mended(path),
             "name": graph_name(path),
             "heading": graph.heading,
             "notes": graph.notes,
@@ -246,12 +247,12 @@ def graph_status(graphs: Sequence[tuple[str, Told]]) -> list[dict[str, Any]]:
 
 def graph_name(path: str) -> str:
     """What a call graph is called."""
-    return f"Call graph of {repaired(path)}" if path else "Call graph"
+    return f"Call graph of {mended(path)}" if path else "Call graph"
 
 
 def arrows_of(loop: Standing) -> list[list[str]]:
     """The arrows the loop has taken, in the order they were first taken."""
-    return [[repaired(name) for name in arrow] for arrow in loop.arrows]
+    return [[mended(name) for name in arrow] for arrow in loop.arrows]
 
 
 def latest_of(loop: Standing) -> int:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from agentnb.core.events import ApprovalDecision
 from agentnb.core.messages import text_of
 from agentnb.core.state import CallStatus
+from agentnb.core.unicode import mended
 from agentnb.widgets.decisions import clock, in_words
 from agentnb.widgets.rows import aside, clip
 from agentnb.widgets.sent import as_sent, ended, standing
-from agentnb.widgets.text import for_reading, pretty, repaired
+from agentnb.widgets.text import for_reading, pretty
 from agentnb.widgets.trace import Trace
 
 SENT = frozenset({"system", "user", "assistant", "tool"})
@@ -208,8 +209,8 @@ def tell(conversation: Conversation, last: int) -> dict[str, Any]:
 def _entry(said: Said, room: int) -> dict[str, Any]:
     calls = [
         {
-            "name": repaired(call.name),
-            "words": repaired(call.words),
+            "name": mended(call.name),
+            "words": mended(call.words),
             "arguments": _cut(call.arguments, room // 4),
             "decision": _cut(call.decision, room // 4) if call.decision else "",
             "result": _cut(call.result, room // 2) if call.result is not None else "",
@@ -220,7 +221,7 @@ def _entry(said: Said, room: int) -> dict[str, Any]:
     ]
     return {
         "place": said.place,
-        "role": repaired(said.role),
+        "role": mended(said.role),
         "text": _cut(said.text, room),
         "reasoning": _cut(said.reasoning, room),
         "calls": calls,
@@ -232,7 +233,7 @@ def _entry(said: Said, room: int) -> dict[str, Any]:
 
 
 def _cut(value: Any, room: int) -> str:
-    text = repaired(value) if isinstance(value, str) else for_reading(clip(value, room, 40))
+    text = mended(value) if isinstance(value, str) else for_reading(clip(value, room, 40))
     return text if len(text) <= room else f"{text[:room]}\n… ({len(text):,} characters in all)"
 
 

@@ -12,13 +12,14 @@ from typing import Any
 from agentnb.core.events import EVENT_TYPES
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
+from agentnb.core.unicode import mended
 from agentnb.run.breakpoints import NEVER
 from agentnb.run.conditions import OPERATORS
 from agentnb.widgets.departing import departure
 from agentnb.widgets.forms import form
 from agentnb.widgets.loops import Loops, arrows_of, latest_of, nested_status
 from agentnb.widgets.rows import ROW_LIMIT
-from agentnb.widgets.text import as_json, for_reading, one_line, repaired
+from agentnb.widgets.text import as_json, for_reading, one_line
 
 QUEUED = 20
 """Queued messages that are shown."""
@@ -70,7 +71,7 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
         "id": str(run.id),
         "standing": standing(run),
         "waiting": len(run.pending),
-        "phase": repaired(run.phase) if run.phase else "",
+        "phase": mended(run.phase) if run.phase else "",
         "path": arrows_of(loops.root),
         "times": list(loops.root.arrows.values()),
         "latest": latest_of(loops.root),
@@ -82,7 +83,7 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
         "calls": state.calls_started,
         "usage": dict(run.usage),
         "problem": problem(state),
-        "paused_for": repaired(run.paused_for or ""),
+        "paused_for": mended(run.paused_for or ""),
         "diverged": departure(run),
         "position": getattr(run, "position", None),
         "queued": queued(run),
@@ -104,7 +105,7 @@ def queued(run: Any) -> list[dict[str, Any]]:
     return [
         {
             "queue": queue,
-            "text": one_line(repaired(text_of(message.content))),
+            "text": one_line(mended(text_of(message.content))),
             "digest": digest(queue, {"message": message.plain}),
         }
         for queue, message in run.queued[:QUEUED]
@@ -118,7 +119,7 @@ def breakpoints(run: Any, loops: Loops) -> dict[str, Any]:
         "list": [
             {
                 "number": one.number,
-                "label": one_line(repaired(one.label), LABEL),
+                "label": one_line(mended(one.label), LABEL),
                 "enabled": one.enabled,
                 "hits": one.hits,
                 "last": one.last,
@@ -126,8 +127,8 @@ def breakpoints(run: Any, loops: Loops) -> dict[str, Any]:
             for one in run.breakpoints
         ],
         "events": [name for name in EVENT_TYPES if name not in NEVER],
-        "tools": sorted({repaired(name) for name in run.tool_schemas()}),
-        "phases": list(dict.fromkeys(repaired(phase) for table in tables for phase, _ in table or ())),
+        "tools": sorted({mended(name) for name in run.tool_schemas()}),
+        "phases": list(dict.fromkeys(mended(phase) for table in tables for phase, _ in table or ())),
         "operators": list(OPERATORS),
     }
 
@@ -185,9 +186,9 @@ def _question(id: str, item: Any) -> dict[str, Any]:
     return {
         "id": id,
         "event": item.event,
-        "path": repaired(item.path),
-        "name": repaired(item.name),
-        "why": repaired(item.reason or ""),
+        "path": mended(item.path),
+        "name": mended(item.name),
+        "why": mended(item.reason or ""),
         "unknown": bool(getattr(item, "unknown", False)),
         "deadline": item.deadline,
         "arguments": text[:ROW_LIMIT],
@@ -200,4 +201,4 @@ def _question(id: str, item: Any) -> dict[str, Any]:
 
 def tools(run: Any, path: str) -> dict[str, list[dict[str, Any]]]:
     """The tools of the loop at `path`, each with its empty form."""
-    return {repaired(name): form(schema, None) for name, schema in run.tool_schemas(path).items()}
+    return {mended(name): form(schema, None) for name, schema in run.tool_schemas(path).items()}

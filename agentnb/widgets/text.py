@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
+
+from agentnb.core.unicode import mended, mended_inside
 
 # C0 and C1 controls except tab and newline; marks, embeddings and isolates of the bidirectional algorithm (UAX 9);
 # other characters without a glyph; line separators; the tag characters, which can carry a whole hidden text. The
@@ -22,14 +24,13 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
     "\U000e0000-\U000e007f]"
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
 BAR = "│"
 """Stands before each line of a text of several."""
 
 
 def visible(text: str) -> str:
     """`text` with everything invisible in it shown as a sign, except tab and newline."""
-    return _HIDDEN.sub(_sign, repaired(text.replace("\r\n", "\n")))
+    return _HIDDEN.sub(_sign, mended(text.replace("\r\n", "\n")))
 
 
 def _sign(match: re.Match[str]) -> str:
@@ -37,24 +38,6 @@ def _sign(match: re.Match[str]) -> str:
     if code < 0x20:
         return chr(0x2400 + code)
     return "\u2421" if code == 0x7F else f"⟦U+{code:04X}⟧"
-
-
-def repaired(text: str) -> str:
-    """`text` as valid Unicode: pairs of surrogates joined, lone ones replaced."""
-    if _SURROGATE.search(text) is None:
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def repaired_value(value: Any) -> Any:
-    """JSON data with every text in it repaired."""
-    if isinstance(value, str):
-        return repaired(value)
-    if isinstance(value, Mapping):
-        return {repaired(str(key)): repaired_value(item) for key, item in value.items()}
-    if isinstance(value, Sequence):
-        return [repaired_value(item) for item in value]
-    return value
 
 
 def one_line(text: str, room: int = 160) -> str:
@@ -75,12 +58,12 @@ def as_json(value: Any) -> bytes:
     try:
         return to_json(value, inf_nan_mode="strings")  # JSON.parse knows no NaN
     except PydanticSerializationError:  # a lone surrogate somewhere
-        return to_json(repaired_value(value), inf_nan_mode="strings")
+        return to_json(mended_inside(value), inf_nan_mode="strings")
 
 
 def pretty(value: Any) -> str:
     """A JSON value as indented text, valid Unicode, numbers exact."""
-    return repaired(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    return mended(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
 def for_reading(value: Any) -> str:
@@ -94,7 +77,7 @@ def for_reading(value: Any) -> str:
 def _laid_out(value: Any, indent: str) -> tuple[str, str]:
     """What stands in the place of a value, and the lines below it."""
     if isinstance(value, str) and "\n" in value:
-        lines = repaired(value).split("\n")
+        lines = mended(value).split("\n")
         below = (f"{BAR} {line}" if line else BAR for line in lines)
         return f"{len(lines):,} lines", "".join(f"\n{indent}  {line}" for line in below)
     if isinstance(value, Mapping) and value:

@@ -21,6 +21,7 @@ import anywidget
 import traitlets
 
 from agentnb.core.errors import UsageError
+from agentnb.core.unicode import mended
 from agentnb.run.headless import page_has_spoken
 from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
@@ -34,7 +35,6 @@ from agentnb.widgets.rows import TAIL, tail
 from agentnb.widgets.said import Conversation, tell
 from agentnb.widgets.standing import Waiting, breakpoints, status
 from agentnb.widgets.static import SMALL, plain_text, static_html
-from agentnb.widgets.text import repaired
 
 PARTS = ("controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram")
 SAID = 400
@@ -244,7 +244,7 @@ def _place(run: Any) -> list[int]:
 
 
 def _names(table: Table) -> list[str]:
-    return [repaired(name) for name, _ in table]
+    return [mended(name) for name, _ in table]
 
 
 class EventStream(Panel):

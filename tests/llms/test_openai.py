@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from agentnb import SessionLoop
 from agentnb.core.errors import (
     AuthenticationError,
     ModelOverloaded,
@@ -241,12 +242,19 @@ async def test_an_event_that_is_not_json_is_reported(peer: Peer) -> None:
         await answer(peer, completion(delta(content="x"), event("oops")))
 
 
-async def test_half_a_surrogate_pair_does_not_get_through(peer: Peer) -> None:
-    chunks = await answer(
-        peer,
-        completion(event('{"choices": [{"delta": {"content": "a\\ud83d\\ud83d\\udc4b\\\\ud83d"}}]}'), delta("stop")),
-    )
-    assert text(chunks) == "a\ufffd👋\\ud83d"
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([r"a\ud83d\ud83d\udc4b\\ud83d"], "a\ufffd👋\\ud83d"),
+        ([r"wave \ud83d", r"\udc4b!"], "wave 👋!"),
+        ([r"\udc4b\ud83d", "."], "\ufffd\ufffd."),
+    ],
+    ids=["in one", "in two", "never"],
+)
+async def test_halves_of_a_character_are_put_together_or_replaced(peer: Peer, events: list[str], said: str) -> None:
+    told = [event(f'{{"choices": [{{"delta": {{"content": "{content}"}}}}]}}') for content in events]
+    peer.replies(completion(*told, delta("stop")))
+    assert await SessionLoop(OpenAI("m", peer.url)).start("hi") == said
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import json
 import pytest
 from hypothesis import assume, given
 
-from agentnb.widgets.text import as_json, brief, for_reading, one_line, pretty, repaired, visible
+from agentnb.core.unicode import mended
+from agentnb.widgets.text import as_json, brief, for_reading, one_line, pretty, visible
 from tests.core.samples import json_values
 
 
@@ -28,7 +29,7 @@ def test_what_does_not_show_is_shown_as_a_sign_and_writing_is_left_alone(hidden:
 
 
 def test_text_with_lone_surrogates_can_be_encoded_after_repair() -> None:
-    assert repaired("a\udc00b").encode() == "a\ufffdb".encode()
+    assert mended("a\udc00b").encode() == "a\ufffdb".encode()
 
 
 def test_json_for_the_page_has_neither_surrogates_nor_nan() -> None:
