@@ -334,7 +334,7 @@ async def test_a_decision_about_nothing_is_refused() -> None:
         run.approve("nothing")
 
 
-async def test_where_it_stands() -> None:
+async def test_a_run_says_where_it_stands() -> None:
     turn = [*ADD, {"type": "usage", "input_tokens": 3, "output_tokens": 2}]
     run = an_agent(turn, "three").start("hi")
     assert run.output is None

@@ -68,7 +68,7 @@ def test_events_are_stamped_and_cannot_be_changed() -> None:
         event.content = "other"  # type: ignore[misc]
 
 
-def test_the_constructors() -> None:
+def test_each_constructor_makes_an_event_of_its_type() -> None:
     result = ToolResult(tool_call_id="c1", tool_name="t", content="R")
     made = {
         "phase_start": AgentEvent.phase_start("context_assembly", why="x"),

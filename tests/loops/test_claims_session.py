@@ -320,12 +320,9 @@ async def test_a_model_that_raises_ends_the_stream_in_the_full_form() -> None:
     loop = SessionLoop(model, [])
     loop.follow_up("kept")
     events: list[Any] = []
-    try:
-        async with asyncio.timeout(60):
-            async for event in loop.run("hi"):
-                events.append(event)
-    except AgentnbError:
-        pass
+    async with asyncio.timeout(60):
+        async for event in loop.run("hi"):
+            events.append(event)
     assert short(events) == words("AS TS M(user:hi) M(A) TE[] AE(2)")
     assert events[-2].message["role"] == "assistant"
     assert "down" in events[-1].model_dump_json()
@@ -375,13 +372,11 @@ async def test_a_second_call_of_the_same_id_does_not_run_twice_under_it() -> Non
     world = World()
     model = Model(asks(("c", "t1", {}), ("c", "t2", {})), "x")
     await collect(SessionLoop(model, world.tools).run("hi"))
-    results = [m for m in model.contexts[1] if m["role"] == "tool"]
-    ids = [m["tool_call_id"] for m in results]
-    if len(set(ids)) == 1:
-        assert world.ran == ["t1"]
+    ids = [m["tool_call_id"] for m in model.contexts[1] if m["role"] == "tool"]
     calls = [c["id"] for m in model.contexts[1] if m.get("tool_calls") for c in m["tool_calls"]]
-    assert sorted(ids) == sorted(calls)
-    assert len(set(ids)) == len(ids)
+    assert ids == calls
+    assert len(set(ids)) == 2
+    assert sorted(world.ran) == ["t1", "t2"]
 
 
 # -- hooks -----------------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ async def test_adk_02_sub_agents_run_in_order_pass_after_pass() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, -7])
-async def test_no_pass_at_all(limit: int) -> None:
+async def test_a_limit_of_zero_or_less_is_no_pass(limit: int) -> None:
     ctx = InvocationContext(is_resumable=True)
     [end] = await events_in(abc(limit), ctx)
     assert (short(end), end.reason) == ("END(L)", "max_iterations")
