@@ -134,7 +134,7 @@ class BaseAgent(AgentInTree):
                         ctx.add(event)
                         said += 1
                         paused = paused or ctx.should_pause_invocation(event)
-                        escalate = _further(escalate, ctx.escalation(event))
+                        escalate = max(escalate, ctx.escalation(event), key=self.reach)
                         output = event.text or output
                     fact = _fact(event, self.name)
                     if forwarded is not None:
@@ -204,8 +204,3 @@ def failed(call: CallState) -> RunEnd:
     assert call.end is not None
     error = call.end.error or ErrorInfo.make(type="Error", message=str(call.end.result))
     return RunEnd.make(reason="error", error=error)
-
-
-def _further(one: str | None, other: str | None) -> str | None:
-    """Of two escalations the one that leaves more."""
-    return other if other is not None and (one in (None, "nearest") or other == "root") else one
