@@ -24,7 +24,7 @@ from agentnb.core.loop import Result
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.core.unicode import mended, mended_inside
-from agentnb.loops.loop_agent.companion import Companion, accompany, context_of, invocation_of
+from agentnb.loops.loop_agent.companion import Companion, context_of, invocation_of
 from agentnb.loops.loop_agent.event import Event
 from agentnb.loops.loop_agent.invocation import Code, InvocationContext
 from agentnb.loops.loop_agent.stream import stream
@@ -112,9 +112,12 @@ class BaseAgent(AgentInTree):
             return result
         return {"paused": False, "escalate": None, "output": result, "said": 1}
 
-    def companion(self, run_id: str, recording: Sequence[Fact]) -> Companion:
-        """The context that the agents of a run share."""
-        return accompany(run_id, recording)
+    def companion(self, state: State, recording: Sequence[Fact], above: object) -> Companion:
+        """The context that the agents of an invocation share."""
+        around = above if isinstance(above, Companion) else None
+        if around is not None and around.has(self):
+            return around
+        return Companion(self, state, recording, around)
 
     async def _perform(self, says: Saying, arguments: dict[str, Any], state: State) -> AsyncGenerator[Any, None]:
         """Let the agent say something; comes to what that decides."""

@@ -33,7 +33,7 @@ async def stream(agent: BaseAgent, ctx: InvocationContext, **options: Any) -> As
         ctx.set_agent_state(agent.name)
         ctx.reset_below(agent)
     run = agent.start(agent.begin_with(ctx), **options)
-    use_context(run.id, ctx)
+    use_context(run, ctx)
     forwarded = ctx.open(run)
     projection = Projection(agent, ctx, forwarded)
     error: BaseException | None = None

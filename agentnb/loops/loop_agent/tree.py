@@ -75,10 +75,11 @@ class AgentInTree(Loop):
         """How far out an escalation of this agent leaves: None is none, and a name that is not around it all."""
         if scope is None:
             return -1
-        names = ["nearest", *(agent.name for agent in self._around())]
+        names = ["nearest", *(agent.name for agent in self.around())]
         return names.index(scope) if scope in names else len(names)
 
-    def _around(self) -> Iterator[AgentInTree]:
+    def around(self) -> Iterator[AgentInTree]:
+        """The agents whose sub-agent it is, from the inside out."""
         agent = self.parent_agent
         while agent is not None:
             yield agent
