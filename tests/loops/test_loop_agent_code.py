@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 import agentnb
-from agentnb import ConversationEngine, LoopAgent, SessionLoop, Snapshot, UsageError, restore, tool
+from agentnb import ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Snapshot, UsageError, restore, tool
 from agentnb.errors import InvalidArguments
 from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext
 from agentnb.run import host as hosting
@@ -408,6 +409,16 @@ async def test_a_session_inside_says_its_answers_calls_and_results() -> None:
     assert events[2].content["parts"][0]["function_response"] == {"id": "c1", "name": "look", "response": "saw it"}
     heard = [[m["content"] for m in request.messages if m["role"] == "user"] for request in llm.requests]
     assert heard == [["go"], ["go"], ["go", "[s] said: one", "[A] said: A#1"]]
+
+
+@pytest.mark.parametrize(
+    ("output", "words"), [({"x": 2}, '{"x":2}'), ([1], "[1]"), (0, "0"), (False, "false"), ("so", "so")]
+)
+async def test_a_session_hears_what_another_loop_came_to_as_json(output: Any, words: str) -> None:
+    solves = ExecutionLoop(ScriptedLLM([json.dumps({"calls": [], "output": output})]), name="E")
+    session = SessionLoop(ScriptedLLM(["done"]), name="S")
+    await LoopAgent("L", [solves, session], 1).start("go")
+    assert [message["content"] for message in session.llm.requests[0].messages] == ["go", f"[E] said: {words}"]
 
 
 async def test_a_session_that_nobody_has_told_anything_is_told_to_go_on() -> None:
