@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic_core import to_json
@@ -28,6 +29,9 @@ from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool, specification
 from agentnb.core.wanted import Effect, wanted
+
+beside: ContextVar[object] = ContextVar("agentnb_beside", default=None)
+"""What stands beside the loop one of whose own calls this code performs (`Design.companion`)."""
 
 
 class Frame(Protocol):
@@ -144,9 +148,13 @@ class Design(ABC):
         """What must be in flight while there are open calls; a design that holds calls back overrides this."""
         return wanted(state)
 
-    def companion(self, run_id: str, recording: Sequence[Event]) -> object:
-        """What the loop's code needs beside a run as long as that lives; `recording` is what the run goes on from."""
-        return None
+    def companion(self, state: State, recording: Sequence[Event], above: object) -> object:
+        """What the loop's code needs beside it as long as it is being run, and finds in `beside`.
+
+        state: where the loop stands, and will. recording: what it goes on from, its own facts and those of the loops
+        inside it. above: what stands beside the loop whose call it performs; unless a design says otherwise, the same.
+        """
+        return above
 
     def perform(self, call: CallState, state: State) -> Any:
         """Do one of the loop's own calls; as an activity, what comes of it may be async, or an async generator."""

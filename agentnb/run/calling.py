@@ -20,11 +20,12 @@ from typing import Any, Literal
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import FAILURES, InvalidArguments, ToolError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
-from agentnb.core.loop import Design, Result
+from agentnb.core.loop import Design, Result, beside
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool
 from agentnb.core.wanted import Effect
+from agentnb.run.companions import companion_of
 from agentnb.run.frame import Frame
 from agentnb.run.gate import Gate
 from agentnb.run.given import shown
@@ -133,6 +134,8 @@ class Calling:
         design, journal, frame = self._design, self._journal, self._frame
         current_call.set((journal.run_id, frame.path, call.id))  # in a context of the call's own
         is_own = call.hidden and frame.is_own(call)
+        if is_own:
+            beside.set(companion_of(frame, journal.events))
         try:
             fields = {"result": await self._act(call, inline)} if is_own else design.outcome(await self._invoke(call))
             for name, field in fields.items():

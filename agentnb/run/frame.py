@@ -10,6 +10,9 @@ from agentnb.core.tools import Tool
 from agentnb.run.portable import portable_start
 from agentnb.tools import as_tools, loop_of
 
+UNASKED = object()
+"""In place of what stands beside a loop, while nobody has asked for it."""
+
 
 class Frame:
     """One loop that is being run.
@@ -18,7 +21,8 @@ class Frame:
     `state` where it stands, in the state of the whole run. `said` are the messages that were said to this loop itself,
     and not to whoever in the run listens. `finishes_calls`: a pause waits for the end of what its calls run, because
     it, or a loop above, does not pause inside (`Design.pauses_inside`); `finishes_first`: it waits for the end of the
-    loop itself.
+    loop itself. `recorded` is how many facts of the run there were when it was taken up from a recording, and
+    `companion` what stands beside it, once that is asked for (`run.companions`).
     """
 
     __slots__ = (
@@ -26,12 +30,14 @@ class Frame:
         "_performs_loops",
         "above",
         "call",
+        "companion",
         "design",
         "finishes_calls",
         "finishes_first",
         "moves",
         "opened_by",
         "path",
+        "recorded",
         "said",
         "state",
         "tools",
@@ -45,6 +51,8 @@ class Frame:
         self.opened_by = {**design.opened_by, "run_start": first}
         self.moves: dict[tuple[str | None, str | None], str] = {}
         self.path = path
+        self.recorded = 0
+        self.companion: object = UNASKED
         self.above = above
         self.finishes_first: bool = above is not None and above.finishes_calls
         self.finishes_calls: bool = self.finishes_first or not design.pauses_inside

@@ -68,6 +68,7 @@ class Nesting:
             if loop is not None:
                 path = f"{frame.path}/{name}" if frame.path else name
                 inside = Frame(loop, state, path=path, above=frame, call=call.id)
+                inside.recorded = frame.recorded
                 self._journal.frames.append(inside)
                 self._take_in(work, inside)
                 loop.hears(Hearing(self._journal, inside))

@@ -22,6 +22,7 @@ from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
 from agentnb.run.approvals import Decisions
 from agentnb.run.breakpoints import Breakpoints
+from agentnb.run.companions import companion_of
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.driving import Driving
@@ -70,7 +71,7 @@ class Run(Decisions, Recording):
         begin: Event | None = RunResumed.make(suspended=True) if suspended else None
         if not recording:
             begin = portable_start(loop.begin(portable_input(input), history))
-        self._companion = loop.companion(self.id, recording)
+        self._journal.root.recorded = len(recording)
         self._driver = Driver(self._journal, self._gate, policy, begin)
         self._hearing = Hearing(self._journal, begin=self._driver.begin)
         if not recording:
@@ -95,6 +96,11 @@ class Run(Decisions, Recording):
     def events(self) -> Sequence[Event]:
         """Everything that has happened so far, oldest first."""
         return Prefix(self._journal.events)
+
+    @property
+    def companion(self) -> object:
+        """What stands beside the run's own loop, for its code (`Design.companion`)."""
+        return companion_of(self._journal.root, self._journal.events)
 
     @property
     def driven(self) -> bool:

@@ -837,6 +837,26 @@ async def test_what_numpy_calls_true_is_true(answer: Any, ran: list[str]) -> Non
     assert world.ran == ran
 
 
+@pytest.mark.parametrize(
+    ("instead", "state"),
+    [
+        (c("give", v=3), {"list": [1, 3], "other": [0]}),
+        (c("give", "†state.other", v=3), {"list": [1], "other": 3}),
+        (c("give", "†state.other", v=3, _outputMethod="push"), {"list": [1], "other": [0, 3]}),
+    ],
+)
+async def test_a_replacement_writes_as_the_call_it_replaces_unless_it_names_a_path_of_its_own(
+    instead: dict[str, Any], state: dict[str, Any]
+) -> None:
+    loop = World().loop(
+        solution(c("give", "†state.list", v=2, _outputMethod="push"), output=1),
+        context=[{"type": "data", "kind": "state", "data": {"list": [1], "other": [0]}}],
+        confirm=lambda call: instead,
+    )
+    await told(loop)
+    assert loop.state == state
+
+
 @pytest.mark.parametrize("instead", [c("echo", v="†state.x"), c("echo", "†state.y", v="††"), c("give", v=[1])])
 async def test_a_recording_of_calls_that_confirm_put_in_anothers_place_is_what_the_loop_does(
     instead: dict[str, Any],

@@ -199,6 +199,18 @@ async def test_of_several_escalations_in_one_run_the_widest_counts() -> None:
     assert await said_in(loop) == "a[esc] b[esc] c[esc] d"
 
 
+@pytest.mark.parametrize("scopes", [("MID", "OUT"), ("OUT", "MID"), ("IN", "OUT"), ("OUT", "IN")])
+async def test_of_several_loops_named_in_one_run_the_outermost_is_left(scopes: tuple[str, str]) -> None:
+    class Twice(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            for scope in scopes:
+                yield Event(author=self.name, content=scope, actions=EventActions(escalate=True, scope=scope))
+
+    inner = LoopAgent("IN", [Twice("X"), K("U")], 1)
+    loop = LoopAgent("TOP", [LoopAgent("OUT", [LoopAgent("MID", [inner, K("V")], 1), K("Y")], 1), K("Z")], 1)
+    assert await said_in(loop) == f"{scopes[0]}[esc] {scopes[1]}[esc] Z#1"
+
+
 async def test_a_model_in_a_resumed_invocation_hears_what_was_said_before_its_checkpoint() -> None:
     def loop(*turns: str) -> tuple[LoopAgent, ScriptedLLM]:
         llm = ScriptedLLM(turns)
@@ -403,6 +415,20 @@ async def test_a_sub_agent_that_is_gone_restarts_the_pass_with_its_checkpoint(
     assert events[0] == f"CK(L,A,{saved})"
     assert [one for one in events if "#" in one] == said.split()
     assert "no sub-agent 'GONE'" in caplog.text
+
+
+async def test_those_inside_a_pass_that_begins_anew_stand_nowhere_from_its_checkpoint_on() -> None:
+    """Broken off at that checkpoint, or not: what follows it is the same."""
+    loop = LoopAgent("OUT", [LoopAgent("IN", [K("X"), K("P")], 1)], 1)
+    states = {
+        "OUT": {"current_sub_agent": "GONE", "times_looped": 0},
+        "IN": {"current_sub_agent": "P", "times_looped": 0},
+    }
+    ctx = InvocationContext(is_resumable=True, agent_states=states)
+    [checkpoint] = await events_in(loop, ctx, upto=1)
+    assert short(checkpoint) == "CK(OUT,IN,0)"
+    assert ctx.agent_states == {"OUT": {"current_sub_agent": "IN", "times_looped": 0}}
+    assert await said_in(loop, resumed(ctx)) == "CK(IN,X,0) X#1 CK(IN,P,0) P#1 END(IN) END(OUT)"
 
 
 @pytest.mark.parametrize("current", ["A", "C", "GONE", ""])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 import agentnb
-from agentnb import LoopAgent, SessionLoop, Snapshot, UsageError, restore, tool
+from agentnb import ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Snapshot, UsageError, restore, tool
 from agentnb.errors import InvalidArguments
 from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext
 from agentnb.run import host as hosting
@@ -409,6 +411,16 @@ async def test_a_session_inside_says_its_answers_calls_and_results() -> None:
     assert heard == [["go"], ["go"], ["go", "[s] said: one", "[A] said: A#1"]]
 
 
+@pytest.mark.parametrize(
+    ("output", "words"), [({"x": 2}, '{"x":2}'), ([1], "[1]"), (0, "0"), (False, "false"), ("so", "so")]
+)
+async def test_a_session_hears_what_another_loop_came_to_as_json(output: Any, words: str) -> None:
+    solves = ExecutionLoop(ScriptedLLM([json.dumps({"calls": [], "output": output})]), name="E")
+    session = SessionLoop(ScriptedLLM(["done"]), name="S")
+    await LoopAgent("L", [solves, session], 1).start("go")
+    assert [message["content"] for message in session.llm.requests[0].messages] == ["go", f"[E] said: {words}"]
+
+
 async def test_a_session_that_nobody_has_told_anything_is_told_to_go_on() -> None:
     llm = ScriptedLLM(["one"])
     loop = LoopAgent("L", [SessionLoop(llm, name="s")], 1)
@@ -446,6 +458,84 @@ async def test_every_design_may_be_a_sub_agent() -> None:
     assert {event.path for event in run.events} == {"", "engine", "agent", "IN", "IN/session"}
     assert "do it" in str(goals[0])
     assert_folds(run)
+
+
+# -- inside other loops --------------------------------------------------------------------------------------------
+
+
+class Hears(BaseAgent):
+    """Says what it was told, and what its session has."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        await asyncio.sleep(0)
+        told, said = Event(content=ctx.user_content).text, [event.text for event in ctx.session.events]
+        yield Event(author=self.name, content=f"{told} {said}", actions=EventActions(state_delta={"told": told}))
+
+
+def hearing(kind: str) -> Any:
+    return Hears("A") if kind == "agent" else LoopAgent("A", [Hears("X")], 1)
+
+
+def engine_of(agent: Any) -> ConversationEngine:
+    plan = SimpleNamespace(decompose_goal=lambda goal: [{"id": id, "description": f"do {id}"} for id in "abc"])
+    return ConversationEngine(llm=plan, execute=agent)
+
+
+@pytest.mark.parametrize("kind", ["agent", "loop"])
+async def test_an_agent_that_executes_tasks_is_told_each_of_them_and_begins_anew(kind: str) -> None:
+    assert await engine_of(hearing(kind)).start("go") == {"a": "do a []", "b": "do b []", "c": "do c []"}
+
+
+@pytest.mark.parametrize("tool_execution", ["sequential", "parallel"])
+@pytest.mark.parametrize("kind", ["agent", "loop"])
+async def test_an_agent_that_a_model_calls_is_told_what_the_call_says(kind: str, tool_execution: Any) -> None:
+    calls = [call("A", {"input": said}, id=said) for said in ("one", "two")]
+    session = SessionLoop(ScriptedLLM([calls, "done"]), [hearing(kind)], tool_execution=tool_execution)
+    run = session.start("hi")
+    await run
+    assert [m.content for m in run.messages if m.role == "tool"] == ["one []", "two []"]
+
+
+@pytest.mark.parametrize("kind", ["agent", "loop"])
+async def test_agents_inside_an_engine_go_on_from_a_recording_as_if_it_had_not_been_broken_off(kind: str) -> None:
+    whole = engine_of(hearing(kind)).start("go")
+    output = await whole
+    ends = [event.seq + 1 for event in whole.events if event.type == "call_end" and not event.path]
+    assert len(ends) == 5  # the context, the plan, three tasks
+    for position in ends:
+        assert await restore(Snapshot.of(whole.events[:position]), engine_of(hearing(kind))) == output
+
+
+async def test_two_runs_of_one_recording_do_not_hear_each_other() -> None:
+    def loop() -> LoopAgent:
+        return LoopAgent("L", [Hears("X")], 2)
+
+    run = loop().start("go")
+    while run.state.values.get("times_looped") != 1:
+        await run.step()
+    copy = restore(run.snapshot(), loop())
+    assert await copy == await run == "go ['go []']"
+
+
+async def test_an_agent_inside_a_session_inside_an_invocation_is_an_invocation_in_it() -> None:
+    """It is told its own, and what it says is said in the session and the stream around."""
+    session = SessionLoop(ScriptedLLM([[call("A", {"input": "one"})], "done"]), [hearing("loop")], name="S")
+    ctx = InvocationContext(is_resumable=True, user_content="go")
+    events = await events_in(LoopAgent("L", [session], 1), ctx)
+    said = next(event for event in events if event.author == "X")
+    assert said.text.startswith("one ")
+    assert any(event is said for event in ctx.session.events)
+    assert ctx.session.state == {"told": "one"}
+
+
+async def test_an_agent_inside_a_session_may_abort_the_invocation_around() -> None:
+    class Aborts(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            ctx.abort()
+            yield Event(author=self.name, content="gone on")
+
+    session = SessionLoop(ScriptedLLM([[call("A", {"input": "one"})], "done"]), [Aborts("A")], name="S")
+    assert (await said_in(LoopAgent("L", [session], 1), user_content="go")).endswith("INVOCATION_ABORTED")
 
 
 # -- mistakes --------------------------------------------------------------------------------------------------------

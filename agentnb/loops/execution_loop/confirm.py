@@ -24,7 +24,7 @@ from agentnb.loops.execution_loop.values import Call, Reject
 Confirm = Callable[[Call], Any]
 
 _KEPT = ("_outputPath", "_outputMethod", "_instance")
-"""What a replacement keeps of the call where it does not say otherwise: those who wait for its result still get it."""
+"""What a replacement that names no path of its own keeps of the call: those who wait for its result still get it."""
 
 
 def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
@@ -65,7 +65,8 @@ def _replace(asked: Call, said: Mapping[str, Any]) -> ApprovalDecision:
     fields = dict(said)
     if "_tool" not in fields and set(fields) <= {"id", "name", "arguments"} and "name" in fields:
         fields = {"_tool": fields["name"], **fields.get("arguments", {})}
-    fields = {**{name: asked[name] for name in _KEPT if name in asked}, "_tool": asked.name, **fields}
+    kept = () if "_outputPath" in fields else _KEPT
+    fields = {**{name: asked[name] for name in kept if name in asked}, "_tool": asked.name, **fields}
     name = str(fields.pop("_tool"))
     arguments = to_jsonable_python(fields, serialize_unknown=True)
     return ApprovalDecision.make(call_id=asked.id, decision="replace", by="loop", name=name, arguments=arguments)

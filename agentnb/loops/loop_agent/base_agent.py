@@ -24,7 +24,7 @@ from agentnb.core.loop import Result
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.core.unicode import mended, mended_inside
-from agentnb.loops.loop_agent.companion import Companion, accompany, context_of, invocation_of
+from agentnb.loops.loop_agent.companion import Companion, context_of, invocation_of
 from agentnb.loops.loop_agent.event import Event
 from agentnb.loops.loop_agent.invocation import Code, InvocationContext
 from agentnb.loops.loop_agent.stream import stream
@@ -112,9 +112,12 @@ class BaseAgent(AgentInTree):
             return result
         return {"paused": False, "escalate": None, "output": result, "said": 1}
 
-    def companion(self, run_id: str, recording: Sequence[Fact]) -> Companion:
-        """The context that the agents of a run share."""
-        return accompany(run_id, recording)
+    def companion(self, state: State, recording: Sequence[Fact], above: object) -> Companion:
+        """The context that the agents of an invocation share."""
+        around = above if isinstance(above, Companion) else None
+        if around is not None and around.has(self):
+            return around
+        return Companion(self, state, recording, around)
 
     async def _perform(self, says: Saying, arguments: dict[str, Any], state: State) -> AsyncGenerator[Any, None]:
         """Let the agent say something; comes to what that decides."""
@@ -134,7 +137,7 @@ class BaseAgent(AgentInTree):
                         ctx.add(event)
                         said += 1
                         paused = paused or ctx.should_pause_invocation(event)
-                        escalate = _further(escalate, ctx.escalation(event))
+                        escalate = max(escalate, ctx.escalation(event), key=self.reach)
                         output = event.text or output
                     fact = _fact(event, self.name)
                     if forwarded is not None:
@@ -200,8 +203,3 @@ def failed(call: CallState) -> RunEnd:
     assert call.end is not None
     error = call.end.error or ErrorInfo.make(type="Error", message=str(call.end.result))
     return RunEnd.make(reason="error", error=error)
-
-
-def _further(one: str | None, other: str | None) -> str | None:
-    """Of two escalations the one that leaves more."""
-    return other if other is not None and (one in (None, "nearest") or other == "root") else one

@@ -1,32 +1,62 @@
-"""What stands beside a run of LoopAgent's design as long as the run lives: the context of its invocation.
+"""What stands beside an invocation of LoopAgent's design as long as that runs: its context.
 
-An agent's code is given the context, and `advance` is not: a context is no part of the state. So it is found by the id
-of the run. It is made from the run's input where nobody has brought one; where the run goes on from a recording, what
-the recording says has been said is in its session again, and the agents that say where they stand find that.
+An agent's code is given the context, and `advance` is not: a context is no part of the state. So the run keeps it,
+beside the outermost of the agents. It is made from what that agent was told where nobody has brought one; where the run
+goes on from a recording, what the recording says has been said is in its session again, and the agents that say where
+they stand find that. Agents that another design runs, as tools or to execute tasks, are an invocation at each call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any
 
 from agentnb.core.events import Event as Fact
 from agentnb.core.events import MessageAdded, RunStart
+from agentnb.core.loop import beside
 from agentnb.core.state import State
 from agentnb.loops.loop_agent.event import Event
 from agentnb.loops.loop_agent.invocation import InvocationContext
 
+if TYPE_CHECKING:
+    from agentnb.loops.loop_agent.tree import AgentInTree
+    from agentnb.run import Run
+
 
 class Companion:
-    """What stands beside a run as long as that lives: the context of its invocation, made when it is first needed."""
+    """What stands beside an invocation as long as it runs: its context, made when it is first needed.
 
-    def __init__(self, recording: Sequence[Fact] = ()) -> None:
-        self.context: InvocationContext | None = None
-        if recording and isinstance(first := recording[0], RunStart):
-            self.context = _begun_with(first.input)
-            for fact in recording:
-                _remember(self.context, fact)
+    agent: the outermost of its agents, which stands at `state`. recording: what it goes on from. around: the companion
+    of the invocation that this one is inside of, where a loop of another design has begun it.
+    """
+
+    def __init__(
+        self, agent: AgentInTree, state: State, recording: Sequence[Fact] = (), around: Companion | None = None
+    ) -> None:
+        self._agent = agent
+        self._state = state
+        self._recording = recording
+        self._around = around
+        self._context: InvocationContext | None = None
+
+    def has(self, agent: AgentInTree) -> bool:
+        """Whether the agent is one of this invocation's."""
+        return any(other is self._agent for other in agent.around())
+
+    @property
+    def context(self) -> InvocationContext:
+        """The context that the agents share."""
+        if self._context is None:
+            self._context = _begun_with(self._state.input)
+            for fact in self._recording:
+                _remember(self._context, fact)
+            if self._around is not None:  # what is said inside is said in the session around, to whoever hears that
+                self._context.belongs_to(self._around.context)
+        return self._context
+
+    @context.setter
+    def context(self, context: InvocationContext) -> None:
+        self._context = context
 
 
 def _remember(context: InvocationContext, fact: Fact) -> None:
@@ -39,31 +69,16 @@ def _remember(context: InvocationContext, fact: Fact) -> None:
             context.add(Event.model_validate(said))
 
 
-_running: WeakValueDictionary[str, Companion] = WeakValueDictionary()
-"""By the runs of this process."""
-
-
-def accompany(run_id: str, recording: Sequence[Fact] = ()) -> Companion:
-    """Begin to stand beside a run."""
-    companion = _running[run_id] = Companion(recording)
-    return companion
-
-
-def use_context(run_id: str, context: InvocationContext) -> None:
+def use_context(run: Run, context: InvocationContext) -> None:
     """Let the agents of a run share this context."""
-    _running[run_id].context = context
+    assert isinstance(run.companion, Companion)
+    run.companion.context = context
 
 
-def context_of(state: State, agent: Any) -> InvocationContext:
+def context_of(state: State, agent: AgentInTree) -> InvocationContext:
     """The context of the invocation that `agent`, which stands at `state`, is part of."""
-    companion = _running.get(state.run_id)
-    if companion is None:  # the run is another loop's, which knows of no invocation: it lives as long as the agent
-        companion = agent.companion(state.run_id, ())
-        agent.beside = companion
-    if companion.context is None:
-        companion.context = _begun_with(state.input)
-    context: InvocationContext = companion.context
-    return context
+    companion = beside.get()
+    return companion.context if isinstance(companion, Companion) else Companion(agent, state).context
 
 
 def _begun_with(input: Any) -> InvocationContext:

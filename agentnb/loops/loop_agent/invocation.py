@@ -107,6 +107,7 @@ class InvocationContext:
     run: Run | None = field(default=None, init=False, repr=False)
     _streams: dict[str, tuple[Run, Forwarded]] = field(default_factory=dict, init=False, repr=False)
     _kept: dict[int, Event] = field(default_factory=dict, init=False, repr=False)
+    _around: InvocationContext | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, given in (("agent_states", self.agent_states), ("end_of_agents", self.end_of_agents)):
@@ -163,8 +164,17 @@ class InvocationContext:
     def abort(self) -> None:
         """Stop the invocation after the current event; it can be resumed. Safe from every thread."""
         self.aborted = True
+        if self._around is not None:
+            self._around.abort()
+            return
         for run, _ in list(self._streams.values()):
             run.cancel("aborted")
+
+    def belongs_to(self, other: InvocationContext) -> None:
+        """Be inside another invocation: what is said in this one is said in that one's session, and in its streams."""
+        self._around = other
+        self.session, self.invocation_id, self.branch = other.session, other.invocation_id, other.branch
+        self.run, self._streams, self._kept = other.run, other._streams, other._kept
 
     # -- for the streams of its runs -------------------------------------------------------------------------------
 

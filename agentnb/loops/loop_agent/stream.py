@@ -33,7 +33,7 @@ async def stream(agent: BaseAgent, ctx: InvocationContext, **options: Any) -> As
         ctx.set_agent_state(agent.name)
         ctx.reset_below(agent)
     run = agent.start(agent.begin_with(ctx), **options)
-    use_context(run.id, ctx)
+    use_context(run, ctx)
     forwarded = ctx.open(run)
     projection = Projection(agent, ctx, forwarded)
     error: BaseException | None = None
@@ -94,15 +94,16 @@ class Projection:
         return agent
 
     def _checkpoint(self, fact: facts.StateUpdate) -> Iterator[Event]:
-        passes = fact.values["times_looped"]
-        if passes > self._passes.get(fact.path, passes):  # a pass is complete: those inside begin anew
+        passes, resumed = fact.values["times_looped"], bool(fact.values.get("resumed"))
+        is_first = fact.path not in self._passes
+        if not resumed and (is_first or passes > self._passes[fact.path]):  # a pass begins: those inside begin anew
             self._ctx.reset_below(self._loop_agents[fact.path])
         self._passes[fact.path] = passes
         if not self._ctx.is_resumable:
             return
         name = self._names[fact.path]
         state = {key: fact.values[key] for key in ("current_sub_agent", "times_looped")}
-        if fact.values.get("resumed"):
+        if resumed:
             self._ctx.set_agent_state(name, agent_state=state)
         else:
             yield self._event(name, EventActions(agent_state=state))

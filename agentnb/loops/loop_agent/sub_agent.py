@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.messages import input_messages
+from agentnb.core.calls import render
+from agentnb.core.messages import input_messages, text_of
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.base_agent import BaseAgent
@@ -35,7 +36,8 @@ def input_for(agent: Loop, siblings: Sequence[Loop], state: State) -> Any:
     given = [dict(message.plain) for message in input_messages(state.input) if message.content]
     heard = [{key: value for key, value in message.items() if key != "invocation"} for message in given]
     said = {**_said_before(siblings, state), **state.values.get("said", {})}
-    heard += [{"role": "user", "content": f"[{name}] said: {words}"} for name, words in said.items() if words]
+    spoken = {name: text_of(render(result)) for name, result in said.items()}
+    heard += [{"role": "user", "content": f"[{name}] said: {words}"} for name, words in spoken.items() if words]
     return heard or [{"role": "user", "content": GO_ON}]
 
 

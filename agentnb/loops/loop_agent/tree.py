@@ -71,6 +71,20 @@ class AgentInTree(Loop):
         """The agent of that name, here or below."""
         return self if name == self.name else next((agent for agent in self._below() if agent.name == name), None)
 
+    def reach(self, scope: str | None) -> int:
+        """How far out an escalation of this agent leaves: None is none, and a name that is not around it all."""
+        if scope is None:
+            return -1
+        names = ["nearest", *(agent.name for agent in self.around())]
+        return names.index(scope) if scope in names else len(names)
+
+    def around(self) -> Iterator[AgentInTree]:
+        """The agents whose sub-agent it is, from the inside out."""
+        agent = self.parent_agent
+        while agent is not None:
+            yield agent
+            agent = agent.parent_agent
+
 
 def _declared(kind: type) -> dict[str, Any]:
     """The defaults of the attributes that a subclass declares by pydantic's `Field` or `PrivateAttr`."""
