@@ -4,6 +4,7 @@ import gc
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -202,7 +203,7 @@ def test_a_page_that_still_shows_such_a_panel_keeps_it_open_until_it_does_not(ce
 def test_nobody_holds_on_to_an_unfinished_run_whose_cell_is_run_again(cells: Cells) -> None:
     run = asking("/a")
     kept = weakref.ref(run)
-    cells.run("shows", lambda: present(run))
+    cells.run("shows", partial(present, run))
     del run
     cells.run("shows")
     wait_for(lambda: forgotten(kept))
