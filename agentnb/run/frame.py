@@ -18,7 +18,7 @@ class Frame:
     `state` where it stands, in the state of the whole run. `said` are the messages that were said to this loop itself,
     and not to whoever in the run listens. `finishes_calls`: a pause waits for the end of what its calls run, because
     it, or a loop above, does not pause inside (`Design.pauses_inside`); `finishes_first`: it waits for the end of the
-    loop itself.
+    loop itself. `hearing` is what the loop knows of the run, and holds on to no longer than anybody has the run.
     """
 
     __slots__ = (
@@ -29,6 +29,7 @@ class Frame:
         "design",
         "finishes_calls",
         "finishes_first",
+        "hearing",
         "moves",
         "opened_by",
         "path",
@@ -51,6 +52,7 @@ class Frame:
         self.call = call
         self.state = state
         self.said: list[Message] = []
+        self.hearing: object = None
         self.tools: dict[str, Tool] = as_tools(design.tools)
         self._performs_loops = type(design).loop_for is not Design.loop_for
         self._has_loops = any(hasattr(tool, "loop") for tool in self.tools.values())
