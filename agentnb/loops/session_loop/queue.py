@@ -26,7 +26,7 @@ class MessageQueue:
         self._lock = threading.Lock()  # not held where a run is told something: it has a lock of its own
         self._kept: dict[Queue, list[Message]] = {"steering": [], "follow_up": []}
         self._runs: list[tuple[weakref.ref[Hearing], weakref.finalize[..., Hearing]]] = []
-        self._left: deque[Callable[[], dict[Queue, list[Message]]]] = deque()
+        self._left: deque[dict[Queue, list[Message]]] = deque()
         """What runs have left that nobody has any more: put here wherever memory is asked for, also under the lock."""
 
     def add_steering(self, message: Any) -> None:
@@ -66,7 +66,7 @@ class MessageQueue:
         """Be the queue of this run until it ends."""
         with self._lock:
             is_the_only_one = self._open_run() is None
-            gone = weakref.finalize(run, self._left.append, run.left)
+            gone = weakref.finalize(run, _leave, self._left, run.left)
             gone.atexit = False
             self._runs.append((weakref.ref(run), gone))
             since_it_began, has = self._take_kept() if is_the_only_one else {}, run.unheard()
@@ -86,7 +86,7 @@ class MessageQueue:
     def _attached(self) -> list[Hearing]:
         """The runs that somebody has; what those that are gone have left is kept."""
         while self._left:
-            self._keep_messages(self._left.popleft()())
+            self._keep_messages(self._left.popleft())
         self._runs = [(run, gone) for run, gone in self._runs if run() is not None]
         return [run for found, _ in self._runs if (run := found()) is not None]
 
@@ -124,3 +124,8 @@ class MessageQueue:
                     return taken
             if (queued := run.withdraw(queue)) is not None:
                 return queued
+
+
+def _leave(left: deque[dict[Queue, list[Message]]], unheard: Callable[[], dict[Queue, list[Message]]]) -> None:
+    if any((messages := unheard()).values()):
+        left.append(messages)
