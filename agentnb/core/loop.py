@@ -57,6 +57,10 @@ class Hearing(Protocol):
     def unheard(self) -> dict[Queue, list[Message]]:
         """What is queued; of a run that is over, what was said to the loop itself and nobody has heard."""
 
+    @property
+    def left(self) -> Callable[[], dict[Queue, list[Message]]]:
+        """`unheard` of a run that is over and that nobody has any more; it does not hold the run."""
+
 
 class Result(NamedTuple):
     """What an activity that says things on its way comes to: the last thing it yields."""

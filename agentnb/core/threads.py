@@ -1,13 +1,30 @@
-"""Threads: what asyncio cannot bring back from one, and what becomes of them in a process that is forked."""
+"""Threads: where sync functions of the user's run, and what becomes of threads in a process that is forked.
+
+Nothing ends a thread from outside. A call that nobody waits for any more, because it took longer than it may or because
+its run was cancelled, goes on in its thread, and may do so for ever. Such a thread is counted no more: another takes
+its place, or a server that hangs would in the course of a week take them all. And a process is not kept from its end by
+it, as by the threads of `concurrent.futures`.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
+from collections import deque
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from concurrent.futures import Future, wait
+from contextvars import copy_context
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+MAX_THREADS = 256
+"""Functions that run at once in this process; threads are made when they are needed and then kept."""
+GIVEN_UP_SECONDS = 1.0
+"""How long the end of the process waits for calls that were given up: what writes a file is soon done."""
 
 
 def carried(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -28,3 +45,116 @@ def forgotten_in_a_fork(forget: Callable[[], None]) -> None:
     """
     if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
         os.register_at_fork(after_in_child=forget)
+
+
+class _Call(Future[Any]):
+    """A call in a thread. To cancel it while it runs is to give it up."""
+
+    def __init__(self, work: Callable[[], Any], give_up: Callable[[_Call], None]) -> None:
+        super().__init__()
+        self._work = work
+        self._give_up = give_up
+
+    def cancel(self) -> bool:
+        """Cancel it where it has not begun; gives whether that was so."""
+        if super().cancel():
+            return True
+        self._give_up(self)
+        return False
+
+    def perform(self) -> None:
+        """Call, unless it was cancelled."""
+        if not self.set_running_or_notify_cancel():
+            return
+        try:
+            result = self._work()
+        except BaseException as error:
+            self.set_exception(error)
+            del self  # the error has this frame, and the frame is not to have the error
+        else:
+            self.set_result(result)
+
+
+class Threads:
+    """Threads for sync functions, `most` at once beside those whose call was given up."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._forget()
+        forgotten_in_a_fork(self._forget)
+        atexit.register(self._end)
+
+    def _forget(self) -> None:
+        self._condition = threading.Condition()
+        self._waiting: deque[_Call] = deque()
+        self._running: set[_Call] = set()
+        self._given_up: set[_Call] = set()
+        self._threads = self._idle = 0
+        self._ends = False
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call the function in a thread, in a copy of the caller's context; as the process ends nothing begins."""
+        work: Callable[[], T] = partial(carried, function, *args, **kwargs)
+        call = _Call(partial(copy_context().run, work), self._give_up)
+        with self._condition:
+            if not self._ends:
+                self._waiting.append(call)
+                self._provide()
+        return call
+
+    def _provide(self) -> None:
+        if self._idle >= len(self._waiting):
+            self._condition.notify()
+        elif self._threads < self._most:
+            self._threads += 1
+            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+
+    def _serve(self) -> None:
+        while self._serve_one():
+            pass
+
+    def _serve_one(self) -> bool:
+        """Wait for a call and perform it; False where it was given up meanwhile, and with it this thread.
+
+        In a frame of its own: a thread that waits is not to hold on to what it has called last.
+        """
+        call = self._next()
+        call.perform()
+        with self._condition:
+            self._running.discard(call)
+            if call in self._given_up:
+                self._given_up.discard(call)
+                return False
+        return True
+
+    def _next(self) -> _Call:
+        with self._condition:
+            self._idle += 1
+            while not self._waiting:
+                self._condition.wait()
+            self._idle -= 1
+            call = self._waiting.popleft()
+            self._running.add(call)
+            return call
+
+    def _give_up(self, call: _Call) -> None:
+        with self._condition:
+            if call in self._running and call not in self._given_up:
+                self._given_up.add(call)
+                self._threads -= 1
+                if self._waiting:
+                    self._provide()
+
+    def _end(self) -> None:
+        """Wait for what runs, as `concurrent.futures` does, but not for long where nobody else does."""
+        with self._condition:
+            self._ends = True
+            self._waiting.clear()
+        while running := self._running - self._given_up:
+            wait(running, GIVEN_UP_SECONDS)  # and look again: some may be given up meanwhile
+        wait(set(self._given_up), GIVEN_UP_SECONDS)
+
+
+THREADS = Threads(MAX_THREADS, "agentnb-call")
+"""Those of this process."""

@@ -20,7 +20,7 @@ import threading
 import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -113,11 +113,11 @@ class Transport:
     async def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
         with self._lock:
-            for other in [other for other in self._clients if other.is_closed()]:
+            for other in [other for other in list(self._clients) if other.is_closed()]:  # without its generators
                 del self._clients[other]
             held = self._clients.get(loop)
         if held is None:
-            lender = _lend(self._url, self._timeout)
+            lender = _lend(self._url, self._timeout, self._clients)
             held = (await anext(lender), lender)
             with self._lock:
                 self._clients[loop] = held
@@ -230,7 +230,9 @@ def _blaming(
         raise broken(f"the connection to {server} broke: {str(error) or type(error).__name__}") from None
 
 
-async def _lend(url: str, silence: float | None) -> AsyncGenerator[httpx.AsyncClient]:
+async def _lend(
+    url: str, silence: float | None, clients: dict[asyncio.AbstractEventLoop, Any]
+) -> AsyncGenerator[httpx.AsyncClient]:
     client = httpx.AsyncClient(
         timeout=httpx.Timeout(silence, connect=CONNECT_TIMEOUT, write=WRITE_TIMEOUT, pool=None),
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
@@ -239,6 +241,7 @@ async def _lend(url: str, silence: float | None) -> AsyncGenerator[httpx.AsyncCl
     try:
         yield client
     finally:
+        clients.pop(asyncio.get_running_loop(), None)  # a loop that ends is not to stay for the transport's sake
         await client.aclose()
 
 

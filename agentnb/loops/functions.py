@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from agentnb.core.threads import carried
+from agentnb.core.threads import THREADS
 
 
 async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -15,7 +15,7 @@ async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if is_async(function):
         said = function(*args, **kwargs)
     else:
-        said = await asyncio.to_thread(carried, function, *args, **kwargs)
+        said = await asyncio.wrap_future(THREADS.call(function, *args, **kwargs))
     return await said if inspect.isawaitable(said) else said
 
 

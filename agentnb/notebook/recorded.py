@@ -144,22 +144,30 @@ def _follow(run: RecordedRun) -> None:
 
 
 def _look() -> None:
-    global _follower
-    while True:
+    time.sleep(EVERY)
+    while _refresh_followed():
         time.sleep(EVERY)
-        with _lock:
-            runs = list(_followed)
-            if not runs:
-                _follower = None
-                return
-        for run in runs:
-            try:
-                run.refresh()
-                done = run.state.over or not run.watched
-            except AgentnbError:  # the store was closed, or damaged: there is nothing more to see
-                logger.exception("The run %s cannot be followed any more", run.id)
-                done = True
-            if done:
-                with _lock:
-                    _followed.discard(run)
-        del runs
+
+
+def _refresh_followed() -> bool:
+    """Look after each recording once; False where there is none any more.
+
+    In a frame of its own: the thread, while it sleeps, is not to hold on to the last recording.
+    """
+    global _follower
+    with _lock:
+        runs = list(_followed)
+        if not runs:
+            _follower = None
+            return False
+    for run in runs:
+        try:
+            run.refresh()
+            done = run.state.over or not run.watched
+        except AgentnbError:  # the store was closed, or damaged: there is nothing more to see
+            logger.exception("The run %s cannot be followed any more", run.id)
+            done = True
+        if done:
+            with _lock:
+                _followed.discard(run)
+    return True

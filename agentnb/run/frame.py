@@ -21,8 +21,9 @@ class Frame:
     `state` where it stands, in the state of the whole run. `said` are the messages that were said to this loop itself,
     and not to whoever in the run listens. `finishes_calls`: a pause waits for the end of what its calls run, because
     it, or a loop above, does not pause inside (`Design.pauses_inside`); `finishes_first`: it waits for the end of the
-    loop itself. `recorded` is how many facts of the run there were when it was taken up from a recording, and
-    `companion` what stands beside it, once that is asked for (`run.companions`).
+    loop itself. `recorded` is how many facts of the run there were when it was taken up from a recording, `companion`
+    what stands beside it, once that is asked for (`run.companions`). `hearing` is what the loop knows of the run, and
+    holds on to no longer than anybody has the run.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class Frame:
         "design",
         "finishes_calls",
         "finishes_first",
+        "hearing",
         "moves",
         "opened_by",
         "path",
@@ -59,6 +61,7 @@ class Frame:
         self.call = call
         self.state = state
         self.said: list[Message] = []
+        self.hearing: object = None
         self.tools: dict[str, Tool] = as_tools(design.tools)
         self._performs_loops = type(design).loop_for is not Design.loop_for
         self._has_loops = any(loop_of(tool) is not None for tool in self.tools.values())

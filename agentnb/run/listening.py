@@ -10,11 +10,13 @@ heard when it is over is for its own next run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Queue, Queued, Withdrawn
 from agentnb.core.messages import Message, to_said
+from agentnb.core.state import State
 from agentnb.run.frame import Frame
 from agentnb.run.given import shown
 from agentnb.run.journal import Journal
@@ -64,9 +66,33 @@ class Hearing:
     def unheard(self) -> dict[Queue, list[Message]]:
         """What is queued; of a loop inside that is over, what was said to it and nobody has heard."""
         frame = self._frame or self._journal.root
-        if self._frame is None or not self.over:
-            return {queue: list(frame.state.queues[queue]) for queue in QUEUES}
-        return {queue: [m for m in frame.state.queues[queue] if _was_said_to(frame, m)] for queue in QUEUES}
+        return _unheard(frame.state, frame.said if self._frame is not None and self.over else None)
+
+    @property
+    def left(self) -> Callable[[], dict[Queue, list[Message]]]:
+        """`unheard` of a run that is over and that nobody has any more; it does not hold the run."""
+        frame = self._frame or self._journal.root
+        return partial(_left, self._journal.state, frame.state, frame.said if self._frame is not None else None)
+
+
+def hear(journal: Journal, frame: Frame | None = None, begin: Callable[[], None] = lambda: None) -> Hearing:
+    """What is said to a loop; it lives as long as anything of the run does."""
+    hearing = Hearing(journal, frame, begin)
+    (frame or journal.root).hearing = hearing
+    return hearing
+
+
+def _unheard(state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:
+    """What is queued there; with `said`, of this only."""
+    return {queue: [m for m in state.queues[queue] if said is None or _is_in(said, m)] for queue in QUEUES}
+
+
+def _left(whole: State, state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:
+    return _unheard(state, said) if whole.over or state.over else {}
+
+
+def _is_in(said: list[Message], message: Message) -> bool:
+    return any(one is message for one in said)
 
 
 def listener(journal: Journal) -> Frame:
@@ -111,12 +137,8 @@ def hand_back(journal: Journal, frame: Frame) -> None:
     if frame.design.listens and not journal.root.design.listens:
         for queue in QUEUES:
             for message in frame.state.queues[queue]:
-                if not _was_said_to(frame, message):
+                if not _is_in(frame.said, message):
                     journal.append(Queued.make(queue=queue, message=message))
-
-
-def _was_said_to(frame: Frame, message: Message) -> bool:
-    return any(said is message for said in frame.said)
 
 
 def _take(journal: Journal, frame: Frame, queue: Queue) -> list[Message]:

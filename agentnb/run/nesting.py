@@ -15,7 +15,7 @@ from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.listening import Hearing, hand_back, hand_on
+from agentnb.run.listening import hand_back, hand_on, hear
 from agentnb.run.work import Work
 
 
@@ -44,7 +44,7 @@ class Nesting:
         with self._journal.lock:
             self._journal.append(frame.begin(above.frame.design.input_for(call, above.frame.state)), frame)
             self._take_in(above, frame)
-            loop.hears(Hearing(self._journal, frame))
+            loop.hears(hear(self._journal, frame))
             hand_on(self._journal, frame)
 
     def _take_in(self, above: Work, frame: Frame) -> None:
@@ -71,7 +71,7 @@ class Nesting:
                 inside.recorded = frame.recorded
                 self._journal.frames.append(inside)
                 self._take_in(work, inside)
-                loop.hears(Hearing(self._journal, inside))
+                loop.hears(hear(self._journal, inside))
 
     def leave(self, work: Work) -> None:
         """A loop inside another is over."""

@@ -29,7 +29,8 @@ class News:
         self._failed = failed
         self._thread: int | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._flush_scheduled = False
+        self._scheduled: asyncio.Handle | None = None
+        """The write that comes at the event loop's next turn."""
         if journal.recorder is not None:
             journal.observe(self._has_come)
 
@@ -38,7 +39,7 @@ class News:
         here = asyncio.get_running_loop()
         moved, self.loop, self._thread = self.loop is not here, here, threading.get_ident()
         if moved:
-            self._flush_scheduled = False  # what was scheduled in another event loop may have gone with it
+            self._scheduled = None  # what was scheduled in another event loop may have gone with it
         return moved
 
     def is_here(self) -> bool:
@@ -59,9 +60,9 @@ class News:
         else:
             if self._waiter is not None:
                 self.wake()
-            if not self._flush_scheduled and self._journal.recorder is not None:
-                self._flush_scheduled = True
-                loop.call_soon(self._flush_as_scheduled)  # the pump may append more that belongs to the same write
+            if self._scheduled is None and self._journal.recorder is not None:
+                # At the next turn: the pump may append more that belongs to the same write.
+                self._scheduled = loop.call_soon(self._flush_as_scheduled)
 
     async def wait(self, until: float | None) -> None:
         """Until something happens, or the time has come (epoch seconds)."""
@@ -96,12 +97,14 @@ class News:
             self.loop.call_soon_threadsafe(function)
 
     def _flush_as_scheduled(self) -> None:
-        if self._flush_scheduled:  # the run may have ended since, and its store be closed
+        if self._scheduled is not None:  # the run may have ended since, and its store be closed
             self.flush()
 
     def flush(self) -> None:
         """Write what has become fact to disk; a store that fails ends the run."""
-        self._flush_scheduled = False
+        scheduled, self._scheduled = self._scheduled, None
+        if scheduled is not None and threading.get_ident() == self._thread:
+            scheduled.cancel()  # or it would hold the run, where nothing waits and the event loop comes to no turn
         try:
             self._journal.flush()
         except StorageError as error:  # whoever made the fact is not to blame; the pump ends the run with it

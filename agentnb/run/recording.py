@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
+from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, Queue, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
@@ -41,6 +42,12 @@ class Recording(ABC):
     @abstractmethod
     def events(self) -> Sequence[Event]:
         """Everything that has happened so far, oldest first."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise UsageError(
+            "A run is neither copied nor pickled. run.fork() makes another one from where it stands; run.snapshot() can"
+            " be pickled, and agentnb.restore(snapshot, loop) goes on from it, in another process too."
+        )
 
     @property
     def driven(self) -> bool:

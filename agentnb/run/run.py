@@ -29,7 +29,7 @@ from agentnb.run.driving import Driving
 from agentnb.run.gate import Gate, Unit
 from agentnb.run.given import check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
-from agentnb.run.listening import Hearing, queued
+from agentnb.run.listening import hear, queued
 from agentnb.run.past import new_run_id
 from agentnb.run.pending import Decided, Pending
 from agentnb.run.policy import make_policy
@@ -73,7 +73,7 @@ class Run(Decisions, Recording):
             begin = portable_start(loop.begin(portable_input(input), history))
         self._journal.root.recorded = len(recording)
         self._driver = Driver(self._journal, self._gate, policy, begin)
-        self._hearing = Hearing(self._journal, begin=self._driver.begin)
+        self._hearing = hear(self._journal, begin=self._driver.begin)
         if not recording:
             loop.hears(self._hearing)
         super().__init__(self._journal, self._driver.lost)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NoReturn, SupportsIndex
 from weakref import WeakSet
 
 from agentnb.core.errors import RecordingMissing, StoreConflict, UsageError
@@ -258,6 +259,9 @@ class Store:
         with _listing:
             _open.discard(self)
         self._database.close()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise UsageError("A store is neither copied nor pickled; each process opens it: agentnb.Store(...).")
 
     def __repr__(self) -> str:
         return f"Store({self.where!r})"

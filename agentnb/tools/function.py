@@ -5,20 +5,18 @@ docstring (Google, NumPy or reST style). The model's arguments are checked again
 and an error names the argument, because it is the model that has to mend it.
 
 A parameter called `progress` is not the model's: the function gets a callback there and may tell how far it is. A sync
-function runs in a worker thread, so that it cannot hold up the run; the pool grows with the calls, because asyncio's
-own has six threads on two cores and a hundred calls would queue for them.
+function runs in a worker thread, so that it cannot hold up the run; the threads grow with the calls, because asyncio's
+own pool has six on two cores and a hundred calls would queue for them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import functools
 import inspect
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, NotRequired, cast, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -26,11 +24,8 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.threads import carried, forgotten_in_a_fork
+from agentnb.core.threads import THREADS
 from agentnb.core.tools import Invocation, Progress
-
-MAX_THREADS = 256
-"""Sync tools that run at once in this process; threads are made when they are needed and then kept."""
 
 _VALUE_SHOWN = 80
 
@@ -152,14 +147,6 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 _OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 
 
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="agentnb-tool")
-
-
-forgotten_in_a_fork(_pool.cache_clear)
-
-
 async def _collected(items: AsyncGenerator[Any, None] | Iterable[Any]) -> list[Any]:
     if not isinstance(items, AsyncGenerator):
         return cast("list[Any]", await _in_thread(functools.partial(list, items)))
@@ -168,8 +155,7 @@ async def _collected(items: AsyncGenerator[Any, None] | Iterable[Any]) -> list[A
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
-    called = functools.partial(contextvars.copy_context().run, carried, function)
-    result = await asyncio.get_running_loop().run_in_executor(_pool(), called)
+    result = await asyncio.wrap_future(THREADS.call(function))
     return await result if inspect.isawaitable(result) else result
 
 

@@ -60,9 +60,15 @@ class SavedCopy:
             page = f'<div data-agentnb-copy="{self._key}">{page}</div>'
             self._handle.update({"text/plain": plain_text(self._run), "text/html": page}, raw=True)
 
+    def stop(self) -> None:
+        """Leave it as it is: its output is gone."""
+        self._stop()
+        if (timer := self._timer) is not None:
+            timer.cancel()
+
     def remove(self) -> None:
         """Leave nothing of it: the panel above is frozen."""
-        self._stop()
+        self.stop()
         self._handle.update(NOTHING, raw=True)
 
     def _news(self, *_: object) -> None:

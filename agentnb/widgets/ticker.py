@@ -64,11 +64,16 @@ class Ticker:
             with self._condition:
                 while not self._awake:
                     self._condition.wait()
-                due, self._awake = self._awake, {}
             started = time.monotonic()
-            for feed in due:
-                self._flush(feed)
+            self._flush_awake()
             time.sleep(max(0.01, 1 / RATE - (time.monotonic() - started)))
+
+    def _flush_awake(self) -> None:
+        # In a frame of its own: the thread, while it waits, is not to hold on to the last panels and their runs.
+        with self._condition:
+            due, self._awake = self._awake, {}
+        for feed in due:
+            self._flush(feed)
 
     def _flush(self, feed: Flushable) -> None:
         with self._condition:

@@ -106,6 +106,7 @@ class Panel(anywidget.AnyWidget):
             **self._now(),
             place=_place(run),
         )
+        self._own_layout = self.layout  # ipywidgets leaves it open when the widget is closed
         comms.opened(self.model_id, str(run.id))
         self._clicks = Clicks(run, self.send, self._decisions)
         self._feed = Feed(run, self.send, self._settled, recorded=bool(self.place))
@@ -130,6 +131,7 @@ class Panel(anywidget.AnyWidget):
             self._feed.close()
             comms.closed(self.model_id)
             self._leave_little()
+            self._own_layout.close()
         super().close()
 
     def close_unseen(self) -> None:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from contextlib import ExitStack, aclosing
 from typing import Any
 
@@ -110,6 +111,19 @@ def test_one_model_works_in_one_event_loop_after_another(peer: Peer) -> None:
     assert asyncio.run(twice()) == "hellohello"
     assert asyncio.run(twice()) == "hellohello"
     assert peer.connections == 2
+
+
+def test_a_model_holds_on_to_no_event_loop_that_has_ended(peer: Peer) -> None:
+    peer.replies(HELLO)
+    model = OpenAI("m", peer.url)
+
+    async def once() -> weakref.ref[asyncio.AbstractEventLoop]:
+        await ask(model)
+        return weakref.ref(asyncio.get_running_loop())
+
+    ended = asyncio.run(once())
+    gc.collect()
+    assert ended() is None
 
 
 async def test_one_model_works_in_several_event_loops_at_once(peer: Peer) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentnb import SessionLoop, Store
+from agentnb.notebook.recorded import RecordedRun
+from agentnb.testing import ScriptedLLM
 from tests.notebook.live_kernel import LiveKernel
 from tests.notebook.test_headless import SETUP
 from tests.notebook.test_mistakes import error
+from tests.widgets.support import until
 
 WORLD = (
     SETUP
@@ -159,3 +167,18 @@ def test_a_mistake_says_what_is_possible(kept: LiveKernel, cell: str, name: str,
     ename, said = error(kept, cell)
     assert ename == name
     assert words in said
+
+
+def test_nobody_holds_on_to_a_recording_that_was_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.notebook.recorded.EVERY", 0.01)
+    store, looked = Store(tmp_path / "runs.db"), threading.Event()
+    run = SessionLoop(ScriptedLLM(["Hello."])).start("hi", store=store)
+    asyncio.run(run.step())
+    recorded = RecordedRun(store, store.runs()[0])
+    recorded.watch(lambda event: looked.set())
+    asyncio.run(run.step())
+    assert looked.wait(60)
+    kept = weakref.ref(recorded)
+    del recorded
+    until(lambda: gc.collect() >= 0 and kept() is None)
+    store.close()

@@ -6,6 +6,8 @@ import datetime
 import decimal
 import json
 import math
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -16,6 +18,7 @@ from pydantic import BaseModel
 
 from agentnb import RunFailed, Snapshot, Store, ToolError, tool
 from agentnb.core.events import CallEnd, Delta, plain_event
+from agentnb.core.threads import MAX_THREADS
 from agentnb.testing import call
 from tests.run.agents import Agent
 from tests.worlds import asks, assert_folds, collect, facts, provider_faults
@@ -285,6 +288,51 @@ async def test_a_sync_tool_that_takes_too_long_is_left_behind_and_its_result_ign
         let_go.set()
     assert end.outcome == "timed_out"
     assert "late" not in str(run.messages)
+
+
+async def test_sync_tools_that_were_left_behind_take_no_other_calls_threads() -> None:
+    let_go = threading.Event()
+
+    @tool(timeout=0.02)
+    def hang(n: int) -> None:
+        let_go.wait(60)
+
+    @tool(timeout=30)
+    def answer() -> str:
+        return "here"
+
+    agent = Agent()
+    agent.tools += [hang, answer]
+    try:
+        await agent.loop([call("hang", {"n": n}) for n in range(MAX_THREADS)], "done").start("hi")
+        run = agent.loop([call("answer")], "done").start("hi")
+        async with asyncio.timeout(60):
+            await run
+    finally:
+        let_go.set()
+    assert [m.content for m in run.messages if m.role == "tool"] == ["here"]
+
+
+HANGS = """
+import threading
+
+import agentnb
+from agentnb.core import threads
+from agentnb.testing import ScriptedLLM, call
+
+threads.GIVEN_UP_SECONDS = 0.0
+
+@agentnb.tool(timeout=0.02)
+def hang() -> None:
+    threading.Event().wait()
+
+print(agentnb.SessionLoop(ScriptedLLM([[call("hang")], "done"]), [hang]).start("go").result())
+"""
+
+
+def test_a_sync_tool_that_was_left_behind_does_not_keep_the_process_from_its_end() -> None:
+    ran = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("done\n", "", 0)
 
 
 async def test_sync_tools_run_in_threads_beside_each_other() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -177,3 +179,43 @@ async def test_many_threads_may_say_things_while_runs_begin_and_end() -> None:
     heard = [m.content for m in run.messages if m.role == "user" and m.content.startswith("n")]
     left = [m.content for m in world.queue.dequeue_followup()]
     assert heard + left == [f"n{n}." for n in range(1, said + 1)]
+
+
+@pytest.mark.parametrize("around", [alone, as_a_tool, in_a_loop_agent, in_an_engine])
+async def test_a_loop_holds_on_to_no_run_that_nobody_has(around: Callable[[Loop], Loop]) -> None:
+    world = World()
+    run = around(world.session).start("go")
+    while not world.ran:
+        assert await run.step()
+    kept = weakref.ref(run)
+    del run
+    gc.collect()
+    assert kept() is None
+
+
+async def test_steering_goes_to_the_run_that_somebody_has() -> None:
+    world = World()
+    run = world.session.start("go")
+    world.session.start("and this is dropped")
+    gc.collect()
+    world.session.steer("mind this")
+    assert [message.content for _, message in run.queued] == ["mind this"]
+
+
+async def test_what_a_run_has_not_heard_is_kept_when_nobody_has_the_run_any_more() -> None:
+    world = World()
+    run = world.session.start("go")
+    world.session.steer("mind this")
+    run.cancel()
+    del run
+    gc.collect()
+    assert [message.content for message in world.queue.waiting()["steering"]] == ["mind this"]
+
+
+async def test_a_run_hears_what_is_said_to_its_loop_though_only_who_drives_it_has_it() -> None:
+    world = World()
+    gc.collect()
+    world.during = lambda: (gc.collect(), world.session.steer("mind this"))
+    async for _ in world.session.start("go"):
+        pass
+    assert world.heard()[-1] == "mind this"

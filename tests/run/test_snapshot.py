@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import json
 import math
 import os
+import pickle
 import subprocess
 import sys
 import warnings
@@ -574,3 +576,21 @@ async def test_arguments_that_nobody_could_read_are_no_end_of_the_run() -> None:
 def test_a_text_of_too_many_levels_is_no_snapshot() -> None:
     with pytest.raises(RecordingCorrupt, match="is not a snapshot"):
         Snapshot.from_json("[" * 100_000)
+
+
+@pytest.mark.parametrize("taking", [copy.copy, copy.deepcopy, pickle.dumps])
+async def test_a_run_is_neither_copied_nor_pickled_and_says_what_is(taking: Callable[[Any], Any]) -> None:
+    run = Agent().two_turns().start("hi")
+    await run
+    for one in (run, agentnb.replay(run)):
+        with pytest.raises(UsageError, match=r"run\.snapshot\(\) can be pickled"):
+            taking(one)
+    assert pickle.loads(pickle.dumps(run.snapshot())) == run.snapshot()
+
+
+@pytest.mark.parametrize("taking", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_store_is_neither_copied_nor_pickled(taking: Callable[[Any], Any], tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    with pytest.raises(UsageError, match="each process opens it"):
+        taking(store)
+    store.close()

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -36,6 +38,15 @@ async def test_a_stored_run_is_what_happened(store: Store, path: Path) -> None:
     assert list(other.load(run.id).events) == run.events
     assert other.load("first").state == run.state
     other.close()
+
+
+async def test_nobody_holds_on_to_a_stored_run_that_is_over_though_the_event_loop_has_had_no_turn(store: Store) -> None:
+    run = Agent().two_turns().start("hi", store=store)
+    kept = weakref.ref(run)
+    await run
+    del run
+    gc.collect()
+    assert kept() is None
 
 
 async def test_a_run_that_has_not_begun_takes_no_name_away(store: Store) -> None:

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
+from ipywidgets.widgets.widget import _instances as widgets
 
+from agentnb import replay
 from agentnb.testing import delay, text
 from agentnb.widgets import COMM_IDS, panel, present
 from tests.widgets.support import asking, session
@@ -110,3 +115,103 @@ def test_a_run_has_one_panel_until_it_is_closed() -> None:
     second = panel(run)
     assert second is not first
     second.close()
+
+
+def forgotten(kept: weakref.ref[Any]) -> bool:
+    gc.collect()
+    return kept() is None
+
+
+def test_nobody_holds_on_to_a_run_whose_panel_was_closed() -> None:
+    run = session(["Hello."])
+    kept = weakref.ref(run)
+    run.panel().close()
+    del run
+    wait_for(lambda: forgotten(kept))
+
+
+def test_nobody_holds_on_to_a_run_whose_panel_was_brought_up_to_date_and_closed() -> None:
+    run = session(["Hello."])
+    kept, shown, told = weakref.ref(run), run.panel(), []
+    shown.when_over(lambda: told.append(True))
+    run.result(30)
+    wait_for(lambda: told)
+    shown.close()
+    del run, shown
+    wait_for(lambda: forgotten(kept))
+
+
+def test_a_closed_panel_leaves_no_other_widget_open() -> None:
+    shown = session(["Hello."]).panel()
+    layout = shown.layout
+    shown.close()
+    assert layout.comm is None
+
+
+class Cells:
+    """A front end that says which of its cells runs."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell, self._executions = shell, 0
+        object.__setattr__(shell, "get_parent", lambda: self._request)
+
+    def run(self, cell: str, code: Callable[[], object] = lambda: None) -> None:
+        self._executions += 1
+        self._request = {"header": {"msg_id": str(self._executions)}, "metadata": {"cellId": cell}}
+        code()
+        self._shell.events.trigger("post_run_cell", None)
+
+
+@pytest.fixture
+def cells(displayed: object) -> Cells:
+    return Cells(InteractiveShell.instance())
+
+
+def replayed() -> Any:
+    run = session(["Hello."])
+    run.result(30)
+    return replay(run)
+
+
+@pytest.fixture(params=[lambda: asking("/a"), replayed], ids=["waits", "replay"])
+def unfinished(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A run whose panel stays live."""
+    monkeypatch.setenv("AGENTNB_ATTENDED", "yes")
+    return request.param()
+
+
+def test_the_panel_of_an_unfinished_run_is_closed_when_its_cell_is_run_again(cells: Cells, unfinished: Any) -> None:
+    before = set(COMM_IDS)
+    cells.run("shows", lambda: present(unfinished))
+    cells.run("another")
+    assert set(COMM_IDS) > before
+    cells.run("shows")
+    assert set(COMM_IDS) == before
+
+
+def test_a_page_that_still_shows_such_a_panel_keeps_it_open_until_it_does_not(cells: Cells) -> None:
+    run, before = asking("/a"), set(COMM_IDS)
+    cells.run("shows", lambda: present(run))
+    [shown] = [widget for widget in widgets.values() if widget.model_id in set(COMM_IDS) - before]
+    shown._receive(shown, {"type": "views", "page": "one", "count": 1}, [])
+    cells.run("shows")
+    assert set(COMM_IDS) > before
+    shown._receive(shown, {"type": "views", "page": "one", "count": 0}, [])
+    assert set(COMM_IDS) == before
+
+
+def test_nobody_holds_on_to_an_unfinished_run_whose_cell_is_run_again(cells: Cells) -> None:
+    run = asking("/a")
+    kept = weakref.ref(run)
+    cells.run("shows", partial(present, run))
+    del run
+    cells.run("shows")
+    wait_for(lambda: forgotten(kept))
+
+
+def test_a_panel_that_is_displayed_itself_stays_open_when_its_cell_is_run_again(cells: Cells) -> None:
+    shown = asking("/a").panel()
+    cells.run("shows", lambda: display(shown))
+    cells.run("shows", lambda: display(shown))
+    assert shown.comm is not None
+    shown.close()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from agentnb.core.events import Queue
@@ -15,13 +18,16 @@ class MessageQueue:
 
     While a run is open, alone or inside another loop's, the queue is the run's (each message is a fact as soon as it is
     added); what nobody has heard when it ends stays here for the next one. Of several that are open at the same time,
-    it is the one that has begun last.
+    it is the one that has begun last. A run that nobody has any more is none: what was said to it has gone with it,
+    unless it was over.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # not held where a run is told something: it has a lock of its own
         self._kept: dict[Queue, list[Message]] = {"steering": [], "follow_up": []}
-        self._runs: list[Hearing] = []
+        self._runs: list[tuple[weakref.ref[Hearing], weakref.finalize[..., Hearing]]] = []
+        self._left: deque[dict[Queue, list[Message]]] = deque()
+        """What runs have left that nobody has any more: put here wherever memory is asked for, also under the lock."""
 
     def add_steering(self, message: Any) -> None:
         """Redirect the run."""
@@ -54,13 +60,15 @@ class MessageQueue:
     def detach(self) -> None:
         """Keep here what nobody has heard: the run that has it will not go on."""
         with self._lock:
-            self._keep(self._runs)
+            self._keep(self._attached())
 
     def attach(self, run: Hearing) -> None:
         """Be the queue of this run until it ends."""
         with self._lock:
             is_the_only_one = self._open_run() is None
-            self._runs.append(run)
+            gone = weakref.finalize(run, _leave, self._left, run.left)
+            gone.atexit = False
+            self._runs.append((weakref.ref(run), gone))
             since_it_began, has = self._take_kept() if is_the_only_one else {}, run.unheard()
         for queue, messages in since_it_began.items():
             for message in messages:
@@ -71,14 +79,27 @@ class MessageQueue:
 
     def _open_run(self) -> Hearing | None:
         """The run that hears; what those that have ended have not heard is kept."""
-        self._keep([run for run in self._runs if run.over])
-        return self._runs[-1] if self._runs else None
+        self._keep([run for run in self._attached() if run.over])
+        runs = self._attached()
+        return runs[-1] if runs else None
+
+    def _attached(self) -> list[Hearing]:
+        """The runs that somebody has; what those that are gone have left is kept."""
+        while self._left:
+            self._keep_messages(self._left.popleft())
+        self._runs = [(run, gone) for run, gone in self._runs if run() is not None]
+        return [run for found, _ in self._runs if (run := found()) is not None]
 
     def _keep(self, runs: list[Hearing]) -> None:
-        for run in list(runs):
-            self._runs.remove(run)
-            for queue, messages in run.unheard().items():
-                self._kept[queue] = [*messages, *self._kept[queue]]
+        for run in runs:
+            for at in [at for at in self._runs if at[0]() is run]:
+                self._runs.remove(at)
+                at[1].detach()
+            self._keep_messages(run.unheard())
+
+    def _keep_messages(self, unheard: dict[Queue, list[Message]]) -> None:
+        for queue, messages in unheard.items():
+            self._kept[queue] = [*messages, *self._kept[queue]]
 
     def _take_kept(self) -> dict[Queue, list[Message]]:
         taken, self._kept = self._kept, {"steering": [], "follow_up": []}
@@ -103,3 +124,8 @@ class MessageQueue:
                     return taken
             if (queued := run.withdraw(queue)) is not None:
                 return queued
+
+
+def _leave(left: deque[dict[Queue, list[Message]]], unheard: Callable[[], dict[Queue, list[Message]]]) -> None:
+    if any((messages := unheard()).values()):
+        left.append(messages)
