@@ -79,11 +79,11 @@ class Keyboard:
         if self._waited_for and self._absence() is not None:
             return
         for decisions in list(self._waited_for):
-            audience = self._seen(decisions.run_id)
+            audience = self._seen(decisions.id)
             if audience is Audience.HEARD:
                 continue
-            for item in decisions.waiting_calls():
-                if self._has_stood(decisions.run_id, item, audience):
+            for item in decisions.pending:
+                if self._has_stood(decisions.id, item, audience):
                     self._ask(decisions, item)
 
     def _has_stood(self, run_id: str, item: Pending, audience: Audience) -> bool:
@@ -99,13 +99,13 @@ class Keyboard:
                 while not _decided(decisions, item, prompt):
                     prompt = ""
         except NotImplementedError as error:  # IPython's StdinNotImplementedError
-            if time.monotonic() - self._since[decisions.run_id, item.id] < SILENT:
+            if time.monotonic() - self._since[decisions.id, item.id] < SILENT:
                 return  # there may still come a page, or code that decides
             raise UsageError(NO_KEYBOARD.format(name=item.name, id=item.id)) from error
         finally:
             self._asking = False
-        self._since.pop((decisions.run_id, item.id))
-        self._answered.add(decisions.run_id)
+        self._since.pop((decisions.id, item.id))
+        self._answered.add(decisions.id)
 
 
 def _question(item: Pending) -> str:
@@ -125,7 +125,7 @@ def _decided(decisions: Decisions, item: Pending, prompt: str) -> bool:
     except EOFError:
         word, given = "n", "nobody answered"
     with decisions.lock:  # what was shown is what is decided
-        now = {waiting.id: waiting for waiting in decisions.waiting_calls()}.get(item.id)
+        now = {waiting.id: waiting for waiting in decisions.pending}.get(item.id)
         if now is None or (now.name, now.arguments) != (item.name, item.arguments):
             print("It was decided or changed meanwhile.")  # noqa: T201
             return True

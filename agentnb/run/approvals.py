@@ -32,13 +32,10 @@ class Decisions:
 
     def __init__(self, journal: Journal, lost: Callable[[], list[tuple[Frame, CallState]]]) -> None:
         """`lost` gives the calls that were started by a process that is gone, and have not been asked about yet."""
+        self.id = journal.run_id
+        """Of the run that is decided about."""
         self._journal = journal
         self._lost = lost
-
-    @property
-    def run_id(self) -> str:
-        """The id of the run that is decided about."""
-        return self._journal.run_id
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
@@ -50,13 +47,15 @@ class Decisions:
         frames = [frame for frame in self._journal.frames if path in (None, frame.path)]
         return {name: tool.parameters for frame in frames for name, tool in frame.tools.items()}
 
-    def waiting_calls(self) -> list[Pending]:
+    @property
+    def pending(self) -> list[Pending]:
         """The calls that wait for a person, in the order they were made."""
         with self._journal.lock:
             return waiting(self._journal.frames, self._lost())
 
-    def decided_calls(self) -> list[Decided]:
-        """The calls that are decided and have not begun, in the order they were made."""
+    @property
+    def decided(self) -> list[Decided]:
+        """The calls that are decided and have not begun, in the order they were made; `undo` takes one back."""
         with self._journal.lock:
             return ready(self._journal.frames)
 
@@ -156,7 +155,7 @@ class Decisions:
         id = one.id if isinstance(one, Pending) else one
         found = self._find(id)
         if found is None:
-            waiting = ", ".join(f"{p.id} ({p.name})" for p in self.waiting_calls()) or "none"
+            waiting = ", ".join(f"{p.id} ({p.name})" for p in self.pending) or "none"
             raise UnknownCall(f"No call {id!r} is waiting for a decision; waiting: {waiting}.")
         frame, call = found
         if found in self._lost():

@@ -180,7 +180,7 @@ class Driving:
                     left = max(0.0, until - time.monotonic()) if until is not None else None
                     hosting.environment.wait(released, left, self.decisions)
             except TimeoutError:
-                asked = ", ".join(call.name for call in self.decisions.waiting_calls())
+                asked = ", ".join(call.name for call in self.decisions.pending)
                 waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""
                 raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it goes on.{waits}") from None
             except KeyboardInterrupt as stop:

@@ -31,7 +31,6 @@ from agentnb.run.given import check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.listening import hear, queued
 from agentnb.run.past import new_run_id
-from agentnb.run.pending import Decided, Pending
 from agentnb.run.policy import make_policy
 from agentnb.run.portable import portable_input, portable_start
 from agentnb.run.recording import Recording
@@ -60,10 +59,10 @@ class Run(Decisions, Recording):
         check_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
         self.loop = loop
         self._fork_options = {"store": store, "approve": approve, "limits": limits}
-        self.id = recording[0].run_id if recording else new_run_id()
         self.name = name
         self.store = store
         policy = make_policy(approve)
+        self.id = recording[0].run_id if recording else new_run_id()
         self._journal = Journal(loop, self.id)
         self._journal.load(list(recording))
         self._gate = Gate(breakpoints, limits, lambda: names_in(loop, self.events))
@@ -234,16 +233,6 @@ class Run(Decisions, Recording):
         Gives what was taken back: nothing of what was heard in the meantime.
         """
         return self._hearing.withdraw(queue, message)
-
-    @property
-    def pending(self) -> list[Pending]:
-        """The calls that wait for a person."""
-        return self.waiting_calls()
-
-    @property
-    def decided(self) -> list[Decided]:
-        """The calls that are decided and have not begun, each of which `undo` takes back."""
-        return self.decided_calls()
 
     def panel(self, parts: Sequence[str] | None = None) -> Any:
         """The run's panel, as a widget; with `parts`, only these (`agentnb.widgets.PARTS`)."""
