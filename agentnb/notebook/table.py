@@ -160,7 +160,7 @@ def _row(entry: Any, places: Mapping[str, str]) -> Row:
     return row
 
 
-def _row_of(run: Any, when: float, place: str) -> Row:
+def _row_of(run: Run | RecordedRun, when: float, place: str) -> Row:
     state = run.state
     name, cost = run.name or run.id, state.usage.get("cost")
     return Row(name, run.loop.kind(), where(run), state.requests, state.calls_started, cost, when, run.id, place)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import ReplayDiverged, UsageError
 from agentnb.core.events import Event, Queue, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
@@ -15,8 +15,9 @@ from agentnb.core.state import State
 from agentnb.run.breakpoints import Breakpoints
 from agentnb.run.fork import UNCHANGED, Change
 from agentnb.run.listening import QUEUES
-from agentnb.run.pending import Decided
+from agentnb.run.pending import Decided, Pending
 from agentnb.run.remembered import Remembered
+from agentnb.run.snapshot import Snapshot
 
 if TYPE_CHECKING:
     # Not at run time: a property that gives a Literal takes from IPython all it could complete (jedi's issue 1990).
@@ -31,6 +32,8 @@ class Recording(ABC):
     id: str
     name: str | None
     loop: Design
+    parts: tuple[str, ...] | None = None
+    """The parts of its panel, where these are not all."""
     _fork_options: Mapping[str, Any] = {}
 
     @property
@@ -42,6 +45,34 @@ class Recording(ABC):
     @abstractmethod
     def events(self) -> Sequence[Event]:
         """Everything that has happened so far, oldest first."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> list[Pending]:
+        """The calls that wait for a person."""
+
+    @abstractmethod
+    def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
+        """Call `watcher` with what comes from now on; gives a function that ends it."""
+
+    @abstractmethod
+    def snapshot(self, name: str | None = None) -> Snapshot:
+        """The run as it stands."""
+
+    @property
+    def position(self) -> int | None:
+        """How many of its events have happened, where it is walked through."""
+        return None
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """The same, and how often it was moved."""
+        return None
+
+    @property
+    def diverged(self) -> ReplayDiverged | None:
+        """What the loop does otherwise than the recording, where it is checked and does."""
+        return None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise UsageError(

@@ -14,6 +14,7 @@ from typing import Any
 
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallProposed, Event, ModelEnd
 from agentnb.core.unicode import mended
+from agentnb.run.recording import Recording
 from agentnb.widgets.text import brief, one_line
 
 RECENT = 20
@@ -60,7 +61,7 @@ class Decisions:
         self._calls: dict[tuple[str, str], tuple[str, Any]] = {}
         self._recent: deque[tuple[ApprovalDecision, str, str]] = deque(maxlen=RECENT)
 
-    def tell(self, run: Any) -> dict[str, Any]:
+    def tell(self, run: Recording) -> dict[str, Any]:
         """The newest decisions, newest first, those that can be taken back among them, and what is remembered."""
         with self._lock:
             self._follow(run.events)
@@ -68,7 +69,7 @@ class Decisions:
             recent = [_row(*kept, kept[0].seq in can_undo) for kept in reversed(self._recent)]
         return {"recent": recent, "open": len(can_undo), "rules": [rule_row(rule) for rule in run.remembered]}
 
-    def last(self, run: Any, path: str, call_id: str) -> str:
+    def last(self, run: Recording, path: str, call_id: str) -> str:
         """How a call was decided last, in words; empty where it was not."""
         with self._lock:
             self._follow(run.events)

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentnb.core.events import Event, plain_event
 from agentnb.core.unicode import mended
+from agentnb.run.recording import Recording
 from agentnb.widgets.rows import ROW_LIMIT, STAMPS, clip
 from agentnb.widgets.text import pretty
 
@@ -14,9 +15,9 @@ TEXT, ITEMS = 1000, 20
 """Characters of one text that is shown, and how many items of one list."""
 
 
-def departure(run: Any) -> dict[str, Any] | None:
+def departure(run: Recording) -> dict[str, Any] | None:
     """Both sides where a replay stands before an event at which its loop decides otherwise; None anywhere else."""
-    found = getattr(run, "diverged", None)
+    found = run.diverged
     if found is None:
         return None
     recorded, expected = _said(found.recorded), _said(found.expected)

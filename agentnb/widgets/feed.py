@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentnb.core.events import Delta, Event
+from agentnb.run.recording import Recording
 from agentnb.widgets.live import Live
 from agentnb.widgets.rows import encode_rows
 from agentnb.widgets.ticker import TICKER, Ticker
@@ -37,7 +38,7 @@ class Feed:
 
     def __init__(
         self,
-        run: Any,
+        run: Recording,
         send: Send,
         settled: Callable[[bool], object],
         ticker: Ticker = TICKER,

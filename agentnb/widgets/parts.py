@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from agentnb.run.recording import Recording
 from agentnb.widgets.widget import Panel
 
 
@@ -12,7 +13,7 @@ class Part(Panel):
 
     part: ClassVar[str]
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: Recording) -> None:
         super().__init__(run, parts=(self.part,))
 
 

@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from agentnb.run import Replay
 from agentnb.run.headless import in_force
+from agentnb.run.recording import Recording
 from agentnb.widgets.saved import SavedCopy
 from agentnb.widgets.static import plain_text, static_html
 from agentnb.widgets.widget import Panel, parts_of
@@ -38,7 +39,7 @@ _panels: WeakKeyDictionary[Any, WeakValueDictionary[tuple[str, ...], Panel]] = W
 """By run. A panel has its run, so that it must not be held here; while it is open, ipywidgets holds it."""
 
 
-def panel(run: Any, parts: Sequence[str] | None = None) -> Panel:
+def panel(run: Recording, parts: Sequence[str] | None = None) -> Panel:
     """The run's live panel, whole or of these parts; the same one each time until it is closed."""
     chosen = parts_of(run, parts)
     made = _panels.setdefault(run, WeakValueDictionary())
@@ -48,7 +49,7 @@ def panel(run: Any, parts: Sequence[str] | None = None) -> Panel:
     return live
 
 
-def present(run: Any) -> None:
+def present(run: Recording) -> None:
     """Display the run's panel under the current cell. One that is over is displayed frozen; `run.panel()` is live."""
     from IPython.display import display
 
@@ -68,7 +69,7 @@ def present(run: Any) -> None:
     _present_until_over(run)
 
 
-def _present_until_over(run: Any) -> None:
+def _present_until_over(run: Recording) -> None:
     live = Panel(run)
     handle = _display(live)
     copy = SavedCopy(run, live.key)
@@ -160,5 +161,5 @@ def _display(panel: Panel) -> Any:
     return display(bundle, raw=True, display_id=uuid.uuid4().hex)  # type: ignore[no-untyped-call]  # IPython's is untyped
 
 
-def _frozen(run: Any) -> dict[str, str]:
+def _frozen(run: Recording) -> dict[str, str]:
     return {"text/plain": plain_text(run), "text/html": static_html(run)}

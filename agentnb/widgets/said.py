@@ -16,6 +16,7 @@ from agentnb.core.events import ApprovalDecision
 from agentnb.core.messages import text_of
 from agentnb.core.state import CallStatus
 from agentnb.core.unicode import mended
+from agentnb.run.recording import Recording
 from agentnb.widgets.decisions import clock, in_words
 from agentnb.widgets.rows import aside, clip
 from agentnb.widgets.sent import as_sent, ended, standing
@@ -78,9 +79,16 @@ class Conversation:
     """
 
     def __init__(
-        self, run: Any, design: Any, trace: Trace, path: str = "", *, begun: int | None = None, reach: int | None = None
+        self,
+        run: Recording,
+        design: Any,
+        trace: Trace,
+        path: str = "",
+        *,
+        begun: int | None = None,
+        reach: int | None = None,
     ) -> None:
-        self._events = run.events
+        self._events: Sequence[Any] = run.events
         self._path = path
         trace.follow(self._events, len(self._events))
         is_last = begun is None or begun == trace.begun(path)

@@ -20,6 +20,7 @@ from contextvars import copy_context
 from typing import Any
 
 from agentnb.run import Replay
+from agentnb.run.recording import Recording
 from agentnb.widgets.standing import standing
 from agentnb.widgets.static import SMALL, plain_text, static_html
 from agentnb.widgets.text import one_line
@@ -34,7 +35,7 @@ logger = logging.getLogger("agentnb")
 class SavedCopy:
     """The copy of one panel, displayed below it; `key` is the panel's."""
 
-    def __init__(self, run: Any, key: str, *, to_the_end: bool = False) -> None:
+    def __init__(self, run: Recording, key: str, *, to_the_end: bool = False) -> None:
         """to_the_end: nobody freezes the panel when the run is over, so the copy is brought up to that too."""
         from IPython.display import display
 
@@ -48,7 +49,7 @@ class SavedCopy:
 
     def bring_up_to_date(self) -> None:
         """Make it the run as it stands now; without news nothing is sent."""
-        departs = getattr(self._run, "diverged", None) is not None
+        departs = self._run.diverged is not None
         told = (standing(self._run), len(self._run.events), departs)
         over = bool(self._run.state.over)
         if told != self._told and (self._to_the_end or not over):

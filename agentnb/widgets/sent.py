@@ -17,11 +17,12 @@ from typing import Any, cast
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.state import State
+from agentnb.run.recording import Recording
 
 logger = logging.getLogger("agentnb")
 
 
-def standing(run: Any, path: str) -> State:
+def standing(run: Recording, path: str) -> State:
     """Where the loop at `path` stands."""
     with run.lock:
         try:

@@ -15,6 +15,7 @@ from agentnb.core.state import State
 from agentnb.core.unicode import mended
 from agentnb.run.breakpoints import NEVER
 from agentnb.run.conditions import OPERATORS
+from agentnb.run.recording import Recording
 from agentnb.widgets.departing import departure
 from agentnb.widgets.forms import form
 from agentnb.widgets.loops import Loops, arrows_of, latest_of, nested_status
@@ -29,7 +30,7 @@ LABEL = 240
 """Characters of a breakpoint's conditions."""
 
 
-def standing(run: Any) -> str:
+def standing(run: Recording) -> str:
     """Where a run stands, in a word or two."""
     state = run.state
     if state.over:
@@ -60,7 +61,7 @@ def problem(state: State) -> str:
     return one_line(f"{place}{told.type}: {told.message}", 600)
 
 
-def status(run: Any, loops: Loops) -> dict[str, Any]:
+def status(run: Recording, loops: Loops) -> dict[str, Any]:
     """What the panel's head and diagrams show. Counts are of the whole run; `turn` is the outermost loop's."""
     state = run.state
     over, paused, driven = bool(state.over), bool(state.paused), bool(run.driven)
@@ -85,7 +86,7 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
         "problem": problem(state),
         "paused_for": mended(run.paused_for or ""),
         "diverged": departure(run),
-        "position": getattr(run, "position", None),
+        "position": run.position,
         "queued": queued(run),
         "can": {
             "Step": not over and (paused or not driven),
@@ -100,7 +101,7 @@ def status(run: Any, loops: Loops) -> dict[str, Any]:
     }
 
 
-def queued(run: Any) -> list[dict[str, Any]]:
+def queued(run: Recording) -> list[dict[str, Any]]:
     """What was said to the run and nobody has heard yet."""
     return [
         {
@@ -112,7 +113,7 @@ def queued(run: Any) -> list[dict[str, Any]]:
     ]
 
 
-def breakpoints(run: Any, loops: Loops) -> dict[str, Any]:
+def breakpoints(run: Recording, loops: Loops) -> dict[str, Any]:
     """The breakpoints of a run, and what one may be made of."""
     tables = [loops.root.table, *loops.tables]
     return {
@@ -155,7 +156,7 @@ class Waiting:
         self.tools: dict[str, dict[str, list[dict[str, Any]]]] = {}
         """The tools a waiting call may be replaced by, by the path of its loop, each with its empty form."""
 
-    def questions(self, run: Any, *, everything: bool = False) -> list[dict[str, Any]]:
+    def questions(self, run: Recording, *, everything: bool = False) -> list[dict[str, Any]]:
         """The oldest, as many as a page gets at once, or all; each with the form its arguments are edited in."""
         made: dict[str, tuple[Any, dict[str, Any]]] = {}
         asking: dict[str, bool] = {}
@@ -199,6 +200,6 @@ def _question(id: str, item: Any) -> dict[str, Any]:
     }
 
 
-def tools(run: Any, path: str) -> dict[str, list[dict[str, Any]]]:
+def tools(run: Recording, path: str) -> dict[str, list[dict[str, Any]]]:
     """The tools of the loop at `path`, each with its empty form."""
     return {mended(name): form(schema, None) for name, schema in run.tool_schemas(path).items()}

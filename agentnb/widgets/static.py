@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentnb.core.events import Event
+from agentnb.run.recording import Recording
 from agentnb.widgets.decisions import RECENT, clock, rule_row
 from agentnb.widgets.diagram import Table, diagram, mark
 from agentnb.widgets.graph import dress
@@ -53,7 +54,7 @@ ROWS = (80, 40, 15)
 """How many things a timeline shows at most; fewer where there is no room for them."""
 
 
-def plain_text(run: Any) -> str:
+def plain_text(run: Recording) -> str:
     """The run in one line of text; of a replay, where in its recording it stands."""
     name = one_line(visible(str(run.name or run.id)))
     now = status(run, Loops(run.loop))
@@ -66,7 +67,7 @@ def plain_text(run: Any) -> str:
     return f"{name} ({run.loop.kind()}): {standing(run)}, phase {phase}, {_count(at, 'event')}"
 
 
-def static_html(run: Any, drawing: str | None = None, bounds: Bounds = WHOLE, note: str = "") -> str:
+def static_html(run: Recording, drawing: str | None = None, bounds: Bounds = WHOLE, note: str = "") -> str:
     """The run as it stands now, as HTML text of less than 200 kB; within the bounds `SMALL` of less than 120 kB.
 
     drawing: its state diagram if you have it, empty for none; drawn by default, which takes a second the first time.
@@ -134,7 +135,7 @@ def _count(amount: int, what: str) -> str:
     return f"{amount:,} {what}{'' if amount == 1 else 's'}"
 
 
-def _questions(run: Any) -> Iterator[str]:
+def _questions(run: Recording) -> Iterator[str]:
     detail, left_out = Detail(QUESTIONS), []
     for question in Waiting().questions(run, everything=True):
         told = detail.spend(_question(question))
@@ -157,7 +158,7 @@ def _question(question: Mapping[str, Any]) -> str:
     )
 
 
-def _remembered(run: Any) -> Iterator[str]:
+def _remembered(run: Recording) -> Iterator[str]:
     """The decisions that hold for later calls too, with who made them and when."""
     told = "".join(
         f'<li data-decision="{escaped(rule["decision"])}"><span class="agentnb-dim agentnb-decided-kind">remembered'
@@ -186,7 +187,7 @@ def _graphs(loops: Loops, detail: Detail) -> Iterator[str]:
         )
 
 
-def _diagrams(run: Any, loops: Loops, now: Mapping[str, Any], drawing: str | None) -> Iterator[str]:
+def _diagrams(run: Recording, loops: Loops, now: Mapping[str, Any], drawing: str | None) -> Iterator[str]:
     phase = run.phase or ""
     yield (
         f'<div class="agentnb-side"><div class="agentnb-diagram" role="img" aria-label="State diagram" '

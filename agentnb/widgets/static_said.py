@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from agentnb.run.recording import Recording
 from agentnb.widgets.loops import Loops
 from agentnb.widgets.said import Conversation, Made, Said
 from agentnb.widgets.static_text import Detail, escaped, line
@@ -18,7 +18,7 @@ NESTED = 3
 CALLS = 50
 
 
-def conversations(run: Any, loops: Loops, trace: Trace, detail: Detail) -> Iterator[str]:
+def conversations(run: Recording, loops: Loops, trace: Trace, detail: Detail) -> Iterator[str]:
     """The outermost loop's, and those of the nested loops that ran last."""
     yield from _conversation(Conversation(run, run.loop, trace), "", detail, LAST)
     for loop in loops.nested()[:NESTED]:

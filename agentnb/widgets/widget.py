@@ -23,6 +23,7 @@ import traitlets
 from agentnb.core.errors import UsageError
 from agentnb.core.unicode import mended
 from agentnb.run.headless import page_has_spoken
+from agentnb.run.recording import Recording
 from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
 from agentnb.widgets.decisions import Decisions
@@ -45,9 +46,9 @@ GRAPH_PAUSE = 10
 """The call graphs are let alone ten times as long as it took to read them: a request may make thousands of calls."""
 
 
-def parts_of(run: Any, parts: Sequence[str] | None) -> tuple[str, ...]:
+def parts_of(run: Recording, parts: Sequence[str] | None) -> tuple[str, ...]:
     """The parts that are asked for; by default all that a panel of this run has. Raises UsageError for others."""
-    own = tuple(getattr(run, "parts", PARTS))  # a run that can only be looked at has no buttons
+    own = run.parts or PARTS  # a run that can only be looked at has no buttons
     if parts is None:
         return own
     if isinstance(parts, str):
@@ -83,8 +84,8 @@ class Panel(anywidget.AnyWidget):
     place: traitlets.List[int] = traitlets.List().tag(sync=True)  # a replay's: the events that have happened, its moves
     tail = traitlets.Unicode("[]").tag(sync=True)
 
-    def __init__(self, run: Any, *, parts: Sequence[str] | None = None) -> None:
-        if not hasattr(run, "loop"):
+    def __init__(self, run: Recording, *, parts: Sequence[str] | None = None) -> None:
+        if not isinstance(run, Recording):
             raise UsageError(f"A panel shows a run, not {run!r:.80}.")
         self.run = run
         parts = parts_of(run, parts)
@@ -241,8 +242,8 @@ class Panel(anywidget.AnyWidget):
         return bundle, {}
 
 
-def _place(run: Any) -> list[int]:
-    return list(getattr(run, "place", ()))
+def _place(run: Recording) -> list[int]:
+    return list(run.place or ())
 
 
 def _names(table: Table) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import statistics
 import time
 
@@ -11,7 +10,7 @@ import pytest
 
 import agentnb
 from tests.benchmarks.bare import bare_loop
-from tests.benchmarks.measure import least_seconds, no_collections, now, report, run_in_own_time
+from tests.benchmarks.measure import least_seconds, no_collections, now, own_heap, report, run_in_own_time
 from tests.benchmarks.models import Calling, FanningOut, Typing
 
 
@@ -132,12 +131,8 @@ def test_a_thousand_runs_at_once_take_a_small_multiple_of_a_thousand_bare_loops(
         await asyncio.gather(*(_output(run) for run in runs))
         return now() - started
 
-    gc.collect()
-    gc.freeze()  # a collection that looks at the whole test process takes longer than a thousand bare loops
-    try:
+    with own_heap():
         rounds = [(run_in_own_time(a_thousand()), run_in_own_time(a_thousand_bare())) for _ in range(5)]
-    finally:
-        gc.unfreeze()
     ours, floor = min(ours for ours, _ in rounds), min(floor for _, floor in rounds)
     with capsys.disabled():
         report("1,000 runs at once, 5 requests of 10 ms each", ours / floor, 2, f"{ours:.2f} s")

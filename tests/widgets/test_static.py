@@ -86,6 +86,7 @@ class Told(Recording):
         self.remembered: list[object] = []
         self.queued: list[object] = []
         self.paused_for: str | None = None
+        self.position = self.diverged = None
 
     messages = property(lambda self: self.state.messages)
     phase = property(lambda self: self.state.phase or next(iter(self.loop.phases)))
