@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from textwrap import wrap
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -26,6 +27,8 @@ _HIDDEN = re.compile(
 )
 BAR = "│"
 """Stands before each line of a text of several."""
+WIDTH = 80
+"""Characters of a line of JSON that is read; a single value may be longer."""
 
 
 def visible(text: str) -> str:
@@ -67,9 +70,10 @@ def pretty(value: Any) -> str:
 
 
 def for_reading(value: Any) -> str:
-    """A JSON value as `pretty` has it, but for texts of several lines: these stand below their place, behind a bar.
+    """A JSON value for a person: a part of it on each line, but short parts and numbers side by side.
 
-    So nothing that such a text says looks like another value.
+    A text of several lines stands below its place, each line behind a bar, so that nothing it says looks like another
+    value. Where there is none, this is JSON.
     """
     return "".join(_laid_out(value, ""))
 
@@ -80,12 +84,21 @@ def _laid_out(value: Any, indent: str) -> tuple[str, str]:
         lines = mended(value).split("\n")
         below = (f"{BAR} {line}" if line else BAR for line in lines)
         return f"{len(lines):,} lines", "".join(f"\n{indent}  {line}" for line in below)
-    if isinstance(value, Mapping) and value:
+    if not (isinstance(value, (Mapping, list, tuple)) and value):
+        return pretty(value), ""
+    if indent and len(value) <= WIDTH and len(line := _on_a_line(value)) <= WIDTH - len(indent) and "\\n" not in line:
+        return line, ""
+    if isinstance(value, Mapping):
         named = ((f"{pretty(str(key))}: ", item) for key, item in value.items())
         return _listed("{", named, indent, "}"), ""
-    if isinstance(value, (list, tuple)) and value:
-        return _listed("[", (("", item) for item in value), indent, "]"), ""
-    return pretty(value), ""
+    if all(isinstance(item, (int, float)) for item in value):
+        numbers = wrap(_on_a_line(value)[1:-1], WIDTH - len(indent) - 2, break_on_hyphens=False)
+        return "\n".join(["[", *(f"{indent}  {line}" for line in numbers), f"{indent}]"]), ""
+    return _listed("[", (("", item) for item in value), indent, "]"), ""
+
+
+def _on_a_line(value: Any) -> str:
+    return mended(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _listed(opening: str, items: Iterable[tuple[str, Any]], indent: str, closing: str) -> str:
