@@ -27,7 +27,7 @@ _HIDDEN = re.compile(
 )
 BAR = "│"
 """Stands before each line of a text of several."""
-WIDTH = 80
+WIDTH = 88
 """Characters of a line of JSON that is read; a single value may be longer."""
 
 

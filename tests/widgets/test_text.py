@@ -73,9 +73,9 @@ def test_a_text_of_several_lines_is_read_as_lines_that_look_like_no_other_value(
 def test_short_values_and_numbers_stand_side_by_side() -> None:
     value = {
         "at": {"x": 1, "y": None},
-        "years": list(range(1890, 1905)),
+        "years": list(range(1890, 1906)),
         "rows": [{"a": 1.5}, {"b": []}],
-        "words": ["a word of many letters, " * 3, "and another"],
+        "words": ["a word of many letters, " * 4, "and another"],
     }
     assert (
         for_reading(value)
@@ -83,12 +83,12 @@ def test_short_values_and_numbers_stand_side_by_side() -> None:
 {
   "at": {"x": 1, "y": null},
   "years": [
-    1890, 1891, 1892, 1893, 1894, 1895, 1896, 1897, 1898, 1899, 1900, 1901,
-    1902, 1903, 1904
+    1890, 1891, 1892, 1893, 1894, 1895, 1896, 1897, 1898, 1899, 1900, 1901, 1902, 1903,
+    1904, 1905
   ],
   "rows": [{"a": 1.5}, {"b": []}],
   "words": [
-    "a word of many letters, a word of many letters, a word of many letters, ",
+    "a word of many letters, a word of many letters, a word of many letters, a word of many letters, ",
     "and another"
   ]
 }"""
