@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from agentnb.llms.protocol import Chunk
 
+DONE = "[DONE]"
+"""The last event's data in OpenAI's dialect, and behind proxies also in the other."""
+
 _REASONS = {
     "stop": ("stop", "end_turn", "stop_sequence", "eos", "eos_token"),
     "length": ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"),

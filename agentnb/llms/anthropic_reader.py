@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelProtocolError
 from agentnb.llms import failures
-from agentnb.llms.answers import count, stop_reason, usage_chunk
+from agentnb.llms.answers import DONE, count, stop_reason, usage_chunk
 
 if TYPE_CHECKING:
     from agentnb.llms.protocol import Chunk
     from agentnb.llms.sse import ServerSentEvent
 
-DONE = "[DONE]"
 OWN_SERVER = "api.anthropic.com"
 _CACHE_FIELDS = {"cache_read_tokens": "cache_read_input_tokens", "cache_write_tokens": "cache_creation_input_tokens"}
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelProtocolError
 from agentnb.llms import failures
-from agentnb.llms.answers import count, stop_reason, texts, usage_chunk
+from agentnb.llms.answers import DONE, count, stop_reason, texts, usage_chunk
 from agentnb.llms.openai_calls import ToolCallPieces
 from agentnb.llms.reasoning_details import ReasoningDetails
 from agentnb.llms.sse import WHOLE
@@ -26,8 +26,6 @@ from agentnb.llms.sse import WHOLE
 if TYPE_CHECKING:
     from agentnb.llms.protocol import Chunk, JsonObject
     from agentnb.llms.sse import ServerSentEvent
-
-DONE = "[DONE]"
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, llama.cpp, vLLM · OpenRouter, newer vLLM
 

@@ -10,7 +10,7 @@ The other run stays as it is. `RunStart.forked_from` says where a branch comes f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, get_args
 
@@ -70,8 +70,7 @@ class Change:
     @property
     def given(self) -> list[str]:
         """The names of what is given."""
-        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return [name for name, value in given.items() if value is not (UNCHANGED if name == "result" else None)]
+        return [field.name for field in fields(self) if getattr(self, field.name) is not field.default]
 
 
 @dataclass(frozen=True)
@@ -272,10 +271,10 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
         given = given.model_dump(exclude={"seq", "time", "run_id", "path", "phase", "type"})
     if not isinstance(given, Mapping) or given.get("decision") not in DECISIONS:
         raise UsageError(f"decision= is one of {', '.join(DECISIONS)}, or a dict with decision and what belongs to it.")
-    fields = {"decision", "reason", "arguments", "name", "result"}
-    if unknown := sorted(set(given) - fields - {"call_id", "by"}):
-        raise UsageError(f"A decision has {', '.join(sorted(fields))}, and no {', '.join(unknown)}.")
+    known = {"decision", "reason", "arguments", "name", "result"}
+    if unknown := sorted(set(given) - known - {"call_id", "by"}):
+        raise UsageError(f"A decision has {', '.join(sorted(known))}, and no {', '.join(unknown)}.")
     if given["decision"] in ("edit", "replace") and not isinstance(given.get("arguments"), Mapping):
         raise UsageError(f"A decision to {given['decision']} has arguments, a dict, not {given.get('arguments')!r}.")
-    made = {name: portable(given[name]) for name in fields & set(given)}
+    made = {name: portable(given[name]) for name in known & set(given)}
     return ApprovalDecision(call_id=id, **{**made, "reason": portable_text(given.get("reason"))})

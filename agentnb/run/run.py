@@ -62,8 +62,7 @@ class Run(Decisions, Recording):
         self.name = name
         self.store = store
         policy = make_policy(approve)
-        self.id = recording[0].run_id if recording else new_run_id()
-        self._journal = Journal(loop, self.id)
+        self._journal = Journal(loop, recording[0].run_id if recording else new_run_id())
         self._journal.load(list(recording))
         self._gate = Gate(breakpoints, limits, lambda: names_in(loop, self.events))
         self._journal.recorder = self._open_store(store, recording)
@@ -82,7 +81,7 @@ class Run(Decisions, Recording):
     def _open_store(self, store: RunStore | None, recording: Sequence[Event]) -> Recorder | None:
         if store is None:
             return None
-        return store.record_run(self.id, self.name, self.loop.kind(), recording)
+        return store.record_run(self._journal.run_id, self.name, self.loop.kind(), recording)
 
     # -- where it stands -------------------------------------------------------------------------------------------
 
