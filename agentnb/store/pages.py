@@ -81,9 +81,10 @@ class _Pages:
         self.usable = size  # a store's pages keep nothing back
         self.pages = [whole[start : start + size] for start in range(0, len(whole), size)]
         self.newest = dict(enumerate(self.pages, 1))
-        for number, page in pages(logged, size):
+        for number, page, fits in pages(logged, size):
             self.pages.append(page)
-            self.newest[number] = page
+            if fits or number not in self.newest:  # a number that is damaged may be that of another page
+                self.newest[number] = page
 
     def rows(self) -> Rows:
         """All of them; of the newest copy where there are several."""

@@ -36,8 +36,12 @@ from agentnb.store.sqlite_file import (
 from agentnb.store.sqlite_tables import WORDS, check_tables
 from agentnb.store.write_ahead_log import log_of
 
-PAGE_BYTES = 8192
-"""Events with a result are a kilobyte or two: on SQLite's own 4096 a fifth of every page would stay empty."""
+PAGE_BYTES = 1024
+"""A commit writes whole pages, and mostly a few hundred bytes of events. A result of a kilobyte or two goes on in pages
+of its own, of which half a one stays empty; of SQLite's own 4096 it would be a fifth of every page."""
+
+LOG_PAGES = 8192
+"""What the log takes before it is moved into the file, which waits for the disk; 8 MB."""
 
 GLANCE_SECONDS = 0.01
 """Events that follow each other faster are written without a look at where the file lies before each: two looks take as
@@ -88,6 +92,7 @@ class SqliteDatabase:
                 self._connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
                 begin_log(self._connection)
                 self._connection.execute("PRAGMA synchronous=NORMAL")
+                self._connection.execute(f"PRAGMA wal_autocheckpoint={LOG_PAGES}")
                 self._connection.execute("SELECT count(*) FROM sqlite_master")  # SQLite opens the log when it reads
                 self._files = self._identities()
         except BaseException as error:

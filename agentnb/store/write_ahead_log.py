@@ -57,11 +57,21 @@ def log_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
-def pages(logged: bytes, size: int) -> Iterator[tuple[int, bytes]]:
-    """Each page of a log, the oldest first, after its number; whether it is to be believed is not looked at."""
-    for start in range(HEAD.size, len(logged), FRAME.size + size):
-        number = int.from_bytes(logged[start : start + 4], "big")
-        yield number, logged[start + FRAME.size : start + FRAME.size + size]
+def pages(logged: bytes, size: int) -> Iterator[tuple[int, bytes, bool]]:
+    """Each page of a log, the oldest first: its number, what is in it, and whether its checksums say that both are so.
+
+    They go on from those of the page before it, so that behind a damaged checksum they say nothing good of a good one.
+    """
+    if len(logged) < HEAD.size:
+        return
+    magic, *_, first, second = HEAD.unpack_from(logged)
+    before, at = (first, second), HEAD.size
+    for frame in _frames(logged, size):
+        sums = _continued(frame, before, _order(magic))
+        yield frame.number, bytes(frame.page), sums == frame.checksums
+        before, at = frame.checksums, frame.at + FRAME.size + size
+    if len(logged) > at + FRAME.size:
+        yield int.from_bytes(logged[at : at + 4], "big"), logged[at + FRAME.size :], False
 
 
 def fault(path: Path) -> Torn | Lost | None:
@@ -85,7 +95,7 @@ def _fault(logged: bytes) -> Torn | Lost | None:
     if len(logged) < HEAD.size + FRAME.size:
         return None
     magic, _, size, _, *salts, first, second = HEAD.unpack_from(logged)
-    order = ">" if magic & 1 else "<"
+    order = _order(magic)
     sums = _checksums(logged[: HEAD.size - 8], (0, 0), order)
     if magic & ~1 != _MAGIC or sums != (first, second):
         return Lost(0) if any(logged) else None
@@ -125,6 +135,11 @@ def _frames(logged: bytes, size: int) -> Iterator[_Frame]:
         number, after, one, two, first, second = FRAME.unpack_from(logged, at)
         page = view[at + FRAME.size : at + FRAME.size + size]
         yield _Frame(at, number, after != 0, (one, two), (first, second), view[at : at + 8], page)
+
+
+def _order(magic: int) -> str:
+    """The order of bytes in the words that the checksums are of."""
+    return ">" if magic & 1 else "<"
 
 
 def _continued(frame: _Frame, sums: _Pair, order: str) -> _Pair:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable
-from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 import agentnb
-from agentnb.store.sqlite import PAGE_BYTES
+from agentnb.store.sqlite import LOG_PAGES, PAGE_BYTES
 from tests.benchmarks.bare import CallStarted, bare_loop
-from tests.benchmarks.measure import least_seconds, report
+from tests.benchmarks.measure import Contender, least_seconds, report
 from tests.benchmarks.models import Calling
 
 ITERATIONS = 1000
@@ -25,44 +25,55 @@ async def kilobyte(value: int) -> str:
     return KILOBYTE
 
 
-async def bare() -> None:
-    async for _ in bare_loop(Calling(ITERATIONS), {"echo": echo}, "go"):
+async def bare(iterations: int) -> None:
+    async for _ in bare_loop(Calling(iterations), {"echo": echo}, "go"):
         pass
 
 
-async def bare_with_commits(path: Path) -> None:
+async def bare_with_commits(database: sqlite3.Connection, iterations: int) -> None:
     """The bare loop that keeps its own events in SQLite, as a store's file does: what SQLite alone costs."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        for setting in (f"page_size={PAGE_BYTES}", "journal_mode=WAL", "synchronous=NORMAL"):
-            database.execute(f"PRAGMA {setting}")
-        database.execute("CREATE TABLE events (key INTEGER PRIMARY KEY, body BLOB)")
-        rows: list[int | bytes] = []
-        key = 0
-        async for event in bare_loop(Calling(ITERATIONS), {"echo": echo}, "go"):
-            key += 1
-            rows += (key, event.__pydantic_serializer__.to_json(event))
-            if type(event) is CallStarted:
-                database.execute(f"INSERT INTO events VALUES {', '.join(['(?, ?)'] * (len(rows) // 2))}", rows)
-                rows = []
+    rows: list[int | bytes] = []
+    key = 0
+    async for event in bare_loop(Calling(iterations), {"echo": echo}, "go"):
+        key += 1
+        rows += (key, event.__pydantic_serializer__.to_json(event))
+        if type(event) is CallStarted:
+            database.execute(f"INSERT INTO events VALUES {', '.join(['(?, ?)'] * (len(rows) // 2))}", rows)
+            rows = []
 
 
-def test_the_whole_loop_with_its_journal_on_disk(tmp_path: Path, capsys) -> None:
+def database(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None)
+    for setting in (f"page_size={PAGE_BYTES}", "journal_mode=WAL", "synchronous=NORMAL"):
+        database.execute(f"PRAGMA {setting}")
+    database.execute(f"PRAGMA wal_autocheckpoint={LOG_PAGES}")
+    database.execute("CREATE TABLE events (key INTEGER PRIMARY KEY, body BLOB)")
+    return database
+
+
+@pytest.mark.parametrize(("iterations", "rounds"), [(1000, 5), (10_000, 2)])
+def test_the_whole_loop_with_its_journal_on_disk(iterations: int, rounds: int, tmp_path: Path, capsys) -> None:
+    """From the first step to the last commit: a file is made once, and closed once, for any number of runs."""
     tool = agentnb.tool(echo)
-    files = iter(range(100))
+    databases = [database(tmp_path / f"bare{n}.db") for n in range(rounds)]
+    stores = [agentnb.Store(tmp_path / f"{n}.db") for n in range(rounds)]
+    unused, files = iter(databases), iter(stores)
 
     async def kept() -> None:
-        store = agentnb.Store(tmp_path / f"{next(files)}.db")
-        await agentnb.SessionLoop(Calling(ITERATIONS), [tool]).start("go", store=store)
-        store.close()
+        await agentnb.SessionLoop(Calling(iterations), [tool]).start("go", store=next(files))
 
-    def committing() -> Awaitable[None]:
-        return bare_with_commits(tmp_path / f"{next(files)}.db")
-
-    least = least_seconds({"bare": bare, "committing": committing, "kept": kept}, 5)
+    contenders: dict[str, Contender] = {
+        "bare": lambda: bare(iterations),
+        "committing": lambda: bare_with_commits(next(unused), iterations),
+        "kept": kept,
+    }
+    least = least_seconds(contenders, rounds)
+    for opened in (*databases, *stores):
+        opened.close()
     ratio = least["kept"] / least["bare"]
     with capsys.disabled():
-        detail = f"{least['kept'] / ITERATIONS * 1e6:.0f} µs beside {least['bare'] / ITERATIONS * 1e6:.0f} µs"
-        report("iteration with its journal on disk", ratio, 5, detail)
+        detail = f"{least['kept'] / iterations * 1e6:.0f} µs beside {least['bare'] / iterations * 1e6:.0f} µs"
+        report(f"iteration with its journal on disk, {iterations} of them", ratio, 5, detail)
         print(f"{'  the bare loop with such a commit of its own':58} {least['committing'] / least['bare']:6.2f}")
     assert ratio < 16
 
