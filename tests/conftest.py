@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agentnb.run import headless
+from agentnb.run.approvals import headless
 
 # Three test processes on two cores: how long an example takes says nothing here.
 settings.register_profile("agentnb", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -22,10 +22,10 @@ from agentnb.core.evolve import evolve
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.core.tools import Tool
-from agentnb.run.divergence import Check
+from agentnb.run.approvals.policy import FAILED, ProposedCall, Verdict, make_policy
 from agentnb.run.given import shown
 from agentnb.run.host import host
-from agentnb.run.policy import FAILED, ProposedCall, Verdict, make_policy
+from agentnb.run.past.divergence import Check
 from agentnb.widgets.text import one_line, visible
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
+from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.recording import Recording
-from agentnb.run.snapshot import Snapshot
 from agentnb.store import RunInfo, Store, is_address, is_store
 
 NEVER = math.nan

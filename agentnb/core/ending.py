@@ -1,8 +1,8 @@
 """Where a recording only tells how its run was ended from outside: cancelled, at a limit, or by an error.
 
-Such an end is said in several facts (`agentnb.run.endings`): calls that are open are given a result, and the loops
-inside end, before the run does. None of that came of what the run did, so whoever goes on from it goes on from before
-all of it. A tool that has ended its own run gives its result behind that: this came of the run, and stays.
+Such an end is said in several facts (`agentnb.run.effects.endings`): calls that are open are given a result, and the
+loops inside end, before the run does. None of that came of what the run did, so whoever goes on from it goes on from
+before all of it. A tool that has ended its own run gives its result behind that: this came of the run, and stays.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ def ending(events: Sequence[Event]) -> int:
 def results_in(end: Sequence[Event]) -> list[Event]:
     """What tools have given in the events of such an end."""
     return [event for event in end if isinstance(event, CallEnd) and event.outcome != "aborted"]
+
+
+def is_suspended(event: Event) -> bool:
+    """Whether a run stands there to be gone on with later, and is not over."""
+    return isinstance(event, RunEnd) and event.reason == "suspended"
 
 
 def _is_of_an_end(event: Event, *, is_last: bool) -> bool:

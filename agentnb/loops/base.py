@@ -93,10 +93,10 @@ class Loop(Design):
         """A run on this input; nothing has happened yet.
 
         name, store: keep the run's journal in the store, under that name. approve: who decides about calls before a
-        person is asked; True, False, a callable of the call, or rules (`agentnb.run.policy`). breakpoints: pause at
-        these; callables of `(event, state)`, or an event type, a tool's name, or a phase. limits: end at these; `turns,
-        calls, seconds, tokens, cost`, of all the loops inside too. A call is one of a tool. The seconds of a run that
-        was restored or forked begin when it goes on.
+        person is asked; True, False, a callable of the call, or rules (`agentnb.run.approvals.policy`). breakpoints:
+        pause at these; callables of `(event, state)`, or an event type, a tool's name, or a phase. limits: end at
+        these; `turns, calls, seconds, tokens, cost`, of all the loops inside too. A call is one of a tool. The seconds
+        of a run that was restored or forked begin when it goes on.
         """
         return self._start(input=input, name=name, store=store, approve=approve, breakpoints=breakpoints, limits=limits)
 

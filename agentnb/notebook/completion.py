@@ -15,7 +15,7 @@ from agentnb.core.errors import AgentnbError
 from agentnb.loops.base import Loop
 from agentnb.notebook.commands import snapshot_names
 from agentnb.notebook.stores import stores
-from agentnb.run.gate import UNITS
+from agentnb.run.gate.gate import UNITS
 from agentnb.store import Store
 
 Complete = Callable[[Any, str], list[str]]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from agentnb.notebook.keyboard import Keyboard
-    from agentnb.run.approvals import Decisions
+    from agentnb.run.approvals.decisions import Decisions
     from agentnb.widgets.comms import Audience
 
 __all__ = ["KernelEnvironment", "in_kernel"]

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from agentnb.core.errors import AgentnbError, UsageError
-from agentnb.run.approvals import Decisions
-from agentnb.run.pending import Pending
+from agentnb.run.approvals.decisions import Decisions
+from agentnb.run.approvals.pending import Pending
 from agentnb.widgets.comms import Audience
 from agentnb.widgets.text import for_reading, one_line, visible
 

@@ -22,8 +22,8 @@ from agentnb.core.state import State
 from agentnb.core.views import Prefix
 from agentnb.run import Pending, Snapshot
 from agentnb.run import host as hosting
-from agentnb.run.asked import recorded_questions
-from agentnb.run.recorded_loop import recorded_loop
+from agentnb.run.past.asked import recorded_questions
+from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.recording import Recording
 from agentnb.store import RunInfo, Store
 

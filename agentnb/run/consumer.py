@@ -17,7 +17,7 @@ from contextlib import aclosing
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Delta, Event
 from agentnb.run import host as hosting
-from agentnb.run.driving import Driving
+from agentnb.run.driver.claims import Driving
 from agentnb.run.journal import Journal
 
 

@@ -23,7 +23,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.threads import forgotten_in_a_fork
 
 if TYPE_CHECKING:
-    from agentnb.run.approvals import Decisions
+    from agentnb.run.approvals.decisions import Decisions
 
 T = TypeVar("T")
 logger = logging.getLogger("agentnb")

@@ -12,17 +12,17 @@ from agentnb.core.events import Event, Queue, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
-from agentnb.run.breakpoints import Breakpoints
-from agentnb.run.fork import UNCHANGED, Change
-from agentnb.run.listening import QUEUES
-from agentnb.run.pending import Decided, Pending
-from agentnb.run.remembered import Remembered
-from agentnb.run.snapshot import Snapshot
+from agentnb.run.approvals.pending import Decided, Pending
+from agentnb.run.approvals.remembered import Remembered
+from agentnb.run.driver.listening import QUEUES
+from agentnb.run.gate.breakpoints import Breakpoints
+from agentnb.run.past.fork import UNCHANGED, Change
+from agentnb.run.past.snapshot import Snapshot
 
 if TYPE_CHECKING:
     # Not at run time: a property that gives a Literal takes from IPython all it could complete (jedi's issue 1990).
     from agentnb.core.events import StopReason
-    from agentnb.run.replay import Replay
+    from agentnb.run.past.replay import Replay
     from agentnb.run.run import Run
 
 
@@ -157,7 +157,7 @@ class Recording(ABC):
 
         -1 is before its first event.
         """
-        from agentnb.run.replay import Replay  # it is a Recording itself
+        from agentnb.run.past.replay import Replay  # it is a Recording itself
 
         return Replay(self.recording, self.loop, name=self.name).to(seq)
 
@@ -187,7 +187,7 @@ class Recording(ABC):
         What is before the fork costs no request to the model and runs no tool. Raises UsageError where there is nothing
         to change, InvalidArguments where arguments do not fit, RecordingMismatch for a loop of another kind.
         """
-        from agentnb.run.forked import forked  # it makes a Run, which is a Recording itself
+        from agentnb.run.past.forked import forked  # it makes a Run, which is a Recording itself
 
         change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
         return forked(self, at, change, loop, name=name, **{**self._fork_options, **options})

@@ -20,23 +20,23 @@ from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
-from agentnb.run.approvals import Decisions
-from agentnb.run.breakpoints import Breakpoints
+from agentnb.run.approvals.decisions import Decisions
+from agentnb.run.approvals.policy import make_policy
 from agentnb.run.companions import companion_of
 from agentnb.run.consumer import consume
-from agentnb.run.driver import Driver
-from agentnb.run.driving import Driving
-from agentnb.run.gate import Gate, Unit
+from agentnb.run.driver.claims import Driving
+from agentnb.run.driver.driver import Driver
+from agentnb.run.driver.listening import hear, queued
+from agentnb.run.driver.stepping import step
+from agentnb.run.gate.breakpoints import Breakpoints
+from agentnb.run.gate.gate import Gate, Unit
+from agentnb.run.gate.words import names_in
 from agentnb.run.given import check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
-from agentnb.run.listening import hear, queued
-from agentnb.run.past import new_run_id
-from agentnb.run.policy import make_policy
+from agentnb.run.past.snapshot import Snapshot
+from agentnb.run.past.taken_over import new_run_id
 from agentnb.run.portable import portable_input, portable_start
 from agentnb.run.recording import Recording
-from agentnb.run.snapshot import Snapshot
-from agentnb.run.stepping import step
-from agentnb.run.words import names_in
 
 
 class Run(Decisions, Recording):

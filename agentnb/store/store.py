@@ -17,7 +17,7 @@ from weakref import WeakSet
 from agentnb.core.errors import RecordingMissing, StoreConflict, UsageError
 from agentnb.core.events import Event, encode_body
 from agentnb.run.given import check_name, check_path, check_position, shown
-from agentnb.run.snapshot import Snapshot
+from agentnb.run.past.snapshot import Snapshot
 from agentnb.store import exchange, journal, rows
 from agentnb.store.database import SPAN
 from agentnb.store.places import database_at, is_address

@@ -16,7 +16,7 @@ from agentnb.core.errors import AgentnbError, ReplayDiverged, UnknownCall, Usage
 from agentnb.core.events import ModelEnd, plain_event
 from agentnb.core.messages import text_of
 from agentnb.core.unicode import mended
-from agentnb.run.gate import UNITS
+from agentnb.run.gate.gate import UNITS
 from agentnb.widgets.deciding import Deciding, json_or_text
 from agentnb.widgets.decisions import Decisions
 from agentnb.widgets.rows import FULL_LIMIT, full_text

@@ -13,8 +13,8 @@ from agentnb.core.events import EVENT_TYPES
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
 from agentnb.core.unicode import mended
-from agentnb.run.breakpoints import NEVER
-from agentnb.run.conditions import OPERATORS
+from agentnb.run.gate.breakpoints import NEVER
+from agentnb.run.gate.conditions import OPERATORS
 from agentnb.run.recording import Recording
 from agentnb.widgets.departing import departure
 from agentnb.widgets.forms import form

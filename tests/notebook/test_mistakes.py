@@ -167,12 +167,12 @@ def test_the_whole_traceback_is_shown_by_tb_and_by_the_environment(cells: LiveKe
     assert cells.reply(tb)["status"] in ("ok", "error")
     cells.until(lambda: bool(cells.of(tb, "error")))
     whole: Any = "\n".join(cells.of(tb, "error")[0]["traceback"])
-    assert "approvals.py" in whole
-    assert "approvals.py" not in short
+    assert "decisions.py" in whole
+    assert "decisions.py" not in short
     cells.run("os.environ['AGENTNB_TRACEBACK'] = 'full'")
-    assert "approvals.py" in error(cells, "waiting.approve('x')")[1]
+    assert "decisions.py" in error(cells, "waiting.approve('x')")[1]
     cells.run("del os.environ['AGENTNB_TRACEBACK']")
-    assert "approvals.py" not in error(cells, "waiting.approve('x')")[1]
+    assert "decisions.py" not in error(cells, "waiting.approve('x')")[1]
 
 
 def test_a_model_or_a_loop_that_fails_shows_its_own_frames(cells: LiveKernel) -> None:
@@ -198,14 +198,14 @@ def test_a_tool_that_fails_is_told_to_the_model_and_in_the_event_with_its_frames
 
 def test_a_mistake_of_agentnbs_own_is_not_hidden(cells: LiveKernel) -> None:
     cells.run(
-        "import agentnb.run.work\nkept = agentnb.run.work.Work.wants\n"
+        "import agentnb.run.effects.starting\nkept = agentnb.run.effects.starting.Work.wants\n"
         "def broken(self): return self.frame.nothing\nbroken.__code__ = broken.__code__.replace("
-        "co_filename=agentnb.run.work.__file__)\nagentnb.run.work.Work.wants = broken"
+        "co_filename=agentnb.run.effects.starting.__file__)\nagentnb.run.effects.starting.Work.wants = broken"
     )
     _, shown = error(cells, "await model('x').start('go')")
-    cells.run("agentnb.run.work.Work.wants = kept")
+    cells.run("agentnb.run.effects.starting.Work.wants = kept")
     assert "AttributeError" in shown
-    assert "work.py" in shown
+    assert "starting.py" in shown
 
 
 def test_other_errors_are_shown_as_ever(cells: LiveKernel) -> None:

@@ -10,7 +10,7 @@ import pytest
 from agentnb import AlreadyDecided, Snapshot, UsageError
 from agentnb.core.errors import InvalidArguments, UnknownCall
 from agentnb.core.events import ApprovalDecision, CallStart
-from agentnb.run.policy import Verdict
+from agentnb.run.approvals.policy import Verdict
 from agentnb.testing import call
 from tests.run.agents import Agent, sends
 from tests.worlds import asks, assert_folds, provider_faults, running_tasks, types, until

@@ -12,8 +12,8 @@ import pytest
 
 from agentnb import LoopAgent, SessionLoop, UsageError, replay, restore, tool
 from agentnb.core.events import RunPaused
-from agentnb.run.breakpoints import Breakpoints
-from agentnb.run.conditions import OPERATORS, Argument
+from agentnb.run.gate.breakpoints import Breakpoints
+from agentnb.run.gate.conditions import OPERATORS, Argument
 from agentnb.testing import ScriptedLLM, call
 from tests.run.agents import Agent
 from tests.widgets.support import asking_inside, engine

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb.run import headless as declaring
-from agentnb.run import unattended
+from agentnb.run.approvals import headless as declaring
+from agentnb.run.driver import unattended
 from agentnb.testing import ScriptedLLM, call
 from tests.kernels import REPOSITORY
 
@@ -188,7 +188,7 @@ async def test_a_run_that_is_stepped_is_left_to_whoever_steps_it() -> None:
 async def test_steps_that_find_the_same_question_again_and_again_come_to_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agentnb.run.unattended.STEPPED", 0.1)
+    monkeypatch.setattr("agentnb.run.driver.unattended.STEPPED", 0.1)
     run = start()
     while not run.state.over:  # whoever is to decide in between is not there
         await run.step("turn")
@@ -240,7 +240,7 @@ async def test_a_run_in_the_background_is_left_to_later_code_for_longer(monkeypa
     await asyncio.sleep(0.15)  # three times as long as somebody who waits for it would
     assert run.pending
     run.cancel()
-    monkeypatch.setattr("agentnb.run.unattended.IN_BACKGROUND", 0.1)
+    monkeypatch.setattr("agentnb.run.driver.unattended.IN_BACKGROUND", 0.1)
     run = start()
     await told(run, "run_end")
     assert "Nobody is there" in result_of(run)

@@ -24,7 +24,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.core.state import State
 from agentnb.core.unicode import mended
-from agentnb.run.breakpoints import Breakpoint, Breakpoints
+from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.portable import text_of_error
 
 Unit = Literal["event", "call", "turn", "phase"]

@@ -2,7 +2,7 @@
 
 They are the type of the event, the call it is about, the phase it opens, what the run has cost: data that is compared
 with data, so that a form in a page may make them. One that is typed, `where`, is an expression over data
-(`agentnb.run.expressions`).
+(`agentnb.run.gate.expressions`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args
 from agentnb.core.errors import UsageError
 from agentnb.core.events import EVENT_TYPES, CallStart, Event
 from agentnb.core.state import State
-from agentnb.run.expressions import Holds, compile_condition
-from agentnb.run.words import no_event
+from agentnb.run.gate.expressions import Holds, compile_condition
+from agentnb.run.gate.words import no_event
 
 Operator = Literal["is", "is not", "contains", "matches", "above", "below"]
 OPERATORS: tuple[Operator, ...] = get_args(Operator)

@@ -6,8 +6,8 @@ import asyncio
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Event, RunResumed
-from agentnb.run.driving import Driving
-from agentnb.run.gate import UNITS, Permit, Unit
+from agentnb.run.driver.claims import Driving
+from agentnb.run.gate.gate import UNITS, Permit, Unit
 
 
 async def step(run: Driving, unit: Unit) -> list[Event]:

@@ -17,17 +17,18 @@ from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallStart, Mo
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
-from agentnb.run.asking import Asking
-from agentnb.run.calling import Calling
-from agentnb.run.endings import carry_out, end_at_limit, reject
+from agentnb.run.approvals.outcomes import carry_out, reject
+from agentnb.run.approvals.pending import question_about_lost
+from agentnb.run.approvals.policy import NO_POLICY, Policy, Verdict
+from agentnb.run.approvals.remembered import decide_as_before, same_arguments
+from agentnb.run.effects.asking import Asking
+from agentnb.run.effects.calling import Calling
+from agentnb.run.effects.endings import end_at_limit
+from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
-from agentnb.run.gate import Gate
-from agentnb.run.inflight import InFlight
+from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
-from agentnb.run.pending import question_about_lost
-from agentnb.run.policy import NO_POLICY, Policy, Verdict
 from agentnb.run.refusals import Refusal, misfit, unfit
-from agentnb.run.remembered import decide_as_before, same_arguments
 
 Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.

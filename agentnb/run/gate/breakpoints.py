@@ -1,7 +1,7 @@
 """Breakpoints: at which facts a run pauses.
 
 A breakpoint is a callable of `(event, state)`, a word (an event type, a tool's name, a phase), or conditions
-(`agentnb.run.conditions`).
+(`agentnb.run.gate.conditions`).
 
 They may be added, switched off and removed while the run goes on, from every thread. One that is hit stops the run at
 the boundary after the event: what is in flight is finished, and nothing new starts.
@@ -17,8 +17,8 @@ from typing import Any
 from agentnb.core.errors import FAILURES, UsageError
 from agentnb.core.events import CallStart, Event
 from agentnb.core.state import State
-from agentnb.run.conditions import Conditions
-from agentnb.run.words import check_word
+from agentnb.run.gate.conditions import Conditions
+from agentnb.run.gate.words import check_word
 
 NEVER = frozenset({"run_paused", "run_resumed", "run_end"})
 """Facts that nothing is paused at: the run stands there already."""

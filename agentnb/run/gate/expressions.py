@@ -23,8 +23,8 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.events import EVENT_TYPES, Event
 from agentnb.core.state import State
+from agentnb.run.gate.words import no_event
 from agentnb.run.given import check_text, shown
-from agentnb.run.words import no_event
 
 NAMES = ("event", "tool", "arguments", "phase", "turn", "cost", "usage", "values", "messages")
 """What a condition may name: the event as plain data; the tool and arguments of the call it is about (None, {}); where

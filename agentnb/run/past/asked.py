@@ -11,9 +11,9 @@ from typing import Any
 from agentnb.core.errors import UnknownName
 from agentnb.core.loop import Design
 from agentnb.core.state import State
+from agentnb.run.approvals.pending import Decided, Pending, decided, waiting
 from agentnb.run.frame import Frame
-from agentnb.run.pending import Decided, Pending, decided, waiting
-from agentnb.run.recorded_loop import RecordedLoop
+from agentnb.run.past.recorded_loop import RecordedLoop
 
 _DECISIONS = ("approve", "reject", "edit", "replace", "answer", "undo")
 _ACTS = frozenset([*_DECISIONS, "steer", "follow_up", "withdraw", "play", "pause", "resume", "cancel"])

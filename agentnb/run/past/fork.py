@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any, get_args
 
+from agentnb.core.ending import is_suspended
 from agentnb.core.errors import ImpossibleEvent, UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
@@ -30,11 +31,11 @@ from agentnb.core.evolve import fold
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message, to_said
 from agentnb.core.state import CallState
-from agentnb.run.divergence import frame_at
-from agentnb.run.endings import carry_out
+from agentnb.run.approvals.outcomes import carry_out
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.past import check_kind, is_suspended, past_of_a_fork
+from agentnb.run.past.divergence import frame_at
+from agentnb.run.past.taken_over import check_kind, past_of_a_fork
 from agentnb.run.portable import portable, portable_text
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")

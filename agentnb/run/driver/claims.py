@@ -19,10 +19,10 @@ from agentnb.core.events import CancelRequested, Event, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
-from agentnb.run.approvals import Decisions
-from agentnb.run.driver import Driver
+from agentnb.run.approvals.decisions import Decisions
+from agentnb.run.driver.driver import Driver
 from agentnb.run.frame import Frame
-from agentnb.run.gate import Gate
+from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
 from agentnb.run.output import output_of
 from agentnb.run.portable import portable_text

@@ -9,7 +9,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.core.evolve import nested
 from agentnb.core.state import State
-from agentnb.run.gate import UNITS, Gate, Permit, Unit
+from agentnb.run.gate.gate import UNITS, Gate, Permit, Unit
 
 
 class Steps(list[Event]):

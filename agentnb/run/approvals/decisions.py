@@ -17,14 +17,14 @@ from agentnb.core.errors import AlreadyDecided, UnknownCall, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, Remember
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
-from agentnb.run.endings import carry_out, expire
-from agentnb.run.endings import reject as refuse
+from agentnb.run.approvals.outcomes import carry_out, expire
+from agentnb.run.approvals.outcomes import reject as refuse
+from agentnb.run.approvals.pending import Decided, Pending, question_about_lost, ready, waiting
+from agentnb.run.approvals.remembered import decide_those_waiting, remembering
 from agentnb.run.frame import Frame
 from agentnb.run.given import check_text
 from agentnb.run.journal import Journal
-from agentnb.run.pending import Decided, Pending, question_about_lost, ready, waiting
 from agentnb.run.portable import portable
-from agentnb.run.remembered import decide_those_waiting, remembering
 
 
 class Decisions:

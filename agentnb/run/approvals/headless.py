@@ -17,7 +17,7 @@ from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.run import host as hosting
-from agentnb.run.policy import Policy, Verdict, make_policy
+from agentnb.run.approvals.policy import Policy, Verdict, make_policy
 
 POLICY_VARIABLE = "AGENTNB_HEADLESS"
 ATTENDED_VARIABLE = "AGENTNB_ATTENDED"

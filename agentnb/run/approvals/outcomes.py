@@ -1,41 +1,16 @@
-"""Endings: how a call or a run gets its end where it did not come to one by itself. Safe from every thread."""
+"""What comes of a decision: the end of a call that was rejected or answered, also by nobody in time."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from agentnb.core.events import ApprovalDecision, CallEnd, ErrorInfo, RunEnd, StopReason
+from agentnb.core.events import ApprovalDecision, CallEnd
 from agentnb.core.state import CallState
-from agentnb.run.calling import current_call
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable_text
 from agentnb.run.refusals import end_in_words
-
-
-def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | None = None) -> None:
-    """End the run, the innermost loop first: every call that is open gets its result, then its loop its end.
-
-    A tool that ends its own run is left to return: its call gets the result it gives, and the end comes after it.
-    """
-    with journal.lock:
-        if journal.state.over:
-            return
-        kept = {current_call.get()}
-        for frame in reversed(journal.frames):
-            for call in list(frame.state.open.values()):
-                if (journal.run_id, frame.path, call.id) not in kept:
-                    journal.append(end_in_words(call, why, "aborted"), frame, call)
-            if frame.state.open and frame.above is not None:
-                kept.add((journal.run_id, frame.above.path, frame.call))
-            elif not frame.state.open and not frame.state.over:  # a watcher of these facts may have ended it meanwhile
-                journal.append(RunEnd.make(reason=reason, error=error), frame)
-
-
-def end_at_limit(journal: Journal, why: str) -> None:
-    """End the run because a limit that was given to it is reached."""
-    end_run(journal, "limit", why, ErrorInfo.make(type="LimitReached", message=why))
 
 
 def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str, **fields: Any) -> None:

@@ -21,10 +21,10 @@ from agentnb.core.state import State
 from agentnb.core.views import joined
 from agentnb.llms.adapt import as_model, in_one_piece
 from agentnb.llms.protocol import Model
+from agentnb.run.effects.history import PlainHistory
+from agentnb.run.effects.inflight import InFlight
+from agentnb.run.effects.interrupt import show
 from agentnb.run.frame import Frame
-from agentnb.run.history import PlainHistory
-from agentnb.run.inflight import InFlight
-from agentnb.run.interrupt import show
 from agentnb.run.journal import Journal
 from agentnb.run.portable import error_info
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from agentnb.core.ending import ending, results_in
+from agentnb.core.ending import ending, is_suspended, results_in
 from agentnb.core.errors import RecordingMismatch, UsageError
 from agentnb.core.events import CallEnd, Event, RunEnd, RunStart
 from agentnb.core.evolve import fold
@@ -19,11 +19,6 @@ def check_kind(start: RunStart, loop: Design) -> None:
     """Raise RecordingMismatch where the recording that begins so is of another kind of loop."""
     if start.loop != loop.kind():
         raise RecordingMismatch(f"The recording is of {start.loop}, and the loop to go on with is {loop.kind()}.")
-
-
-def is_suspended(event: Event) -> bool:
-    """Whether a run stands there to be gone on with later, and is not over."""
-    return isinstance(event, RunEnd) and event.reason == "suspended"
 
 
 def new_run_id() -> str:

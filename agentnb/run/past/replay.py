@@ -22,18 +22,18 @@ from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
-from agentnb.run.asked import missing, questions, recorded_decisions, schemas
-from agentnb.run.breakpoints import Breakpoint, Breakpoints
-from agentnb.run.divergence import Check
-from agentnb.run.gate import Unit
+from agentnb.run.approvals.pending import Decided, Pending
+from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
+from agentnb.run.gate.gate import Unit
+from agentnb.run.gate.words import names_in
 from agentnb.run.given import check_path
 from agentnb.run.output import output_of
-from agentnb.run.pending import Decided, Pending
-from agentnb.run.recorded_loop import recorded_loop
+from agentnb.run.past.asked import missing, questions, recorded_decisions, schemas
+from agentnb.run.past.divergence import Check
+from agentnb.run.past.recorded_loop import recorded_loop
+from agentnb.run.past.snapshot import Snapshot
+from agentnb.run.past.steps import Steps, ends_of
 from agentnb.run.recording import Recording
-from agentnb.run.snapshot import Snapshot
-from agentnb.run.steps import Steps, ends_of
-from agentnb.run.words import names_in
 
 
 class Replay(Recording):

@@ -15,7 +15,7 @@ from typing import Any
 
 from agentnb.core.events import ApprovalDecision, Decision, Remember
 from agentnb.core.state import CallState
-from agentnb.run.endings import reject
+from agentnb.run.approvals.outcomes import reject
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 

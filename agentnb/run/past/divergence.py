@@ -18,8 +18,8 @@ from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import ENDED_FROM_OUTSIDE, Design, fingerprint
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
+from agentnb.run.approvals.policy import why_it_asks
 from agentnb.run.frame import Frame
-from agentnb.run.policy import why_it_asks
 from agentnb.run.refusals import Refusal, misfit, unfit
 
 _STAMP = {"seq", "time", "run_id", "path", "phase"}

@@ -25,14 +25,14 @@ from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool
 from agentnb.core.wanted import Effect
+from agentnb.run.approvals.policy import FAILED, NO_POLICY, Policy, ProposedCall, Verdict, why_it_asks
 from agentnb.run.companions import companion_of
+from agentnb.run.effects.inflight import InFlight
+from agentnb.run.effects.interrupt import show
 from agentnb.run.frame import Frame
-from agentnb.run.gate import Gate
+from agentnb.run.gate.gate import Gate
 from agentnb.run.given import shown
-from agentnb.run.inflight import InFlight
-from agentnb.run.interrupt import show
 from agentnb.run.journal import Journal
-from agentnb.run.policy import FAILED, NO_POLICY, Policy, ProposedCall, Verdict, why_it_asks
 from agentnb.run.portable import portable, portable_decision, text_of_error
 from agentnb.run.refusals import Refusal, blocked, end_in_words, misfit, unfit
 

@@ -1,7 +1,7 @@
 """What waits for a person, and what a person can still take back, read from the loops that are being run.
 
-To look is not to decide: that is `agentnb.run.approvals`. A recording has questions and decisions as well
-(`agentnb.run.asked`), and nothing in it is decided any more.
+To look is not to decide: that is `agentnb.run.approvals.decisions`. A recording has questions and decisions as well
+(`agentnb.run.past.asked`), and nothing in it is decided any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The calls of a run that wait for a person, while nobody is there (`agentnb.run.headless`).
+"""The calls of a run that wait for a person, while nobody is there (`agentnb.run.approvals.headless`).
 
 Code may be the person: a script that steps a run and approves, a task beside the one that awaits. So a question stands
 for some seconds first, longer where the run goes on in the background; and a run that is stepped, or paused, is left to
@@ -19,12 +19,12 @@ from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import ApprovalDecision, CancelRequested, RunPaused, RunResumed
 from agentnb.core.state import CallState
 from agentnb.core.wanted import Effect
-from agentnb.run.endings import reject
+from agentnb.run.approvals.headless import IN_BACKGROUND, STEPPED, Headless, in_force
+from agentnb.run.approvals.outcomes import reject
+from agentnb.run.approvals.policy import FAILED, ProposedCall, Verdict
+from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
-from agentnb.run.headless import IN_BACKGROUND, STEPPED, Headless, in_force
-from agentnb.run.inflight import InFlight
 from agentnb.run.journal import Journal
-from agentnb.run.policy import FAILED, ProposedCall, Verdict
 from agentnb.run.portable import portable
 
 DECLARING = (

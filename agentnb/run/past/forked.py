@@ -6,8 +6,8 @@ from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.loop import Design
-from agentnb.run.fork import Change, branch, settle
-from agentnb.run.recorded_loop import RecordedLoop
+from agentnb.run.past.fork import Change, branch, settle
+from agentnb.run.past.recorded_loop import RecordedLoop
 from agentnb.run.recording import Recording
 from agentnb.run.run import Run
 

@@ -19,25 +19,25 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
-from agentnb.core.ending import ABORTED
+from agentnb.core.ending import ABORTED, is_suspended
 from agentnb.core.errors import FAILURES, RunFailed, UsageError
 from agentnb.core.events import Event, RunPaused, StopReason
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
-from agentnb.run.endings import end_at_limit, end_run, expire, next_deadline
+from agentnb.run.approvals.outcomes import expire, next_deadline
+from agentnb.run.approvals.policy import Policy
+from agentnb.run.driver.nesting import Nesting
+from agentnb.run.driver.unattended import Unattended
+from agentnb.run.effects.endings import end_at_limit, end_run
+from agentnb.run.effects.inflight import InFlight
+from agentnb.run.effects.interrupt import Inline
+from agentnb.run.effects.starting import Pace, ToPerform, Work
 from agentnb.run.frame import Frame
-from agentnb.run.gate import Gate
+from agentnb.run.gate.gate import Gate
 from agentnb.run.given import shown
-from agentnb.run.inflight import InFlight
-from agentnb.run.interrupt import Inline
 from agentnb.run.journal import Journal
-from agentnb.run.nesting import Nesting
 from agentnb.run.news import News
-from agentnb.run.past import is_suspended
-from agentnb.run.policy import Policy
 from agentnb.run.portable import error_info
-from agentnb.run.unattended import Unattended
-from agentnb.run.work import Pace, ToPerform, Work
 
 Idle = Literal["wait", "halt"]
 """wait: until there is news. halt: nobody drives the run to its end, and the permit is used up."""

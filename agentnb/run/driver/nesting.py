@@ -13,10 +13,10 @@ from agentnb.core.errors import LimitReached, RecordingMismatch
 from agentnb.core.events import CallEnd
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
+from agentnb.run.driver.listening import hand_back, hand_on, hear
+from agentnb.run.effects.starting import Work
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.listening import hand_back, hand_on, hear
-from agentnb.run.work import Work
 
 
 class Nesting:

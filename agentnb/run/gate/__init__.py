@@ -1,0 +1,1 @@
+"""The gate: whether something new may start. Pauses, steps, limits and breakpoints."""
