@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from agentnb.analysis.alignment import said
 from agentnb.analysis.places import Places, places
 from agentnb.core.events import Event
-from agentnb.widgets.rows import row
 from agentnb.widgets.text import as_json, one_line, visible
+from agentnb.widgets.views.rows import row
 
 if TYPE_CHECKING:
     from agentnb.analysis.alignment import Pair

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from agentnb.analysis.sources import Source
 from agentnb.core.events import RunEnd
 from agentnb.core.evolve import walk
-from agentnb.widgets.things import Thing, Things
-from agentnb.widgets.trace import Trace
+from agentnb.widgets.views.things import Thing, Things
+from agentnb.widgets.views.trace import Trace
 
 
 class Stretch(NamedTuple):

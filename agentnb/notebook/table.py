@@ -14,8 +14,8 @@ from agentnb.notebook.recorded import RecordedRun
 from agentnb.notebook.stores import look
 from agentnb.run import Run, runs_here
 from agentnb.store import RunInfo, Store
-from agentnb.widgets.standing import standing
 from agentnb.widgets.text import one_line, visible
+from agentnb.widgets.views.standing import standing
 
 SHOWN = 50
 """Runs in a table; each is folded from its events to be told of."""

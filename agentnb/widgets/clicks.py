@@ -18,10 +18,10 @@ from agentnb.core.messages import text_of
 from agentnb.core.unicode import mended
 from agentnb.run.gate.gate import UNITS
 from agentnb.widgets.deciding import Deciding, json_or_text
-from agentnb.widgets.decisions import Decisions
-from agentnb.widgets.rows import FULL_LIMIT, full_text
-from agentnb.widgets.standing import digest
 from agentnb.widgets.text import for_reading
+from agentnb.widgets.views.decisions import Decisions
+from agentnb.widgets.views.rows import FULL_LIMIT, full_text
+from agentnb.widgets.views.standing import digest
 
 Answer = Callable[[dict[str, Any]], object]
 Message = dict[str, Any]

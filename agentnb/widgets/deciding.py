@@ -13,9 +13,9 @@ from math import isinf
 from typing import Any, NoReturn
 
 from agentnb.core.errors import AgentnbError, AlreadyDecided, InvalidArguments, UnknownCall, UsageError
-from agentnb.widgets.decisions import Decisions
-from agentnb.widgets.forms import merge
-from agentnb.widgets.standing import digest, question_id
+from agentnb.widgets.views.decisions import Decisions
+from agentnb.widgets.views.forms import merge
+from agentnb.widgets.views.standing import digest, question_id
 
 Message = Mapping[str, Any]
 

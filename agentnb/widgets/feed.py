@@ -17,10 +17,10 @@ from typing import Any
 
 from agentnb.core.events import Delta, Event
 from agentnb.run.recording import Recording
-from agentnb.widgets.live import Live
-from agentnb.widgets.rows import encode_rows
 from agentnb.widgets.ticker import TICKER, Ticker
-from agentnb.widgets.trace import Trace
+from agentnb.widgets.views.live import Live
+from agentnb.widgets.views.rows import encode_rows
+from agentnb.widgets.views.trace import Trace
 
 BATCH_EVENTS = 2000
 BATCH_BYTES = 256 * 1024

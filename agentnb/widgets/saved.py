@@ -21,9 +21,9 @@ from typing import Any
 
 from agentnb.run import Replay
 from agentnb.run.recording import Recording
-from agentnb.widgets.standing import standing
-from agentnb.widgets.static import SMALL, plain_text, static_html
+from agentnb.widgets.frozen.panel import SMALL, plain_text, static_html
 from agentnb.widgets.text import one_line
+from agentnb.widgets.views.standing import standing
 
 REST = 2.0
 """Seconds from news to looking whether the run is at rest."""

@@ -26,16 +26,16 @@ from agentnb.run.approvals.headless import page_has_spoken
 from agentnb.run.recording import Recording
 from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks
-from agentnb.widgets.decisions import Decisions
-from agentnb.widgets.diagram import Table, diagram, table_of
+from agentnb.widgets.drawings.diagram import Table, diagram, table_of
+from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.feed import Feed
-from agentnb.widgets.graph import draw
-from agentnb.widgets.loops import Loops, graph_status
+from agentnb.widgets.frozen.panel import SMALL, plain_text, static_html
 from agentnb.widgets.page import packed_module
-from agentnb.widgets.rows import TAIL, tail
-from agentnb.widgets.said import Conversation, tell
-from agentnb.widgets.standing import Waiting, breakpoints, status
-from agentnb.widgets.static import SMALL, plain_text, static_html
+from agentnb.widgets.views.decisions import Decisions
+from agentnb.widgets.views.loops import Loops, graph_status
+from agentnb.widgets.views.rows import TAIL, tail
+from agentnb.widgets.views.said import Conversation, tell
+from agentnb.widgets.views.standing import Waiting, breakpoints, status
 
 PARTS = ("controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram")
 SAID = 400
@@ -229,7 +229,7 @@ class Panel(anywidget.AnyWidget):
         self._tell(total=total, tail=tail(self.run.events[max(0, total - TAIL) : total]))
 
     def _ipython_display_(self) -> None:
-        from agentnb.widgets.present import present_live  # it knows the panel
+        from agentnb.widgets.presenting import present_live  # it knows the panel
 
         present_live(self)
 

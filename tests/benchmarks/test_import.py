@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.benchmarks.measure import report
 
 FLOOR = "import asyncio, pydantic; from pydantic import BaseModel, TypeAdapter; TypeAdapter(int)"
@@ -32,8 +34,9 @@ def test_importing_agentnb_costs_little_more_than_pydantic_and_asyncio(capsys) -
     assert ours / floor < 2.5
 
 
-def test_importing_agentnb_loads_no_widgets_no_plotting_and_no_http() -> None:
-    program = "import sys, agentnb; print(' '.join(sys.modules))"
+@pytest.mark.parametrize("what", ["agentnb", "agentnb.analysis.frames"])
+def test_importing_it_loads_no_widgets_no_plotting_and_no_http(what: str) -> None:
+    program = f"import sys, {what}; print(' '.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    unwanted = {"ipywidgets", "anywidget", "IPython", "matplotlib", "httpx", "stamina", "numpy", "sqlite3.dbapi2"}
-    assert not unwanted - {"sqlite3.dbapi2"} & set(loaded)
+    assert not {"ipywidgets", "anywidget", "IPython", "matplotlib", "httpx", "stamina"} & set(loaded)
+    assert what != "agentnb" or not {"numpy", "pandas"} & set(loaded)

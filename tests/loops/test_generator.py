@@ -23,7 +23,7 @@ from agentnb.loops import want
 from agentnb.loops.generator import GeneratorLoop
 from agentnb.loops.want import ask, phase, say
 from agentnb.testing import ScriptedLLM, call
-from agentnb.widgets.loops import Loops
+from agentnb.widgets.views.loops import Loops
 from tests.benchmarks.measure import no_collections
 from tests.worlds import (
     asks,

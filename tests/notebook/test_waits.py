@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentnb.widgets.standing import digest
+from agentnb.widgets.views.standing import digest
 from tests.notebook.live_kernel import LiveKernel
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, Playwright
 
 from agentnb.widgets import PARTS, Panel
-from agentnb.widgets.diagram import diagram, table_of
+from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.page import packed_module
 from tests.browser.chromium import FLAGS, find_chromium
 

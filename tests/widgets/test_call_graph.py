@@ -16,10 +16,10 @@ from agentnb.loops.execution_loop import Reject
 from agentnb.testing import ScriptedLLM, call, delay
 from agentnb.widgets import CallGraph as CallGraphPanel
 from agentnb.widgets import static_html
-from agentnb.widgets.calls import ARROWS, DRAWN, WORDS, told_of
-from agentnb.widgets.graph import draw, dress
-from agentnb.widgets.layers import HEIGHT, WIDTH, lay_out
-from agentnb.widgets.loops import GRAPHS, Loops, graph_status
+from agentnb.widgets.drawings.graph import draw, dress
+from agentnb.widgets.drawings.layers import HEIGHT, WIDTH, lay_out
+from agentnb.widgets.views.calls import ARROWS, DRAWN, WORDS, told_of
+from agentnb.widgets.views.loops import GRAPHS, Loops, graph_status
 from tests.loops.execution_world import World, c, solution
 from tests.widgets.support import HOSTILE, session, until
 from tests.widgets.test_static import ELEMENTS, Reader

@@ -12,7 +12,7 @@ from agentnb import Store
 from agentnb.core.events import ApprovalDecision, CallStart
 from agentnb.testing import call
 from agentnb.widgets import SNAPSHOTS
-from agentnb.widgets.decisions import CALLS, RECENT, Decisions
+from agentnb.widgets.views.decisions import CALLS, RECENT, Decisions
 from tests.widgets.support import asking, asking_everywhere, session, until
 from tests.widgets.test_panel import Shown
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from agentnb.widgets.diagram import _Drawing, diagram, mark, table_of
+from agentnb.widgets.drawings.diagram import _Drawing, diagram, mark, table_of
 from tests.widgets.support import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,8 +10,8 @@ import pytest
 from agentnb.core.events import CallEnd, CallProposed, CancelRequested, Delta, ModelEnd, ModelStart, RunEnd, StateUpdate
 from agentnb.core.messages import Message, ToolCall
 from agentnb.widgets.feed import BATCH_EVENTS, Feed
-from agentnb.widgets.live import TAIL, Live, progress_of
 from agentnb.widgets.ticker import RATE, Ticker
+from agentnb.widgets.views.live import TAIL, Live, progress_of
 from tests.widgets.support import Outbox, Recording
 
 

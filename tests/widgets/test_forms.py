@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentnb.widgets.forms import EDITABLE, form, merge
+from agentnb.widgets.views.forms import EDITABLE, form, merge
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -11,7 +11,7 @@ from nbformat import v4
 from playwright.sync_api import Browser
 
 from agentnb.widgets import static_html
-from agentnb.widgets.static import plain_text
+from agentnb.widgets.frozen.panel import plain_text
 from agentnb.widgets.text import visible
 from agentnb.widgets.widget import PARTS
 from tests.widgets.exports import (

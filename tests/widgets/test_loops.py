@@ -9,7 +9,7 @@ from agentnb.core.events import CallEnd, CallProposed, CallStart, PhaseChange, R
 from agentnb.core.messages import ToolCall
 from agentnb.loops.conversation_engine import ConversationEngine
 from agentnb.testing import call
-from agentnb.widgets.loops import SHOWN, TABLES, Loops, breadcrumb, nested_status
+from agentnb.widgets.views.loops import SHOWN, TABLES, Loops, breadcrumb, nested_status
 from tests.widgets.support import HOSTILE, Recording, asking_everywhere, asking_inside, engine, until, worker
 
 

@@ -14,8 +14,8 @@ from agentnb.core.events import Delta, Event
 from agentnb.errors import ReplayDiverged
 from agentnb.testing import ScriptedLLM, call
 from agentnb.widgets import Panel
-from agentnb.widgets.said import Conversation, tell
-from agentnb.widgets.static import static_html
+from agentnb.widgets.frozen.panel import static_html
+from agentnb.widgets.views.said import Conversation, tell
 from tests import designs
 from tests.widgets.support import delete_file, move_file, search, session
 from tests.worlds import until

@@ -19,11 +19,11 @@ from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
 from agentnb.run.approvals.decisions import question_about_lost
 from agentnb.testing import ScriptedLLM, call, delay, text
-from agentnb.widgets.calls import WORDS, told_of
-from agentnb.widgets.diagram import diagram, table_of
-from agentnb.widgets.graph import draw
-from agentnb.widgets.loops import graph_status
-from agentnb.widgets.static import static_html
+from agentnb.widgets.drawings.diagram import diagram, table_of
+from agentnb.widgets.drawings.graph import draw
+from agentnb.widgets.frozen.panel import static_html
+from agentnb.widgets.views.calls import WORDS, told_of
+from agentnb.widgets.views.loops import graph_status
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
 from tests.widgets.support import HOSTILE, asking, asking_inside, pauses, search, session
 

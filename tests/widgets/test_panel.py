@@ -27,7 +27,7 @@ from agentnb.widgets import (
     Usage,
 )
 from agentnb.widgets.comms import listen
-from agentnb.widgets.rows import TAIL
+from agentnb.widgets.views.rows import TAIL
 from tests.widgets.support import HOSTILE, Outbox, asking, asking_everywhere, asking_inside, engine, session, until
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from agentnb.core import events as e
 from agentnb.core.messages import Message, ToolCall
-from agentnb.widgets.rows import FULL_LIMIT, GROUPS, ROW_LIMIT, encode_row, encode_rows, full_text, row
-from agentnb.widgets.trace import Trace
+from agentnb.widgets.views.rows import FULL_LIMIT, GROUPS, ROW_LIMIT, encode_row, encode_rows, full_text, row
+from agentnb.widgets.views.trace import Trace
 from tests.widgets.support import HOSTILE, asking
 
 CALL = ToolCall(id="c1", name="search", arguments={"query": "x", "limit": 3})

@@ -11,9 +11,9 @@ from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import ExecutionLoop
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, text
-from agentnb.widgets.loops import Loops
-from agentnb.widgets.said import CALLS, PREPARED, TEXT, Conversation, tell
-from agentnb.widgets.trace import Trace
+from agentnb.widgets.views.loops import Loops
+from agentnb.widgets.views.said import CALLS, PREPARED, TEXT, Conversation, tell
+from agentnb.widgets.views.trace import Trace
 from tests.widgets.support import HOSTILE, asking, asking_inside, search, session, until
 
 

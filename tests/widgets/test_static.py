@@ -17,8 +17,8 @@ from agentnb.core.messages import Message, ToolCall
 from agentnb.run import Replay
 from agentnb.testing import call, text
 from agentnb.widgets import static_html
-from agentnb.widgets.decisions import clock
-from agentnb.widgets.static import SMALL, WHOLE, plain_text
+from agentnb.widgets.frozen.panel import SMALL, WHOLE, plain_text
+from agentnb.widgets.views.decisions import clock
 from tests.widgets.support import HOSTILE, Recording, asking, asking_everywhere, asking_inside, session, until
 
 ELEMENTS = {

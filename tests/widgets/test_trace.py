@@ -6,8 +6,8 @@ from agentnb.core import events as e
 from agentnb.core.messages import Message, ToolCall
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, delay, text
-from agentnb.widgets.things import Things, bill, duration
-from agentnb.widgets.trace import Trace
+from agentnb.widgets.views.things import Things, bill, duration
+from agentnb.widgets.views.trace import Trace
 from tests.widgets.support import asking, asking_inside, search, session, until
 
 

@@ -18,8 +18,8 @@ from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.tools import tool
 from agentnb.widgets import PARTS
-from agentnb.widgets.things import Things, duration
-from agentnb.widgets.trace import Trace
+from agentnb.widgets.views.things import Things, duration
+from agentnb.widgets.views.trace import Trace
 from tests.benchmarks.panel_stream import measure
 from tests.loops.execution_world import World, c, solution
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state

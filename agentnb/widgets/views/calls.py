@@ -18,7 +18,7 @@ from agentnb.core.events import Event, ModelStart
 from agentnb.core.evolve import evolve
 from agentnb.core.graph import CallGraph, CallStanding, GraphCall
 from agentnb.core.state import State
-from agentnb.widgets.graph import Dress, Shape
+from agentnb.widgets.drawings.graph import Dress, Shape
 from agentnb.widgets.text import brief, one_line, visible
 
 DRAWN = 40

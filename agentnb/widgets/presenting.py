@@ -25,8 +25,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from agentnb.run import Replay
 from agentnb.run.approvals.headless import in_force
 from agentnb.run.recording import Recording
+from agentnb.widgets.frozen.panel import plain_text, static_html
 from agentnb.widgets.saved import SavedCopy
-from agentnb.widgets.static import plain_text, static_html
 from agentnb.widgets.widget import Panel, parts_of
 
 FREEZE_AFTER = 1.0

@@ -8,8 +8,8 @@ from typing import Any
 from agentnb.core.events import Event, plain_event
 from agentnb.core.unicode import mended
 from agentnb.run.recording import Recording
-from agentnb.widgets.rows import ROW_LIMIT, STAMPS, clip
 from agentnb.widgets.text import pretty
+from agentnb.widgets.views.rows import ROW_LIMIT, STAMPS, clip
 
 TEXT, ITEMS = 1000, 20
 """Characters of one text that is shown, and how many items of one list."""

@@ -22,9 +22,9 @@ from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
 from agentnb.core.unicode import mended
 from agentnb.tools import as_tools, loop_of
-from agentnb.widgets.calls import Calls, Told, calls_of
-from agentnb.widgets.diagram import Table, table_of
+from agentnb.widgets.drawings.diagram import Table, table_of
 from agentnb.widgets.text import brief
+from agentnb.widgets.views.calls import Calls, Told, calls_of
 
 SHOWN = 12
 """Nested loops that are shown at most; the others are counted."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from agentnb.core.events import ErrorInfo, Event, plain_event
 from agentnb.core.messages import Message
-from agentnb.widgets.decisions import decided
 from agentnb.widgets.text import as_json, brief, one_line, pretty
-from agentnb.widgets.trace import Trace
+from agentnb.widgets.views.decisions import decided
+from agentnb.widgets.views.trace import Trace
 
 ROW_LIMIT = 4096
 """Bytes of JSON that an event may have in a row."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from unicodedata import east_asian_width
 from xml.etree import ElementTree
 
-from agentnb.widgets.layers import ACROSS, HEIGHT, WIDTH, Arrow, Layout, Place, lay_out
+from agentnb.widgets.drawings.layers import ACROSS, HEIGHT, WIDTH, Arrow, Layout, Place, lay_out
 from agentnb.widgets.text import one_line, visible
 
 CELLS = 20

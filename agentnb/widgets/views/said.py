@@ -17,11 +17,11 @@ from agentnb.core.messages import text_of
 from agentnb.core.state import CallStatus
 from agentnb.core.unicode import mended
 from agentnb.run.recording import Recording
-from agentnb.widgets.decisions import clock, in_words
-from agentnb.widgets.rows import aside, clip
-from agentnb.widgets.sent import as_sent, ended, standing
 from agentnb.widgets.text import for_reading, pretty
-from agentnb.widgets.trace import Trace
+from agentnb.widgets.views.decisions import clock, in_words
+from agentnb.widgets.views.rows import aside, clip
+from agentnb.widgets.views.sent import as_sent, ended, standing
+from agentnb.widgets.views.trace import Trace
 
 SENT = frozenset({"system", "user", "assistant", "tool"})
 """Roles that a provider knows."""

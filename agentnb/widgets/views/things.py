@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentnb.core.events import ApprovalRequest, CallEnd, Event, ModelEnd, ModelFailed, RunEnd
-from agentnb.widgets.live import is_within
-from agentnb.widgets.trace import Trace
+from agentnb.widgets.views.live import is_within
+from agentnb.widgets.views.trace import Trace
 
 Kind = Literal["loop", "model", "call", "pause"]
 

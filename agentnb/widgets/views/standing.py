@@ -16,11 +16,11 @@ from agentnb.core.unicode import mended
 from agentnb.run.gate.breakpoints import NEVER
 from agentnb.run.gate.conditions import OPERATORS
 from agentnb.run.recording import Recording
-from agentnb.widgets.departing import departure
-from agentnb.widgets.forms import form
-from agentnb.widgets.loops import Loops, arrows_of, latest_of, nested_status
-from agentnb.widgets.rows import ROW_LIMIT
 from agentnb.widgets.text import as_json, for_reading, one_line
+from agentnb.widgets.views.departing import departure
+from agentnb.widgets.views.forms import form
+from agentnb.widgets.views.loops import Loops, arrows_of, latest_of, nested_status
+from agentnb.widgets.views.rows import ROW_LIMIT
 
 QUEUED = 20
 """Queued messages that are shown."""

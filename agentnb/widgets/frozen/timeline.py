@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from agentnb.widgets.text import one_line, visible
-from agentnb.widgets.things import Thing, Things, amount, bill, duration
+from agentnb.widgets.views.things import Thing, Things, amount, bill, duration
 
 LABELS, TRACK, ROW, TOP = 230.0, 500.0, 18.0, 18.0
 NAME = 26

@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 
 from agentnb.core.events import Event
 from agentnb.run.recording import Recording
-from agentnb.widgets.decisions import RECENT, clock, rule_row
-from agentnb.widgets.diagram import Table, diagram, mark
-from agentnb.widgets.graph import dress
-from agentnb.widgets.loops import Loops, Standing, breadcrumb, graph_name
+from agentnb.widgets.drawings.diagram import Table, diagram, mark
+from agentnb.widgets.drawings.graph import dress
+from agentnb.widgets.frozen.portable import portable
+from agentnb.widgets.frozen.said import conversations
+from agentnb.widgets.frozen.text import LINE, ROOM, TIMELINE_ROOM, Detail, ends, escaped, line, long, path_of
+from agentnb.widgets.frozen.timeline import chosen, drawing, summary, table
 from agentnb.widgets.page import frozen_style_sheet
-from agentnb.widgets.portable import portable
-from agentnb.widgets.rows import row
-from agentnb.widgets.standing import Waiting, standing, status
-from agentnb.widgets.static_said import conversations
-from agentnb.widgets.static_text import LINE, ROOM, TIMELINE_ROOM, Detail, ends, escaped, line, long, path_of
-from agentnb.widgets.static_timeline import chosen, drawing, summary, table
 from agentnb.widgets.text import one_line, visible
-from agentnb.widgets.things import Things, amount
-from agentnb.widgets.trace import Trace
+from agentnb.widgets.views.decisions import RECENT, clock, rule_row
+from agentnb.widgets.views.loops import Loops, Standing, breadcrumb, graph_name
+from agentnb.widgets.views.rows import row
+from agentnb.widgets.views.standing import Waiting, standing, status
+from agentnb.widgets.views.things import Things, amount
+from agentnb.widgets.views.trace import Trace
 
 
 class Bounds(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentnb.run.recording import Recording
-from agentnb.widgets.loops import Loops
-from agentnb.widgets.said import Conversation, Made, Said
-from agentnb.widgets.static_text import Detail, escaped, line
+from agentnb.widgets.frozen.text import Detail, escaped, line
 from agentnb.widgets.text import one_line
-from agentnb.widgets.trace import Trace
+from agentnb.widgets.views.loops import Loops
+from agentnb.widgets.views.said import Conversation, Made, Said
+from agentnb.widgets.views.trace import Trace
 
 FIRST, LAST = 6, 24
 """How many messages of a long conversation are shown, from its beginning and its end."""

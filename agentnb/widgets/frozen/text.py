@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from agentnb.widgets.rows import clip
 from agentnb.widgets.text import for_reading, one_line, visible
+from agentnb.widgets.views.rows import clip
 
 TEXT = 1500
 """Characters of any one text."""

@@ -1,0 +1,1 @@
+"""Views: what the panel shows of a run, live or frozen, as small data made from its events."""
