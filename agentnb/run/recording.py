@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, Unpack
 
 from agentnb.core.errors import ReplayDiverged, UsageError
 from agentnb.core.events import Event, Queue, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
+from agentnb.loops.options import StartOptions
 from agentnb.run.approvals.pending import Decided, Pending
 from agentnb.run.approvals.remembered import Remembered
 from agentnb.run.driver.listening import QUEUES
@@ -171,8 +172,7 @@ class Recording(ABC):
         decision: Any = None,
         event: Event | None = None,
         loop: Design | None = None,
-        name: str | None = None,
-        **options: Any,
+        **options: Unpack[StartOptions],
     ) -> Run:
         """A new run that goes on from its event `at` (the newest by default), with at most one thing changed.
 
@@ -181,8 +181,8 @@ class Recording(ABC):
         the whole answer. arguments, decision: what the call that the event is about runs with, and what is
         decided about it (`approve`, `reject` ..., or a dict with `decision` and its `reason`, `arguments`, `result`).
         result: what that call gave, which may be None. event: another event of the same type. loop: another loop of the
-        same kind, with another model, other tools or settings. store, approve, limits: this run's, where no others are
-        given; also breakpoints.
+        same kind, with another model, other tools or settings. options: as for `start`; store, approve and limits are
+        this run's where no others are given.
 
         What is before the fork costs no request to the model and runs no tool. Raises UsageError where there is nothing
         to change, InvalidArguments where arguments do not fit, RecordingMismatch for a loop of another kind.
@@ -190,4 +190,4 @@ class Recording(ABC):
         from agentnb.run.past.forked import forked  # it makes a Run, which is a Recording itself
 
         change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
-        return forked(self, at, change, loop, name=name, **{**self._fork_options, **options})
+        return forked(self, at, change, loop, **{**self._fork_options, **options})

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelStart, RunEnd
@@ -27,6 +27,7 @@ from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.retrieval import RETRIEVE, amended, asks_retriever, documents, retrieve_first
 from agentnb.loops.agent.stream import asks_token, stream
 from agentnb.loops.base import Loop, check_count, take
+from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
     from agentnb.run import Run
@@ -139,7 +140,9 @@ class Agent(Loop):
         chosen = {name: getattr(self, name) for name in names}
         return {**super().config(), **chosen, "retrieves": self.retriever is not None}
 
-    async def execute(self, prompt: Any, cancel_token: Any = None, **options: Any) -> AsyncGenerator[AgentEvent, None]:
+    async def execute(
+        self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]
+    ) -> AsyncGenerator[AgentEvent, None]:
         """Run on a prompt; the stream of its events, the last of which is the only terminal one.
 
         The run moves as the events are asked for, and closing the stream cancels it. cancel_token: anything with
@@ -154,7 +157,7 @@ class Agent(Loop):
         """A run of this agent, started or restored, as the stream that `execute` gives."""
         return stream(run, asks_token(cancel_token), self.ends_at_limit)
 
-    async def run(self, prompt: Any, cancel_token: Any = None, **options: Any) -> str:
+    async def run(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
         """Run on a prompt; gives the text of the answer.
 
         Raises what the model raised, LimitReached where it has made its requests and is not done, RunCancelled where it

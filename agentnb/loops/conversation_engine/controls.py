@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from agentnb.core.errors import IllegalTransition, RunFailed, UsageError
 from agentnb.core.evolve import fold
@@ -25,6 +25,7 @@ from agentnb.loops.conversation_engine.standing import EngineStanding
 from agentnb.loops.conversation_engine.states import PAUSABLE, VALID_STATE_TRANSITIONS, WORKING, EngineState
 from agentnb.loops.conversation_engine.stream import EngineEvent, Projection
 from agentnb.loops.conversation_engine.tasks import TaskError
+from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
     from agentnb.run import Run
@@ -45,7 +46,7 @@ class EngineControls(EngineStanding):
 
     # -- running ---------------------------------------------------------------------------------------------------
 
-    def run(self, user_input: Any, **options: Any) -> AsyncGenerator[EngineEvent, None]:
+    def run(self, user_input: Any, **options: Unpack[StartOptions]) -> AsyncGenerator[EngineEvent, None]:
         """Work on a goal; the engine's events, as they are asked for. Closing them early ends the engine in an error.
 
         options: as for `start`. Raises IllegalTransition unless the engine is idle: `reset` it first; and UsageError
@@ -72,7 +73,7 @@ class EngineControls(EngineStanding):
             raise IllegalTransition("The engine has failed; reset() it, and run it again.")
         return self._deliver(lambda: self._take_up(run), known)
 
-    def _begin(self, user_input: Any, options: dict[str, Any]) -> Run:
+    def _begin(self, user_input: Any, options: StartOptions) -> Run:
         self._check_idle()
         self._undelivered, self._known = deque(), None
         self._run = self.start(user_input, **options)
@@ -178,7 +179,7 @@ class EngineControls(EngineStanding):
         events = self._run.events
         return snapshots.take(fold(events), events, self.state, self._undelivered)
 
-    def restore_from_snapshot(self, snapshot: Any, **options: Any) -> bool:
+    def restore_from_snapshot(self, snapshot: Any, **options: Unpack[StartOptions]) -> bool:
         """Stand where the snapshot was taken; `continue_` goes on from there. False, with a line in the log and nothing
         changed, where it is no snapshot.
 

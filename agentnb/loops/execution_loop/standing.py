@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import RunStart
@@ -19,6 +19,7 @@ from agentnb.loops.execution_loop.messages import context, to_context, to_input
 from agentnb.loops.execution_loop.plan import MODES, Mode, check_plans
 from agentnb.loops.execution_loop.stream import ExecutionStream
 from agentnb.loops.execution_loop.values import ErrorMessage
+from agentnb.loops.options import StartOptions
 
 
 class ExecutionStanding(Loop):
@@ -57,7 +58,7 @@ class ExecutionStanding(Loop):
         """How the calls stand of a run that stands there."""
         return Dataflow(state, self.tools_by_name, lazy=self.plan == "lazy")
 
-    def run(self, input: Any = None, **options: Any) -> ExecutionStream:
+    def run(self, input: Any = None, **options: Unpack[StartOptions]) -> ExecutionStream:
         """Run the loop; the stream of its ten kinds of events. Raises UsageError while one is open.
 
         options: as for `start`.

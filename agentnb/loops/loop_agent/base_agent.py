@@ -13,7 +13,7 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from pydantic_core import to_jsonable_python
 
@@ -29,6 +29,7 @@ from agentnb.loops.loop_agent.event import Event
 from agentnb.loops.loop_agent.invocation import Code, InvocationContext
 from agentnb.loops.loop_agent.stream import stream
 from agentnb.loops.loop_agent.tree import AgentInTree
+from agentnb.loops.options import StartOptions
 
 RUN = "run_agent"
 
@@ -61,7 +62,7 @@ class BaseAgent(AgentInTree):
         """What the agent does."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it does: override _run_async_impl(ctx).")
 
-    def run_async(self, ctx: InvocationContext, **options: Any) -> AsyncGenerator[Event, None]:
+    def run_async(self, ctx: InvocationContext, **options: Unpack[StartOptions]) -> AsyncGenerator[Event, None]:
         """Run in this context; the events of it and of those inside it, as they are asked for.
 
         Closing the stream ends the run, and has run every `finally`. What an agent raises comes out unchanged; the

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from agentnb.core import events as facts
 from agentnb.core.calls import render
@@ -18,6 +18,7 @@ from agentnb.core.errors import RunFailed
 from agentnb.loops.loop_agent.companion import use_context
 from agentnb.loops.loop_agent.event import Event, EventActions
 from agentnb.loops.loop_agent.invocation import Forwarded, InvocationContext
+from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
     from agentnb.loops.loop_agent.base_agent import BaseAgent
@@ -27,7 +28,9 @@ ENDS = frozenset({"escalated", "max_iterations", "empty"})
 """How a loop agent comes to its own end; one that was broken off has none."""
 
 
-async def stream(agent: BaseAgent, ctx: InvocationContext, **options: Any) -> AsyncGenerator[Event, None]:
+async def stream(
+    agent: BaseAgent, ctx: InvocationContext, **options: Unpack[StartOptions]
+) -> AsyncGenerator[Event, None]:
     """Run an agent in a context; its events, as they are asked for. options: as for `start`."""
     if ctx.agent is not None and ctx.end_of_agents.get(agent.name):  # the code of another agent runs it once more
         ctx.set_agent_state(agent.name)

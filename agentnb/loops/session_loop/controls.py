@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from agentnb.core.calls import result_message
 from agentnb.core.ending import ABORTED
@@ -13,6 +13,7 @@ from agentnb.core.loop import Hearing
 from agentnb.core.messages import Message, to_message, to_messages
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
+from agentnb.loops.options import StartOptions
 from agentnb.loops.session_loop.history import in_order, is_broken_off
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
@@ -50,14 +51,14 @@ class SessionControls(Loop):
         """What is queued is for this run, alone or inside another loop's."""
         self.queue.attach(run)
 
-    def run(self, message: Any, **options: Any) -> EventStream:
+    def run(self, message: Any, **options: Unpack[StartOptions]) -> EventStream:
         """Say something to the session; the stream of its ten kinds of events. Raises UsageError while one is open.
 
         options: as for `start`.
         """
         return self._open(message, options)
 
-    def continue_(self, **options: Any) -> EventStream:
+    def continue_(self, **options: Unpack[StartOptions]) -> EventStream:
         """Go on without saying anything: answer a last message that is the user's or a tool's, or hear what is queued.
 
         options: as for `start`. Raises UsageError while a stream is open, and where there is nothing to go on from
@@ -71,7 +72,7 @@ class SessionControls(Loop):
             raise UsageError("Cannot continue from message role: assistant")
         return self._open(None, options)
 
-    def _open(self, message: Any, options: dict[str, Any]) -> EventStream:
+    def _open(self, message: Any, options: StartOptions) -> EventStream:
         self._check_not_open()
         self._messages = self.messages
         if self._stream is not None:

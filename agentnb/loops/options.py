@@ -1,0 +1,21 @@
+"""What `start` takes beside the input, where something else passes it on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import TypedDict
+
+if TYPE_CHECKING:
+    from agentnb.store import Store
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of `Loop.start`, which says what they do."""
+
+    name: str | None
+    store: Store | None
+    approve: Any
+    breakpoints: Sequence[Any]
+    limits: Mapping[str, float] | None
