@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import RunCancelled, RunFailed, UsageError, tool
+from agentnb import Run, RunCancelled, RunFailed, UsageError, tool
 from agentnb.core.events import Delta
 from agentnb.testing import delay, text
 from tests.run.agents import Agent, sends
@@ -238,6 +238,50 @@ async def test_a_sync_tool_that_cancels_its_own_run_keeps_its_result() -> None:
     with pytest.raises(RunCancelled):
         await run
     assert run.messages[-1].content == "stopped it"
+
+
+def waiting_for_its_own_run(*tools: Any) -> Run:
+    agent = Agent()
+    agent.tools.extend(tools)
+    return agent.loop([{"type": "tool_call", "id": "w", "name": "wait"}], text("It did not.")).start("hi")
+
+
+@pytest.mark.parametrize("drive", [_await, collect, _play])
+async def test_a_tool_that_waits_for_its_own_run_is_told_so_and_does_not_wait_for_ever(drive: Any) -> None:
+    @tool
+    async def wait() -> str:
+        return str(await run)
+
+    run = waiting_for_its_own_run(wait)
+    async with asyncio.timeout(60):
+        await drive(run)
+        assert await run == "It did not."
+    assert "The call of wait waits for its own run" in run.messages[-2].content
+
+
+async def test_so_is_a_sync_tool_that_blocks_for_it() -> None:
+    @tool
+    def wait() -> str:
+        return str(run.result(60))
+
+    run = waiting_for_its_own_run(wait)
+    assert await run == "It did not."
+    assert "The call of wait waits for its own run" in run.messages[-2].content
+
+
+async def test_what_a_tool_has_left_to_a_task_may_wait_for_the_run() -> None:
+    left: list[asyncio.Task[Any]] = []
+
+    @tool
+    async def wait() -> str:
+        left.append(asyncio.create_task(_await(run)))
+        await asyncio.sleep(0)
+        return "somebody else does"
+
+    run = waiting_for_its_own_run(wait)
+    await run
+    async with asyncio.timeout(60):
+        assert await left[0] == "It did not."
 
 
 @pytest.mark.parametrize("drive", [_await, collect, _play])

@@ -21,6 +21,7 @@ from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.driver.driver import Driver
+from agentnb.run.effects.calling import check_not_within
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
@@ -131,6 +132,7 @@ class Driving:
 
     async def to_the_end(self) -> Any:
         """Drive, or wait for who does, until the run is settled; gives its output."""
+        check_not_within(self.journal)
         while not self.settled:
             if not hosting.environment.hosted and self.claim("await"):
                 await self._drain()
@@ -168,6 +170,7 @@ class Driving:
 
     def result(self, timeout: float | None) -> Any:
         """Block until the run is settled; gives its output. Raises TimeoutError after `timeout` seconds."""
+        check_not_within(self.journal)
         until = time.monotonic() + timeout if timeout is not None else None
         while not self.settled:
             released = self._released()

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Literal
 
 from agentnb.core.ending import ABORTED
-from agentnb.core.errors import FAILURES, InvalidArguments, ToolError
+from agentnb.core.errors import FAILURES, InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.loop import Design, Result, beside
 from agentnb.core.messages import to_plain
@@ -43,6 +43,30 @@ PumpPace = Literal["pull", "drain"]
 current_call: ContextVar[tuple[str, str, str] | None] = ContextVar("agentnb_current_call", default=None)
 """The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off
 by that."""
+_performed_in: ContextVar[asyncio.Task[Any] | None] = ContextVar("agentnb_performed_in", default=None)
+
+
+def check_not_within(journal: Journal) -> None:
+    """Raise UsageError where this is the code of a call of that run, which would wait for the end of the run for ever.
+
+    What the call has left to another task may wait: the call itself goes on.
+    """
+    run_id, path, call_id = current_call.get() or ("", "", "")
+    frame = journal.frame_at(path) if run_id == journal.run_id else None
+    call = frame.state.open.get(call_id) if frame is not None else None
+    if call is not None and _task_here() in (None, _performed_in.get()):
+        raise UsageError(
+            f"The call of {call.name} waits for its own run, which waits for that call. Return, and leave it to whoever"
+            " started the run to wait for it."
+        )
+
+
+def _task_here() -> asyncio.Task[Any] | None:
+    """None in a thread without an event loop, where a sync tool runs."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 class Calling:
@@ -133,6 +157,7 @@ class Calling:
         """
         design, journal, frame = self._design, self._journal, self._frame
         current_call.set((journal.run_id, frame.path, call.id))  # in a context of the call's own
+        _performed_in.set(asyncio.current_task())
         is_own = call.hidden and frame.is_own(call)
         if is_own:
             beside.set(companion_of(frame, journal.events))
