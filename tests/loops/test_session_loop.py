@@ -598,6 +598,27 @@ async def test_aborting_while_the_model_speaks() -> None:
     assert loop.abort() is False
 
 
+@pytest.mark.parametrize("position", [0, 1, 2])
+async def test_what_was_said_to_a_session_that_was_aborted_before_it_came_to_it_is_said(position: int) -> None:
+    loop = World().loop("done")
+    stream = loop.run("hi")
+    events = [await anext(stream) for _ in range(position)]
+    assert loop.abort()
+    assert notation([*events, *await collect(stream)]) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
+    assert [m.content for m in loop.messages] == ["hi"]
+
+
+@pytest.mark.parametrize("position", [1, 2])
+async def test_a_session_whose_stream_was_closed_goes_on_with_what_was_said_to_it(position: int) -> None:
+    loop = World().loop("done")
+    stream = loop.run("hi")
+    for _ in range(position):
+        await anext(stream)
+    await stream.aclose()
+    assert notation(await collect(loop.continue_())) == ["AS", "TS", "M(A)", "TE[]", "AE(1)"]
+    assert sent(loop, 0) == ["user:hi"]
+
+
 async def test_a_model_that_fails_ends_the_stream_with_the_error() -> None:
     loop = SessionLoop(ScriptedLLM([[*text("one two"), ConnectionError("line cut")], "again"]))
     loop.follow_up("F")

@@ -196,6 +196,9 @@ class Projection:
     def _end(self, event: RunEnd) -> Iterator[SessionEvent]:
         if event.reason in ("cancelled", "error", "limit"):
             why = event.error.message if event.error is not None else self._state.cancelled or ""
+            yield from self._open_turn()
+            for message in self._state.queues["input"]:  # it was said to the session, which has not come to it
+                yield from self._message(message)
             yield from self._broken_off("error" if event.reason == "error" else "aborted", why)
             return
         if self._in_turn:
