@@ -159,11 +159,8 @@ class EngineControls(EngineStanding):
         """The engine as it stands, as JSON data (`snapshot`); at any time."""
         if self._run is None:
             return snapshots.take(State(), (), self._moved, ())
-        told, pausing, events = (
-            self._delivery.told,
-            self._run.pausing,
-            self._run.events,
-        )  # in this order: it may move on
+        told, pausing = self._delivery.told, self._run.pausing  # before the facts: whoever drives may move on
+        events = self._run.events
         state = fold(events)
         shown = self._shown(state, pausing)
         past = gone_on_from(events, state, pausing=shown is EngineState.PAUSED and not state.paused)
