@@ -547,6 +547,13 @@ async def test_an_escalation_goes_on_where_it_was_when_the_stream_was_closed(sco
             assert await said_in(loop(), resumed(ctx)) == " ".join(whole[upto:])
 
 
+async def test_an_escalation_that_was_cut_off_leaves_a_loop_though_the_one_inside_is_gone() -> None:
+    ctx = InvocationContext(is_resumable=True)
+    inner = LoopAgent("IN", [K("X", escalate=1, scope="root")])
+    assert short((await events_in(LoopAgent("OUT", [inner, K("Z")], 1), ctx, upto=4))[-1]) == "END(IN)"
+    assert await said_in(LoopAgent("OUT", [K("Z")], 1), resumed(ctx)) == "END(OUT)"
+
+
 async def test_an_escalation_that_was_cut_off_twice_is_no_less_one() -> None:
     def loop() -> LoopAgent:
         inner = LoopAgent("IN", [K("X", escalate=1, scope="root")])

@@ -103,9 +103,11 @@ class LoopAgent(CompositeAgent):
             return RunEnd.make(reason="empty")
         if self._is_enough(at.times_looped):
             return RunEnd.make(reason="max_iterations")
-        if any(agent.name == at.current_sub_agent for agent in self.sub_agents):
-            left = bool(resumed.get("end_of_agents", {}).get(self.name))
+        left = bool(resumed.get("end_of_agents", {}).get(self.name))
+        if self._sub_agent(at.current_sub_agent) is not None:
             return self._checkpoint(at.current_sub_agent, at.times_looped, 1, resumed=True, left=left, said=said)
+        if left:  # and whatever it was left in is gone
+            return RunEnd.make(reason="escalated")
         return self._begin_pass_anew(at.current_sub_agent, at.times_looped, 1, said=said)
 
     def _in_a_pass(self, state: State) -> Fact:
