@@ -111,6 +111,21 @@ def portable(snapshot: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(snapshot))
 
 
+def without_pauses(said: Sequence[str]) -> list[str]:
+    """The events but those of pauses, each of which is told from its beginning to its end."""
+    left, position = [], 0
+    while position < len(said):
+        if said[position].endswith(">paused)"):
+            state, progress = said[position][3:].split(">")[0], said[position + 1].removeprefix("PAUSED")
+            told = [f"SC({state}>paused)", f"PAUSED{progress}", f"SC(paused>{state})", f"RESUMED{progress}"]
+            assert said[position : position + 4] == told
+            position += 4
+        else:
+            left.append(said[position])
+            position += 1
+    return left
+
+
 def is_chain(said: Sequence[str], state: str = "idle") -> bool:
     """Whether every change of state begins where the last one ended."""
     for words in said:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import Agent, LimitReached, RunCancelled, RunFailed, UsageError, tool
+from agentnb import Agent, LimitReached, RunCancelled, RunFailed, UsageError, restore, tool
 from agentnb.loops.agent import AgentEvent, EventCollector
 from agentnb.testing import ScriptedLLM, call, text
 from tests.loops.agents import AgentWorld, assert_is_sound, short
@@ -528,6 +528,23 @@ async def test_a_person_decides_about_a_call(decision: str) -> None:
     assert (outcome.tool_call.name, outcome.result.tool_name) == (
         ("echo",) * 2 if decision == "replace" else ("send",) * 2
     )
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_run_that_has_gone_on_from_its_models_failure_tells_that_it_did(elsewhere: bool) -> None:
+    agent = AgentWorld().agent([call("t", id="c1")], [ConnectionError("cut")], "fin")
+    run = agent.start("hi")
+    failed = await collect(agent.events(run))
+    assert short(failed)[-1] == "ERROR"
+    if elsewhere:
+        agent = AgentWorld().agent("fin")
+        run = restore(run.snapshot(), agent)
+    else:
+        assert run.resume()
+    told = await collect(agent.events(run))
+    assert_is_sound(told)
+    whole = await events_of(AgentWorld().agent([call("t", id="c1")], "fin"))
+    assert short(told) == short(whole)
 
 
 async def test_a_policy_decides_about_calls() -> None:

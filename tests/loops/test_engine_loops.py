@@ -185,6 +185,23 @@ def never_done() -> Agent:
     return Agent(ScriptedLLM([[call("look")]] * 9), {"look": lambda: "nothing"}, max_iterations=2, name="worker")
 
 
+@pytest.mark.parametrize("position", range(10, 14))
+async def test_an_engine_that_was_closed_while_an_agent_does_its_tasks_is_taken_up_again(position: int) -> None:
+    def engine() -> ConversationEngine:
+        return ConversationEngine(llm=World(), execute=Agent(ScriptedLLM(["done", "done"])))
+
+    whole = await rest(engine().run("goal"))
+    closed, again = engine(), engine()
+    stream = closed.run("goal")
+    said = await take(stream, position)
+    await stream.aclose()
+    assert again.restore_from_snapshot(portable(closed.create_snapshot()))
+    left = await rest(again.continue_())
+    if said[-1].startswith("STARTED"):  # what was running runs again
+        left.remove(said[-1])
+    assert said + left == whole
+
+
 async def test_a_task_whose_agent_runs_into_its_limit_has_failed() -> None:
     engine = ConversationEngine(llm=planner, execute=never_done(), on_task_error="continue")
     said = await rest(engine.run("make tea"))

@@ -12,7 +12,7 @@ from agentnb.errors import IllegalTransition
 from agentnb.loops.conversation_engine import ConversationEngine, EngineState
 from agentnb.loops.conversation_engine.stream import Projection
 from agentnb.testing import ScriptedLLM
-from tests.loops.engines import WHOLE, World, boom, is_chain, notation, portable, rest, take
+from tests.loops.engines import WHOLE, World, boom, is_chain, notation, portable, rest, take, without_pauses
 from tests.worlds import assert_folds, collect, payload, until
 
 
@@ -164,23 +164,83 @@ async def test_an_engine_whose_stream_was_closed_can_be_taken_up_again(position:
     assert world.asked + again.asked == ["context", "plan", "a", "b"]
 
 
-@pytest.mark.parametrize("position", range(6, len(WHOLE) - 1))
-async def test_a_snapshot_while_a_pause_is_asked_for(position: int) -> None:
+async def paused_at(position: int) -> tuple[ConversationEngine, Any, list[str]]:
+    """An engine that was asked to pause after so many events, its stream, and the events."""
     engine = World().engine()
     stream = engine.run("goal")
-    await take(stream, position)
-    state = engine.state
+    said = await take(stream, position)
     assert engine.pause()
+    return engine, stream, said
+
+
+async def heard_by_a_new_engine(engine: ConversationEngine, said: list[str]) -> list[str]:
+    """What is told before and after a snapshot of this engine that a new one goes on from."""
+    left = await rest(restored(portable(engine.create_snapshot()), World()).continue_())
+    running = said[-1] if said[-1].startswith("STARTED") else None
+    again = left.index(running) if running in left else None  # what was running runs again
+    return [*said, *(words for number, words in enumerate(left) if number != again)]
+
+
+PAUSABLE = range(6, len(WHOLE) - 1)
+"""Behind which events an engine can be paused."""
+
+
+@pytest.mark.parametrize("position", PAUSABLE)
+async def test_a_snapshot_while_a_pause_is_asked_for(position: int) -> None:
+    engine, stream, said = await paused_at(position)
+    state = next(words for words in reversed(said) if words.startswith("SC("))[3:-1].split(">")[1]
     snapshot = portable(engine.create_snapshot())
-    await stream.aclose()
     assert (snapshot["state"], snapshot["previous_state"]) == ("paused", state)
     again = restored(snapshot, World())
-    assert again.state is EngineState.PAUSED
-    assert again.current_progress == snapshot["progress"]
-    said = await rest(again.continue_())
-    assert is_chain(said, "paused")
-    assert f"SC(paused>{state})" in said
-    assert [task.status for task in again.tasks] == ["completed", "completed"]
+    assert (again.state, again.current_progress) == ("paused", snapshot["progress"])
+    heard = await heard_by_a_new_engine(engine, said)
+    assert without_pauses(heard) == WHOLE
+    assert sum(words.startswith("PAUSED") for words in heard) == 1
+    await stream.aclose()
+
+
+@pytest.mark.parametrize("pulled", [0, 1, 2])
+@pytest.mark.parametrize("position", PAUSABLE)
+async def test_a_snapshot_after_resuming_tells_what_of_the_pause_is_unheard(position: int, pulled: int) -> None:
+    engine, stream, said = await paused_at(position)
+    while not said[-1].startswith("PAUSED"):
+        said += await take(stream, 1)
+    assert engine.resume()
+    said += await take(stream, pulled)
+    heard = await heard_by_a_new_engine(engine, said)
+    assert without_pauses(heard) == WHOLE
+    assert is_chain(heard)
+    await stream.aclose()
+
+
+@pytest.mark.parametrize("position", PAUSABLE)
+async def test_what_was_closed_in_a_pause_is_resumed_where_it_is_taken_up_again(position: int) -> None:
+    engine, stream, said = await paused_at(position)
+    while not said[-1].startswith("PAUSED"):
+        said += await take(stream, 1)
+    await stream.aclose()
+    heard = await heard_by_a_new_engine(engine, said)
+    assert without_pauses(heard) == WHOLE
+    assert is_chain(heard)
+
+
+async def test_what_was_restored_and_resumed_has_a_snapshot_that_tells_it() -> None:
+    engine = restored(await paused_snapshot(World()), World())
+    assert engine.resume()
+    again = restored(portable(engine.create_snapshot()), World())
+    assert again.state is EngineState.EXECUTING
+    assert await rest(again.continue_()) == ["SC(paused>executing)", "RESUMED(0.5)", *WHOLE[-4:]]
+
+
+async def test_a_snapshot_of_an_engine_that_somebody_else_drives_holds_what_its_consumer_has_not_heard() -> None:
+    engine = restored(await paused_snapshot(World()), World())
+    assert engine.current_run is not None
+    await engine.current_run
+    stream = engine.continue_()
+    said = await take(stream, 3)
+    again = restored(portable(engine.create_snapshot()), World())
+    assert said + await rest(again.continue_()) == ["SC(paused>executing)", "RESUMED(0.5)", *WHOLE[-4:]]
+    await stream.aclose()
 
 
 async def test_a_task_that_failed_stays_failed() -> None:
@@ -203,6 +263,30 @@ async def test_a_failure_that_had_not_ended_the_engine_yet_ends_it() -> None:
     snapshot, _ = await snapshot_at("FAILED a:boom:executing", world)
     engine = restored(snapshot, World())
     assert await rest(engine.continue_()) == ["SC(executing>error)", "ERROR(boom,executing)"]
+
+
+async def test_a_failure_goes_before_a_pause_in_a_snapshot_too() -> None:
+    world = World()
+    world.during["a"] = boom
+    engine = world.engine()
+    stream = engine.run("goal")
+    await take(stream, "STARTED a")
+    assert engine.pause()
+    await take(stream, "FAILED a:boom:executing")
+    assert engine.state is EngineState.EXECUTING
+    assert engine.pause() is False
+    again = restored(portable(engine.create_snapshot()), World())
+    assert await rest(again.continue_()) == ["SC(executing>error)", "ERROR(boom,executing)"]
+    await stream.aclose()
+
+
+async def test_an_engine_that_has_failed_says_so_where_nobody_has_heard_it() -> None:
+    world = World()
+    world.during["a"] = boom
+    snapshot, _ = await snapshot_at("SC(executing>error)", world)
+    again = restored(snapshot, World())
+    assert again.state is EngineState.ERROR
+    assert await rest(again.continue_()) == ["ERROR(boom,executing)"]
 
 
 @pytest.mark.parametrize(

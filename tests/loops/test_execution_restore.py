@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import ExecutionLoop, RunFailed, Snapshot, restore
+from agentnb import ExecutionLoop, RunFailed, Snapshot, restore, tool
 from agentnb.core.events import CallEnd, Event
 from agentnb.core.evolve import fold
 from agentnb.core.state import State
@@ -126,6 +126,22 @@ async def test_the_stream_of_a_recording_is_that_of_the_live_run(whole: Any) -> 
     recorded = await collect(ExecutionStream(restore(stream.run.snapshot(), again), again))
     assert recorded == live
     assert notation(live)[-1] == "output"
+
+
+async def test_a_call_that_runs_again_after_a_crash_is_told_to_start_once() -> None:
+    @tool(idempotent=True)
+    async def again() -> str:
+        return "done"
+
+    def loop() -> ExecutionLoop:
+        return World().loop(solution(c("again"), output=1), tools=[again])
+
+    stream = loop().run()
+    whole, events = await collect(stream), stream.run.events
+    started = next(event.seq for event in events if event.type == "call_start")
+    other = loop()
+    told = await collect(ExecutionStream(restore(Snapshot.of(events[: started + 1]), other), other))
+    assert notation(told) == notation(whole)
 
 
 async def test_a_call_in_flight_is_asked_about_and_never_dropped() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentnb import LoopAgent, RunFailed, SessionLoop
+from agentnb import ConversationEngine, ExecutionLoop, Loop, LoopAgent, RunFailed, SessionLoop
 from agentnb.loops.loop_agent import (
     BaseAgent,
     Event,
@@ -228,6 +229,63 @@ async def test_a_model_in_a_resumed_invocation_hears_what_was_said_before_its_ch
     heard = [[message["content"] for message in request.messages] for request in llm.requests]
     assert heard[0] == ["write", "[writer] said: draft", "[critic] said: shorter"]
     assert heard[1] == ["write", "[writer] said: short", "[critic] said: shorter"]
+
+
+class Ear:
+    """A model that says how much it has heard, and keeps it."""
+
+    def __init__(self) -> None:
+        self.heard: list[list[str]] = []
+
+    async def stream(self, messages: Any, **options: Any) -> Any:
+        self.heard.append([message["content"] for message in messages])
+        yield {"type": "text_delta", "content": f"heard {len(messages)}"}
+        yield {"type": "stop", "reason": "stop"}
+
+
+def solves() -> ExecutionLoop:
+    return ExecutionLoop(ScriptedLLM(['{"calls": [], "output": {"v": 1}}'] * 2), [], name="solves")
+
+
+COME_TO: dict[str, Callable[[], Loop]] = {
+    "an execution loop": solves,
+    "an engine": lambda: ConversationEngine(name="plans"),
+    "a loop agent": lambda: LoopAgent("IN", [K("X"), solves()], 1),
+    "a loop agent whose sub-agent escalates": lambda: LoopAgent("IN", [solves(), K("X", escalate="all"), K("Y")]),
+}
+
+
+@pytest.mark.parametrize("child", COME_TO)
+async def test_a_model_in_a_resumed_invocation_hears_what_the_loops_beside_it_came_to(child: str) -> None:
+    def loop(ear: Ear) -> LoopAgent:
+        return LoopAgent("L", [COME_TO[child](), SessionLoop(ear, name="first"), SessionLoop(ear, name="second")], 1)
+
+    whole = Ear()
+    events = await events_in(loop(whole), InvocationContext(is_resumable=True, user_content="go"))
+    for upto, event in enumerate(events, 1):
+        ctx, ear = InvocationContext(is_resumable=True, user_content="go"), Ear()
+        if event.partial:
+            continue
+        await events_in(loop(Ear()), ctx, upto=upto)
+        session = Session(events=[Event.model_validate_json(event.model_dump_json()) for event in ctx.session.events])
+        again = resumed(ctx)
+        again.session, again.user_content = session, "go"
+        await events_in(loop(ear), again)
+        assert ear.heard == whole.heard[len(whole.heard) - len(ear.heard) :]
+        assert ear.heard or short(event) in ("END(L)", "heard 3")
+
+
+async def test_a_model_in_a_resumed_pass_hears_nothing_of_the_pass_before_inside_its_loop() -> None:
+    def loop(ear: Ear) -> LoopAgent:
+        return LoopAgent("OUT", [LoopAgent("IN", [SessionLoop(ear, name="first"), solves()], 1)], 2)
+
+    ctx, ear = InvocationContext(is_resumable=True, user_content="go"), Ear()
+    async with aclosing(loop(Ear()).run_async(ctx)) as events:
+        async for event in events:
+            if short(event) == "CK(OUT,IN,1)":
+                break
+    await events_in(loop(ear), ctx)
+    assert ear.heard == [["go"]]
 
 
 async def test_a_model_leaves_the_loop_by_the_tool_exit_loop() -> None:
@@ -463,6 +521,52 @@ async def test_a_nested_loop_that_had_ended_does_not_run_again() -> None:
     assert await said_in(loop, resumed(ctx)) == (
         "CK(OUT,Y,0) Y#1 CK(OUT,IN,1) CK(IN,X,0) X#2 END(IN) CK(OUT,Y,1) Y#2 END(OUT)"
     )
+
+
+@pytest.mark.parametrize(
+    ("scope", "rest"),
+    [
+        ("root", "END(IN) END(MID) END(OUT)"),
+        ("OUT", "END(IN) END(MID) END(OUT)"),
+        ("MID", "END(IN) END(MID) CK(OUT,Z,0) Z#1 END(OUT)"),
+        (None, "END(IN) CK(MID,Y,0) Y#1 END(MID) CK(OUT,Z,0) Z#1 END(OUT)"),
+    ],
+)
+async def test_an_escalation_goes_on_where_it_was_when_the_stream_was_closed(scope: str | None, rest: str) -> None:
+    def loop() -> LoopAgent:
+        inner = LoopAgent("IN", [K("X", escalate=1, scope=scope)])
+        return LoopAgent("OUT", [LoopAgent("MID", [inner, K("Y")], 1), K("Z")], 1)
+
+    before = ["CK(OUT,MID,0)", "CK(MID,IN,0)", "CK(IN,X,0)", "X#1[esc]"]
+    whole = [*before, *rest.split()]
+    assert await said_in(loop(), is_resumable=True) == " ".join(whole)
+    for upto in range(5, len(whole) + 1):
+        if whole[upto - 1].startswith(("CK", "END")):
+            ctx = InvocationContext(is_resumable=True)
+            await events_in(loop(), ctx, upto=upto)
+            assert await said_in(loop(), resumed(ctx)) == " ".join(whole[upto:])
+
+
+async def test_an_escalation_that_was_cut_off_leaves_a_loop_though_the_one_inside_is_gone() -> None:
+    ctx = InvocationContext(is_resumable=True)
+    inner = LoopAgent("IN", [K("X", escalate=1, scope="root")])
+    assert short((await events_in(LoopAgent("OUT", [inner, K("Z")], 1), ctx, upto=4))[-1]) == "END(IN)"
+    assert await said_in(LoopAgent("OUT", [K("Z")], 1), resumed(ctx)) == "END(OUT)"
+
+
+async def test_an_escalation_that_was_cut_off_twice_is_no_less_one() -> None:
+    def loop() -> LoopAgent:
+        inner = LoopAgent("IN", [K("X", escalate=1, scope="root")])
+        return LoopAgent("OUT", [LoopAgent("MID", [inner, K("Y")], 1), K("Z")], 1)
+
+    ctx = InvocationContext(is_resumable=True)
+    assert short((await events_in(loop(), ctx, upto=5))[-1]) == "END(IN)"
+    assert ctx.end_of_agents == {"OUT": True, "MID": True, "IN": True}
+    ctx = resumed(ctx)
+    assert [short(event) for event in await events_in(loop(), ctx, upto=1)] == ["END(MID)"]
+    ctx = resumed(ctx)
+    assert await said_in(loop(), ctx) == "END(OUT)"
+    assert (ctx.agent_states, ctx.end_of_agents) == ({}, {"OUT": True, "MID": True, "IN": True})
 
 
 async def test_a_pass_that_is_complete_lets_those_inside_begin_anew() -> None:

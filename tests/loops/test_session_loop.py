@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import RunFailed, SessionLoop, UsageError, tool
+from agentnb import RunFailed, SessionLoop, UsageError, restore, tool
 from agentnb.loops.session_loop import EventStream, MessageQueue
 from agentnb.testing import ScriptedLLM, call, text
 from tests.worlds import asks, assert_folds, collect, notation, provider_faults, running_tasks, says
@@ -598,6 +598,27 @@ async def test_aborting_while_the_model_speaks() -> None:
     assert loop.abort() is False
 
 
+@pytest.mark.parametrize("position", [0, 1, 2])
+async def test_what_was_said_to_a_session_that_was_aborted_before_it_came_to_it_is_said(position: int) -> None:
+    loop = World().loop("done")
+    stream = loop.run("hi")
+    events = [await anext(stream) for _ in range(position)]
+    assert loop.abort()
+    assert notation([*events, *await collect(stream)]) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
+    assert [m.content for m in loop.messages] == ["hi"]
+
+
+@pytest.mark.parametrize("position", [1, 2])
+async def test_a_session_whose_stream_was_closed_goes_on_with_what_was_said_to_it(position: int) -> None:
+    loop = World().loop("done")
+    stream = loop.run("hi")
+    for _ in range(position):
+        await anext(stream)
+    await stream.aclose()
+    assert notation(await collect(loop.continue_())) == ["AS", "TS", "M(A)", "TE[]", "AE(1)"]
+    assert sent(loop, 0) == ["user:hi"]
+
+
 async def test_a_model_that_fails_ends_the_stream_with_the_error() -> None:
     loop = SessionLoop(ScriptedLLM([[*text("one two"), ConnectionError("line cut")], "again"]))
     loop.follow_up("F")
@@ -606,6 +627,19 @@ async def test_a_model_that_fails_ends_the_stream_with_the_error() -> None:
     assert events[-1].messages[-1].content == "one two"
     assert events[-1].messages[-1].error_message == "line cut"
     assert [m.content for m in loop.queue.waiting()["follow_up"]] == ["F"]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_run_that_has_gone_on_from_its_models_failure_tells_that_it_did(elsewhere: bool) -> None:
+    loop = World().loop(asks("t1"), [ConnectionError("line cut")], "done")
+    run = loop.run("hi").run
+    assert "M(A:error)" in notation(await collect(EventStream(run)))
+    if elsewhere:
+        run = restore(run.snapshot(), World().loop("done"))
+    else:
+        assert run.resume()
+    whole = await collect(World().loop(asks("t1"), "done").run("hi"))
+    assert notation(await collect(EventStream(run))) == notation(whole)
 
 
 async def test_a_session_whose_model_failed_and_that_is_then_aborted_ends_once() -> None:

@@ -54,9 +54,13 @@ class Projection:
         return list(handler(self, item))
 
     def fail(self, failure: e.ErrorInfo) -> Iterator[AgentEvent]:
-        """The end that is an error, also of calls left open because a loop inside failed, or suspended the run."""
+        """The end that is an error, also of calls left open because a loop inside failed, or suspended the run.
+
+        A model's failure is no end by itself: the run may have gone on from it.
+        """
         if self.ended:
             return
+        yield from self._recovered(T.RECOVERY_FAILED)
         for call in list(self._calls.values()):
             fields = {"result": failure.message, "is_error": True, "outcome": "aborted", "error": failure}
             yield from self._call_end(e.CallEnd.make(call_id=call.id, name=call.name, **fields))
@@ -138,10 +142,6 @@ class Projection:
         for call in calls:
             self._calls[call.id] = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
         yield self._open(T.TOOL_CALLS_START, T.TOOL_CALLS_COMPLETE, metadata=named)
-
-    def _model_failed(self, event: e.ModelFailed) -> Iterator[AgentEvent]:
-        yield from self._recovered(T.RECOVERY_FAILED)
-        yield from self._end(T.ERROR, error=event.error)
 
     def _approval_request(self, event: e.ApprovalRequest) -> Iterator[AgentEvent]:
         metadata = {"tool_name": event.name, "status": "waiting for approval", "reason": event.reason}
@@ -225,7 +225,6 @@ _HANDLERS: dict[str, Callable[[Projection, Any], Iterator[AgentEvent]]] = {
     "call_proposed": Projection._call_proposed,
     "model_start": Projection._model_start,
     "model_end": Projection._model_end,
-    "model_error": Projection._model_failed,
     "approval_request": Projection._approval_request,
     "call_start": Projection._call_start,
     "call_end": Projection._call_end,

@@ -9,7 +9,6 @@ ENGINE_PAUSED waits for the task that runs (4g.5).
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Unpack
@@ -19,11 +18,11 @@ from agentnb.core.evolve import fold
 from agentnb.core.messages import input_messages, to_plain
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine import snapshot as snapshots
-from agentnb.loops.conversation_engine.progress import EXECUTE
+from agentnb.loops.conversation_engine.delivery import Delivery, gone_on_from
 from agentnb.loops.conversation_engine.restore import facts_of
 from agentnb.loops.conversation_engine.standing import EngineStanding
 from agentnb.loops.conversation_engine.states import PAUSABLE, VALID_STATE_TRANSITIONS, WORKING, EngineState
-from agentnb.loops.conversation_engine.stream import EngineEvent, Projection
+from agentnb.loops.conversation_engine.stream import EngineEvent
 from agentnb.loops.conversation_engine.tasks import TaskError
 from agentnb.loops.options import StartOptions
 
@@ -36,13 +35,9 @@ logger = logging.getLogger("agentnb")
 class EngineControls(EngineStanding):
     """What ConversationEngine is besides its decision."""
 
-    on_task_error: str
-
     def __init__(self, llm: Any = None, *, name: str | None = None) -> None:
         super().__init__(llm, name=name)
-        self._undelivered: deque[EngineEvent] = deque()
-        self._known: int | None = None
-        """How many facts came with a snapshot that has not been continued yet."""
+        self._delivery = Delivery()
 
     # -- running ---------------------------------------------------------------------------------------------------
 
@@ -59,73 +54,62 @@ class EngineControls(EngineStanding):
             raise UsageError(
                 f"A goal is text, a message with role and content, or an object that is none, not {user_input!r}."
             ) from error
-        return self._deliver(lambda: self._begin(user_input, options), known=0)
+        return self._deliver(lambda: self._begin(user_input, options))
 
     def continue_(self) -> AsyncGenerator[EngineEvent, None]:
         """Go on after `restore_from_snapshot`, resuming where it was paused; only what has not happened yet.
 
-        Raises UsageError where nothing was restored, and IllegalTransition where the engine had failed.
+        Raises UsageError where nothing was restored, and IllegalTransition where the engine had failed and said so.
         """
-        run, known = self._run, self._known
-        if run is None or known is None:
+        run = self._run
+        if run is None or self._delivery.taken_up:
             raise UsageError("There is nothing to continue: restore a snapshot first, or run the engine.")
-        if self.state is EngineState.ERROR:
+        if self.state is EngineState.ERROR and not self._delivery.carried:
             raise IllegalTransition("The engine has failed; reset() it, and run it again.")
-        return self._deliver(lambda: self._take_up(run), known)
+        return self._deliver(lambda: self._take_up(run))
 
-    def _begin(self, user_input: Any, options: StartOptions) -> Run:
+    def _begin(self, user_input: Any, options: StartOptions) -> tuple[Run, Delivery]:
         self._check_idle()
-        self._undelivered, self._known = deque(), None
         self._run = self.start(user_input, **options)
-        return self._run
+        self._delivery = Delivery(counts_failures=self.on_task_error == "continue")
+        return self._run, self._delivery
 
-    def _take_up(self, run: Run) -> Run:
-        if run is not self._run or self._known is None:
+    def _take_up(self, run: Run) -> tuple[Run, Delivery]:
+        if run is not self._run or self._delivery.taken_up:
             raise UsageError("What was restored has been continued already, or the engine was reset.")
-        self._known = None
-        return run
+        self._delivery.taken_up = True
+        return run, self._delivery
 
     def _check_idle(self) -> None:
         if (state := self.state) is not EngineState.IDLE:
             raise IllegalTransition(f"The engine is {state}; it can run when it is idle: reset() it first.")
 
-    async def _deliver(self, begin: Callable[[], Run], known: int) -> AsyncGenerator[EngineEvent, None]:
+    async def _deliver(self, begin: Callable[[], tuple[Run, Delivery]]) -> AsyncGenerator[EngineEvent, None]:
         """The events of a run; of what was known before, only those that had not been delivered."""
-        run, said = begin(), self._undelivered
-        projection = Projection(counts_failures=self.on_task_error == "continue")
+        run, delivery = begin()
+        projection = delivery.projection()
         try:
             async with aclosing(aiter(run)) as facts:
                 async for fact in facts:
-                    events = projection.say(fact)
-                    if fact.seq is None:
-                        continue
-                    if fact.seq >= known:
-                        said.extend(events)
-                    if fact.seq >= known - 1:
-                        while said:
-                            yield said.popleft()
+                    for event in delivery.tell(fact, projection.say(fact)):
+                        yield event
                     if run.pausing and self._has_failed(projection.state):
                         run.resume()  # an error goes before a pause (4c)
         except RunFailed:
             if not run.state.over and run.state.failure is None:
                 raise
 
-    def _has_failed(self, state: State) -> bool:
-        """Whether a call has failed that the engine will end with."""
-        ends = (call.end for call in state.calls.values() if call.hidden)
-        return any(
-            end is not None and end.is_error and (end.name != EXECUTE or self.on_task_error == "fail") for end in ends
-        )
-
     # -- controlling -----------------------------------------------------------------------------------------------
 
     def pause(self, anytime: bool = False) -> bool:
-        """Finish what is in flight and start nothing more; False unless tasks are being scheduled or executed.
+        """Finish what is in flight and start nothing more; False unless tasks are being scheduled or executed, and
+        where one has failed that the engine ends with.
 
         `anytime`: also while the goal is received, the context fetched or the goal decomposed.
         """
-        allowed = self.state in (WORKING if anytime else PAUSABLE)
-        return allowed and self._run is not None and self._run.pause()
+        if self._run is None or self._has_failed(self._run.state):
+            return False
+        return self.state in (WORKING if anytime else PAUSABLE) and self._run.pause()
 
     def resume(self) -> bool:
         """Go on in the state the engine was paused in; False where it is not paused."""
@@ -144,7 +128,7 @@ class EngineControls(EngineStanding):
             if not self._run.state.paused:
                 raise UsageError("The engine is running; pause or cancel it, or close its events, and then reset it.")
             self._run.cancel("reset")
-        self._run, self._moved, self._known, self._undelivered = None, EngineState.IDLE, None, deque()
+        self._run, self._moved, self._delivery = None, EngineState.IDLE, Delivery()
 
     def transition_to(self, state: EngineState | str) -> None:
         """Move the engine to another state of the machine; one that has a run is paused, resumed, cancelled or reset.
@@ -176,8 +160,12 @@ class EngineControls(EngineStanding):
         """The engine as it stands, as JSON data (`snapshot`); at any time."""
         if self._run is None:
             return snapshots.take(State(), (), self._moved, ())
+        told, pausing = self._delivery.told, self._run.pausing  # before the facts: whoever drives may move on
         events = self._run.events
-        return snapshots.take(fold(events), events, self.state, self._undelivered)
+        state = fold(events)
+        shown = self._shown(state, pausing)
+        past = gone_on_from(events, state, pausing=shown is EngineState.PAUSED and not state.paused)
+        return snapshots.take(state, events, shown, self._delivery.undelivered(past, told))
 
     def restore_from_snapshot(self, snapshot: Any, **options: Unpack[StartOptions]) -> bool:
         """Stand where the snapshot was taken; `continue_` goes on from there. False, with a line in the log and nothing
@@ -196,6 +184,6 @@ class EngineControls(EngineStanding):
         if read.state is not EngineState.IDLE:
             facts = facts_of(read, self.begin(read.user_input))
             self._run = self._start(recording=facts, **options)
-            self._known = len(facts)
-            self._undelivered.extend(EngineEvent(e.event_type, e.data, e.timestamp) for e in read.undelivered)
+            carried = tuple(EngineEvent(e.event_type, e.data, e.timestamp) for e in read.undelivered)
+            self._delivery = Delivery(self.on_task_error == "continue", len(facts), carried, taken_up=False)
         return True

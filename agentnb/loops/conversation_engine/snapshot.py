@@ -159,6 +159,6 @@ def take(
 
 
 def _last_working_phase(events: Sequence[Event]) -> EngineState:
-    """The phase a run was in when it ended."""
-    phases = (events[position].phase for position in range(len(events) - 1, -1, -1))
-    return next(EngineState(phase) for phase in phases if phase in (EngineState.IDLE, *WORKING))
+    """The phase a run was in when it ended; the loops inside it have phases of their own."""
+    own = (event for event in reversed(events) if not event.path)
+    return next(EngineState(event.phase) for event in own if event.phase in (EngineState.IDLE, *WORKING))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentnb.core.state import State
 from agentnb.loops.base import Loop
-from agentnb.loops.conversation_engine.progress import progress_of, tasks_of
+from agentnb.loops.conversation_engine.progress import EXECUTE, progress_of, tasks_of
 from agentnb.loops.conversation_engine.states import WORKING, EngineState, engine_state
 from agentnb.loops.conversation_engine.tasks import SubTask
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 class EngineStanding(Loop):
     """What an engine says of itself."""
 
+    on_task_error: str
     _run: Run | None = None
     _moved = EngineState.IDLE
     """Where `transition_to` has put an engine that runs nothing."""
@@ -30,13 +32,25 @@ class EngineStanding(Loop):
         run = self._run
         return run is not None and run.driven and not run.state.over and run.state.failure is None
 
+    def _has_failed(self, state: State) -> bool:
+        """Whether a call has failed that the engine will end with: no pause comes before that (4c)."""
+        calls = tuple(state.calls.values())  # at once: the run may be driven in another thread
+        ends = (call.end for call in calls if call.hidden)
+        return any(
+            end is not None and end.is_error and (end.name != EXECUTE or self.on_task_error == "fail") for end in ends
+        )
+
     @property
     def state(self) -> EngineState:
         """The engine's state; `paused` from the moment a pause is asked for."""
         if self._run is None:
             return self._moved
-        state = engine_state(self._run.state)
-        return EngineState.PAUSED if state in WORKING and self._run.pausing else state
+        return self._shown(self._run.state, self._run.pausing)
+
+    def _shown(self, state: State, pausing: bool) -> EngineState:
+        """The engine's state where its run stands like this, and a pause is asked for or is not."""
+        shown = engine_state(state)
+        return EngineState.PAUSED if pausing and shown in WORKING and not self._has_failed(state) else shown
 
     @property
     def tasks(self) -> list[SubTask]:

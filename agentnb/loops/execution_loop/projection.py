@@ -109,7 +109,7 @@ class Projection:
             self._errors.append(ErrorMessage(data=event.message["data"]))
         elif isinstance(event, ApprovalDecision) and event.by == "loop" and event.decision == "replace":
             self._unblocked.discard(event.call_id)
-        elif isinstance(event, CallStart):
+        elif isinstance(event, CallStart) and event.attempt == 1:  # and not of what runs again after a crash
             yield _event("call_started", id=event.call_id, args=event.arguments)
         elif isinstance(event, CallEnd):
             yield self._end_call(event, self._state.calls[event.call_id])

@@ -24,7 +24,7 @@ from agentnb.core.loop import Result
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.core.unicode import mended, mended_inside
-from agentnb.loops.loop_agent.companion import Companion, context_of, invocation_of
+from agentnb.loops.loop_agent.companion import Companion, context_of, end_before, invocation_of
 from agentnb.loops.loop_agent.event import Event
 from agentnb.loops.loop_agent.invocation import Code, InvocationContext
 from agentnb.loops.loop_agent.stream import stream
@@ -78,8 +78,10 @@ class BaseAgent(AgentInTree):
     def begin_with(self, ctx: InvocationContext) -> dict[str, Any]:
         """The run's input: what the user said, and the invocation it resumes."""
         maps: dict[str, Any] = {"agent_states": ctx.agent_states, "end_of_agents": ctx.end_of_agents}
-        if ctx.agent_states:
-            maps["said"] = ctx.session.said_by_the_last_checkpoint()
+        if self.name in ctx.agent_states or self.name in ctx.end_of_agents:  # it is resumed
+            said, outputs = ctx.session.said_by_the_last_checkpoints(), ctx.session.outputs()
+            maps["said"] = {name: said[name] for name in ctx.agent_states if name in said}
+            maps["outputs"] = {name: outputs[name] for name in ctx.end_of_agents if name in outputs}
         return {"role": "user", "content": Event(content=ctx.user_content).text, "invocation": maps}
 
     def keeps(self, event: Event) -> bool:
@@ -90,8 +92,8 @@ class BaseAgent(AgentInTree):
 
     def advance(self, state: State) -> Fact:
         """Run the agent's code, and end with what it came to."""
-        if invocation_of(state).get("end_of_agents", {}).get(self.name):
-            return RunEnd.make(reason="completed")
+        if (ended := end_before(self.name, state)) is not None:
+            return ended
         call = next((call for call in state.calls.values() if call.name == RUN), None)
         if call is None or call.end is None:
             id = state.own_id(f"{RUN}_{state.position}")

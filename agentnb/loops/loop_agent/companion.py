@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.events import Event as Fact
-from agentnb.core.events import MessageAdded, RunStart
+from agentnb.core.events import MessageAdded, RunEnd, RunStart
 from agentnb.core.loop import beside
 from agentnb.core.state import State
 from agentnb.loops.loop_agent.event import Event
@@ -21,6 +21,9 @@ from agentnb.loops.loop_agent.invocation import InvocationContext
 if TYPE_CHECKING:
     from agentnb.loops.loop_agent.tree import AgentInTree
     from agentnb.run import Run
+
+
+_MAPS = ("agent_states", "end_of_agents")
 
 
 class Companion:
@@ -83,15 +86,23 @@ def context_of(state: State, agent: AgentInTree) -> InvocationContext:
 
 def _begun_with(input: Any) -> InvocationContext:
     content = input.get("content") if isinstance(input, Mapping) else input
-    given: dict[str, Any] = _given(input)
-    return InvocationContext(is_resumable=True, user_content=content, **given)
+    maps: dict[str, Any] = {name: given for name, given in _given(input).items() if name in _MAPS}
+    return InvocationContext(is_resumable=True, user_content=content, **maps)
 
 
 def invocation_of(state: State) -> dict[str, dict[str, Any]]:
-    """The maps an agent was started with: those of the invocation it resumes."""
+    """What an agent was started with of the invocation it resumes: its maps, and what was come to in it."""
     return _given(state.input)
+
+
+def end_before(name: str, state: State) -> RunEnd | None:
+    """The end of an agent that had ended in the invocation it resumes, and had said so; what it came to stays."""
+    resumed = invocation_of(state)
+    if not resumed.get("end_of_agents", {}).get(name) or name in resumed["agent_states"]:
+        return None
+    return RunEnd.make(reason="completed", output=resumed["outputs"].get(name))
 
 
 def _given(input: Any) -> dict[str, dict[str, Any]]:
     given = input.get("invocation") if isinstance(input, Mapping) else None
-    return {name: dict(given.get(name) or {}) for name in ("agent_states", "end_of_agents")} if given else {}
+    return {name: dict(given.get(name) or {}) for name in (*_MAPS, "said", "outputs")} if given else {}

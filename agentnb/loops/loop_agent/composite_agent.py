@@ -17,7 +17,7 @@ from agentnb.core.events import Event as Fact
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import State
 from agentnb.loops.loop_agent.base_agent import BaseAgent, failed
-from agentnb.loops.loop_agent.companion import invocation_of
+from agentnb.loops.loop_agent.companion import end_before
 from agentnb.loops.loop_agent.event import Event
 from agentnb.loops.loop_agent.invocation import InvocationContext
 from agentnb.loops.loop_agent.stream import ENDS
@@ -41,8 +41,8 @@ class CompositeAgent(BaseAgent):
         if "ending" in state.values:
             return self._call(AFTER, state) or RunEnd.make(**state.values["ending"])
         if not state.values:
-            if invocation_of(state).get("end_of_agents", {}).get(self.name):
-                return RunEnd.make(reason="completed")
+            if (ended := end_before(self.name, state)) is not None:
+                return ended
             if (fact := self._call(BEFORE, state)) is not None:
                 return fact
         fact = self.decide(state)

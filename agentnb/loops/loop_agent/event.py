@@ -75,7 +75,8 @@ class EventActions(_Positional):
 class Event(_Positional):
     """One event of an invocation; `content` is text, or has `parts` with `text`, `function_call` and so on.
 
-    `reason`: on the event that ends a loop agent, how it has come to its end.
+    `reason`, `output`: on the event that ends a loop agent, how it has come to its end, and to what. `said`: on the one
+    that says where it stands, what its sub-agents have come to.
     """
 
     model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, defer_build=True)
@@ -88,6 +89,8 @@ class Event(_Positional):
     invocation_id: str = ""
     branch: str | None = None
     reason: str | None = None
+    output: Any = None
+    said: dict[str, Any] | None = None
     error_code: str | None = None
     error_message: str | None = None
     id: str = Field(default_factory=lambda: uuid.uuid4().hex[:12])

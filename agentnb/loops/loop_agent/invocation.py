@@ -31,17 +31,16 @@ class Session:
     events: list[Event] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
 
-    def said_by_the_last_checkpoint(self) -> dict[str, str]:
-        """What each agent had said last when a loop agent last said where it stands; what came later is said again."""
-        said: dict[str, str] = {}
-        since: dict[str, str] = {}
-        for event in self.events:
-            if event.actions.agent_state is not None:
-                said |= since
-                since = {}
-            elif event.text:
-                since[event.author] = event.text
-        return said
+    def said_by_the_last_checkpoints(self) -> dict[str, dict[str, Any]]:
+        """What the sub-agents of each loop agent had come to where it last said where it stands.
+
+        What came later is done again.
+        """
+        return {event.author: event.said or {} for event in self.events if event.actions.agent_state is not None}
+
+    def outputs(self) -> dict[str, Any]:
+        """What each loop agent came to when it ended last."""
+        return {event.author: event.output for event in self.events if event.actions.end_of_agent}
 
 
 class Code:
@@ -88,7 +87,8 @@ class InvocationContext:
     """What the agents of one invocation share.
 
     is_resumable: checkpoints are events. agent_states, end_of_agents: where each agent stands, by name; a new context
-    made from these (they are JSON) goes on from there. user_content: what the user said, text or content.
+    made from these (they are JSON) goes on from there. One that has ended and stands somewhere is left there, by an
+    escalation that has ended the loop inside it already. user_content: what the user said, text or content.
 
     `session` has what was said, and a state that `state_delta` changes. `agent` is the one whose code is running, `run`
     the run that the invocation is, or was last. An agent that sets `end_invocation` leaves every loop around it.
@@ -135,6 +135,15 @@ class InvocationContext:
             self.end_of_agents[name] = True
         elif state is not None:
             self.agent_states[name], self.end_of_agents[name] = state, False
+
+    def leave(self, name: str) -> None:
+        """Say that an agent that stands somewhere is left there: it is still to say that it has ended."""
+        if name in self.agent_states:
+            self.end_of_agents[name] = True
+
+    def has_ended(self, name: str) -> bool:
+        """Whether an agent has said that it has ended."""
+        return bool(self.end_of_agents.get(name)) and name not in self.agent_states
 
     def reset_sub_agent_states(self, name: str) -> None:
         """Let every agent below the one of that name begin anew."""

@@ -95,15 +95,20 @@ class LoopAgent(CompositeAgent):
 
     def _begin(self, state: State) -> Fact:
         """The first position: where the invocation it resumes was, or the start."""
-        saved = invocation_of(state).get("agent_states", {}).get(self.name)
-        at = LoopAgentState.model_validate(saved or {})
+        resumed = invocation_of(state)
+        at = LoopAgentState.model_validate(resumed.get("agent_states", {}).get(self.name) or {})
+        before = resumed.get("said", {}).get(self.name, {})
+        said = {agent.name: before[agent.name] for agent in self.sub_agents if agent.name in before}
         if not self.sub_agents:
             return RunEnd.make(reason="empty")
         if self._is_enough(at.times_looped):
             return RunEnd.make(reason="max_iterations")
-        if any(agent.name == at.current_sub_agent for agent in self.sub_agents):
-            return self._checkpoint(at.current_sub_agent, at.times_looped, 1, resumed=True)
-        return self._begin_pass_anew(at.current_sub_agent, at.times_looped, 1)
+        left = bool(resumed.get("end_of_agents", {}).get(self.name))
+        if self._sub_agent(at.current_sub_agent) is not None:
+            return self._checkpoint(at.current_sub_agent, at.times_looped, 1, resumed=True, left=left, said=said)
+        if left:  # and whatever it was left in is gone
+            return RunEnd.make(reason="escalated")
+        return self._begin_pass_anew(at.current_sub_agent, at.times_looped, 1, said=said)
 
     def _in_a_pass(self, state: State) -> Fact:
         current, passes, runs = (state.values[key] for key in ("current_sub_agent", "times_looped", "runs"))
@@ -115,7 +120,7 @@ class LoopAgent(CompositeAgent):
         assert call.end is not None
         if call.end.is_error:
             return failed(call)
-        leaves = self._leaves(state, call)
+        leaves = "nearest" if state.values.get("left") else self._leaves(state, call)
         if leaves is None:
             return self._next(state, call)
         if leaves not in ("nearest", self.name) and "escalate" not in state.values:
@@ -143,12 +148,12 @@ class LoopAgent(CompositeAgent):
     def _is_enough(self, passes: int) -> bool:
         return self.max_iterations is not None and passes >= self.max_iterations
 
-    def _begin_pass_anew(self, gone: str, passes: int, runs: int) -> Fact:
+    def _begin_pass_anew(self, gone: str, passes: int, runs: int, **more: Any) -> Fact:
         if not self.sub_agents:
             return RunEnd.make(reason="empty")
         if gone:
             logger.warning("%s has no sub-agent %r any more; its pass begins anew.", self.name, gone)
-        return self._checkpoint(self.sub_agents[0].name, passes, runs)
+        return self._checkpoint(self.sub_agents[0].name, passes, runs, **more)
 
     def _warn_of_silence(self, state: State) -> None:
         """A pass in which nobody says anything is likely to be followed by more of them (1g.12)."""
@@ -164,9 +169,7 @@ class LoopAgent(CompositeAgent):
     def _run_sub_agent(self, state: State) -> CallProposed:
         agent = self._sub_agent(state.values["current_sub_agent"])
         assert agent is not None
-        call = ToolCall.make(
-            id=_call_id(state), name=agent.name, arguments={"input": input_for(agent, self.sub_agents, state)}
-        )
+        call = ToolCall.make(id=_call_id(state), name=agent.name, arguments={"input": input_for(agent, state)})
         return CallProposed.make(call=call, hidden=True)
 
     def _sub_agent(self, name: str) -> Loop | None:

@@ -32,7 +32,7 @@ async def stream(
     agent: BaseAgent, ctx: InvocationContext, **options: Unpack[StartOptions]
 ) -> AsyncGenerator[Event, None]:
     """Run an agent in a context; its events, as they are asked for. options: as for `start`."""
-    if ctx.agent is not None and ctx.end_of_agents.get(agent.name):  # the code of another agent runs it once more
+    if ctx.agent is not None and ctx.has_ended(agent.name):  # the code of another agent runs it once more
         ctx.set_agent_state(agent.name)
         ctx.reset_below(agent)
     run = agent.start(agent.begin_with(ctx), **options)
@@ -68,6 +68,8 @@ class Projection:
         self._names: dict[str, str] = {}
         self._loop_agents: dict[str, Any] = {}
         self._passes: dict[str, int] = {}
+        self._said: dict[str, dict[str, Any]] = {}
+        self._leaves: dict[str, str] = {}
         self._made: set[tuple[str, str]] = set()
 
     def say(self, fact: facts.Event | facts.Delta) -> Iterator[Event]:
@@ -76,14 +78,17 @@ class Projection:
             yield event
         elif isinstance(fact, facts.RunStart):
             self._names[fact.path] = fact.name
-            self._passes.pop(fact.path, None)
+            for of_its_last_run in (self._passes, self._said, self._leaves):
+                of_its_last_run.pop(fact.path, None)
             if "max_iterations" in fact.config and "sub_agents" in fact.config:
                 self._loop_agents[fact.path] = self._agent_at(fact.path)
         elif isinstance(fact, facts.StateUpdate):
             if "current_sub_agent" in fact.values:
                 yield from self._checkpoint(fact)
+            elif "escalate" in fact.values:
+                self._leaves[fact.path] = fact.values["escalate"]
             elif "ending" in fact.values:
-                yield from self._end_of_agent(fact.path, fact.values["ending"]["reason"])
+                yield from self._end_of_agent(fact.path, **fact.values["ending"])
         elif isinstance(fact, facts.RunEnd):
             yield from self._end(fact)
         else:
@@ -98,6 +103,7 @@ class Projection:
 
     def _checkpoint(self, fact: facts.StateUpdate) -> Iterator[Event]:
         passes, resumed = fact.values["times_looped"], bool(fact.values.get("resumed"))
+        said = self._said[fact.path] = fact.values.get("said") or self._said.get(fact.path, {})
         is_first = fact.path not in self._passes
         if not resumed and (is_first or passes > self._passes[fact.path]):  # a pass begins: those inside begin anew
             self._ctx.reset_below(self._loop_agents[fact.path])
@@ -106,26 +112,35 @@ class Projection:
             return
         name = self._names[fact.path]
         state = {key: fact.values[key] for key in ("current_sub_agent", "times_looped")}
-        if resumed:
+        if not resumed:
+            yield self._event(name, EventActions(agent_state=state), said=said or None)
+        elif not fact.values.get("left"):
             self._ctx.set_agent_state(name, agent_state=state)
-        else:
-            yield self._event(name, EventActions(agent_state=state))
 
     def _end(self, fact: facts.RunEnd) -> Iterator[Event]:
         if fact.path in self._loop_agents and fact.reason in ENDS:
-            yield from self._end_of_agent(fact.path, fact.reason)
+            yield from self._end_of_agent(fact.path, fact.reason, fact.output)
         elif fact.terminal and fact.reason == "cancelled" and self._ctx.aborted:
             name = self._names.get(fact.path, self._agent.name)
             yield self._event(name, error_code=ABORTED, error_message="The invocation was aborted.")
 
-    def _end_of_agent(self, path: str, reason: str) -> Iterator[Event]:
+    def _end_of_agent(self, path: str, reason: str, output: Any) -> Iterator[Event]:
         agent = self._loop_agents.pop(path)
         if reason == "max_iterations":
             self._ctx.reset_below(agent)
         if self._ctx.is_resumable:
-            yield self._event(self._names[path], EventActions(end_of_agent=True), reason=reason)
+            self._leave_those_around(path)
+            yield self._event(self._names[path], EventActions(end_of_agent=True), reason=reason, output=output)
         else:
             self._ctx.set_agent_state(self._names[path])
+
+    def _leave_those_around(self, path: str) -> None:
+        """An escalation that goes on beyond the loop at this path leaves those around it, whoever says so to them."""
+        scope = self._leaves.get(path)
+        while scope is not None and path and (path := path.rpartition("/")[0]) in self._loop_agents:
+            self._ctx.leave(self._names[path])
+            if self._names[path] == scope:
+                return
 
     def _of_another_loop(self, fact: facts.Event | facts.Delta) -> Iterator[Event]:
         author = self._names.get(fact.path, self._agent.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from agentnb.core.calls import render
@@ -27,7 +27,7 @@ def has_spoken(child: State) -> bool:
     return bool(child.messages) or any(map(has_spoken, child.children.values()))
 
 
-def input_for(agent: Loop, siblings: Sequence[Loop], state: State) -> Any:
+def input_for(agent: Loop, state: State) -> Any:
     """What the user said; a loop that asks a model also hears what each of its siblings said last."""
     if isinstance(agent, BaseAgent):
         if not state.values["resumed"] and isinstance(state.input, Mapping):
@@ -35,14 +35,6 @@ def input_for(agent: Loop, siblings: Sequence[Loop], state: State) -> Any:
         return state.input
     given = [dict(message.plain) for message in input_messages(state.input) if message.content]
     heard = [{key: value for key, value in message.items() if key != "invocation"} for message in given]
-    said = {**_said_before(siblings, state), **state.values.get("said", {})}
-    spoken = {name: text_of(render(result)) for name, result in said.items()}
+    spoken = {name: text_of(render(result)) for name, result in state.values.get("said", {}).items()}
     heard += [{"role": "user", "content": f"[{name}] said: {words}"} for name, words in spoken.items() if words]
     return heard or [{"role": "user", "content": GO_ON}]
-
-
-def _said_before(agents: Sequence[Loop], state: State) -> dict[str, str]:
-    """What these agents had said in the invocation that this one resumes."""
-    given = state.input.get("invocation") if isinstance(state.input, Mapping) else None
-    said: Mapping[str, str] = given.get("said", {}) if given else {}
-    return {agent.name: said[agent.name] for agent in agents if agent.name in said}

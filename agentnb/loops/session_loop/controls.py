@@ -98,7 +98,8 @@ class SessionControls(Loop):
             return self._messages
         state, ended = self._stream.run.state, self._stream.ended
         if self._stands_at != (state.position, ended):
-            self._messages = [*state.messages, *(_left_open(state) if ended else ())] or self._messages
+            unheard = state.queues["input"] if state.over else ()  # it was said, and stays so
+            self._messages = [*state.messages, *(_left_open(state) if ended else ()), *unheard] or self._messages
             self._stands_at = (state.position, ended)
         return self._messages
 

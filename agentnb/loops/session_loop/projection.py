@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from agentnb.core.calls import result_message
 from agentnb.core.ending import ABORTED
-from agentnb.core.events import CallEnd, CallStart, Delta, ErrorInfo, Event, ModelFailed, RunEnd
+from agentnb.core.events import CallEnd, CallStart, Delta, ErrorInfo, Event, RunEnd
 from agentnb.core.evolve import evolve
 from agentnb.core.messages import Message
 from agentnb.core.record import Record
@@ -84,9 +84,6 @@ class Projection:
             yield from self._show_call(event.call_id)
         elif isinstance(event, CallEnd):
             yield from self._end_call(event)
-        elif isinstance(event, ModelFailed):
-            yield from self._broken_off("error", event.error.message)
-            return
         yield from self._say_new_messages()
         if event.type == "model_start":
             yield from self._open_turn()
@@ -182,7 +179,10 @@ class Projection:
         yield _event("agent_end", messages=self.new)
 
     def fail(self, failure: ErrorInfo) -> Iterator[SessionEvent]:
-        """What is said where a loop inside has failed: the end of the stream, though the run may be resumed."""
+        """What is said where a model has failed, this loop's or that of one inside: the end of the stream.
+
+        The run may be resumed; a failure that it has gone on from is no end.
+        """
         failed = {child.call for child in self._state.children.values() if child.failure is not None}
         yield from self._end_calls(dict.fromkeys(failed, f"{failure.type}: {failure.message}"))
         yield from self.say(RunEnd.make(reason="error", error=failure))
@@ -195,8 +195,12 @@ class Projection:
 
     def _end(self, event: RunEnd) -> Iterator[SessionEvent]:
         if event.reason in ("cancelled", "error", "limit"):
-            why = event.error.message if event.error is not None else self._state.cancelled or ""
-            yield from self._broken_off("error" if event.reason == "error" else "aborted", why)
+            failure = event.error or self._state.failure  # of a model, whoever has ended the run then
+            why = failure.message if failure is not None else self._state.cancelled or ""
+            yield from self._open_turn()
+            for message in self._state.queues["input"]:  # it was said to the session, which has not come to it
+                yield from self._message(message)
+            yield from self._broken_off("error" if event.reason == "error" or self._state.failure else "aborted", why)
             return
         if self._in_turn:
             yield from self._close_turn(None)

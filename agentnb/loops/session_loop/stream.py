@@ -32,8 +32,6 @@ class EventStream(DesignStream[SessionEvent]):
         try:
             async with aclosing(aiter(self.run)) as events:
                 async for event in events:
-                    if self.ended:  # a model that failed, and then a cancellation: the session's end has been said
-                        continue
                     for said in self._projection.say(event):
                         self.ended = said.type == "agent_end"
                         yield said
