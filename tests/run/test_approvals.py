@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentnb import AlreadyDecided, Snapshot, UsageError
+from agentnb import AlreadyDecided, SessionLoop, Snapshot, UsageError, tool
 from agentnb.core.errors import InvalidArguments, UnknownCall
 from agentnb.core.events import ApprovalDecision, CallStart
 from agentnb.run.policy import Verdict
-from agentnb.testing import call
+from agentnb.testing import ScriptedLLM, call
 from tests.run.agents import Agent, sends
 from tests.worlds import asks, assert_folds, provider_faults, running_tasks, types, until
 
@@ -331,6 +331,44 @@ async def test_the_first_rule_that_matches_decides() -> None:
     assert sorted(agent.ran) == ["l", "s", "safe-1"]
     assert told(run)["other"] == "Rejected: not safe"
     assert told(run)["n"] == "Rejected: offline"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "given", "matches"),
+    [
+        ({"depth": 2}, {"depth": 2}, True),
+        ({"depth": 2}, {"depth": 3}, False),
+        ({"depth": "2*"}, {"depth": 2}, False),
+        ({"depth": 2}, {"depth": "2"}, False),
+        ({"depth": None}, {"depth": None}, True),
+        ({"depth": [1, "a*"]}, {"depth": [1, "a*"]}, True),
+        ({"depth": [1, "a*"]}, {"depth": [1, "ab"]}, False),
+        ({"depth": "*"}, {}, False),
+        ({"depth": 2, "path": "/tmp/*"}, {"depth": 2, "path": "/tmp/a"}, True),
+        ({"depth": 2, "path": "/tmp/*"}, {"depth": 2, "path": "/home"}, False),
+    ],
+)
+async def test_a_rule_matches_texts_by_glob_and_other_arguments_by_value(
+    pattern: dict[str, Any], given: dict[str, Any], matches: bool
+) -> None:
+    @tool
+    async def seek(depth: Any = None, path: str = "/") -> str:
+        return "found"
+
+    run = SessionLoop(ScriptedLLM([[call("seek", given, id="a")], "done"]), [seek]).start(
+        "hi", approve={"tool": "seek", "arguments": pattern, "decision": "approve"}
+    )
+    await run.step("call")
+    assert [item.reason for item in run.pending] == ([] if matches else ["No rule of the policy matches this call."])
+    run.cancel()
+
+
+@pytest.mark.parametrize(("decision", "ran"), [(True, ["a"]), (False, [])])
+async def test_a_rule_may_say_true_or_false_and_stand_alone(decision: bool, ran: list[str]) -> None:
+    agent = Agent()
+    run = agent.loop(asks("a"), "done").start("hi", approve={"tool": "echo", "decision": decision})
+    assert await run == "done"
+    assert agent.ran == ran
 
 
 @pytest.mark.parametrize(
