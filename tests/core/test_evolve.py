@@ -68,6 +68,11 @@ def test_the_calls_of_a_sequential_answer_are_wanted_one_at_a_time() -> None:
     assert wanted(fold([*events, end("t1")])) == [Effect("call", "t2")]
 
 
+def test_a_detached_call_of_a_sequential_answer_holds_back_none_behind_it() -> None:
+    state = fold([*ASKED, answer("t1", "t2", "t3", sequential=True), detached("t1")])
+    assert wanted(state) == [Effect("call", "t1"), Effect("call", "t2")]
+
+
 def test_a_call_that_waits_for_a_person_is_wanted_as_a_question() -> None:
     asked = e.ApprovalRequest(call_id="t1", name="echo", arguments={})
     assert wanted(fold([*ASKED, answer("t1", "t2"), asked])) == [Effect("question", "t1"), Effect("call", "t2")]
@@ -135,6 +140,11 @@ def test_nothing_happens_to_a_call_that_is_not_open(impossible: e.Event) -> None
 )
 def test_nothing_follows_the_end(kind: e.Event) -> None:
     refuse([*ASKED, answer(), e.RunEnd(reason="completed")], kind)
+
+
+def test_nothing_happens_in_a_loop_that_was_not_begun() -> None:
+    refuse(ASKED, e.MessageAdded(message=Message(role="user", content="x"), path="critic"))
+    refuse(ASKED, e.RunStart(loop="L", name="editor", input="", path="critic/editor"))
 
 
 def test_a_run_starts_once() -> None:
