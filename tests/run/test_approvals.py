@@ -240,6 +240,22 @@ async def test_a_policy_of_false_lets_nothing_run() -> None:
     assert all(words.startswith("Rejected") for words in told(run).values())
 
 
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (False, "Rejected: The policy of this run approves no calls."),
+        (lambda proposed: False, "Rejected: Rejected by the policy."),
+        (lambda proposed: "reject", "Rejected: Rejected by the policy."),
+        ({"decision": "reject"}, "Rejected: Rejected by the policy."),
+        ({"decision": "reject", "reason": "too far"}, "Rejected: too far"),
+    ],
+)
+async def test_the_model_is_told_why_a_policy_rejects(policy: Any, words: str) -> None:
+    run = Agent().loop(asks("a"), "done").start("hi", approve=policy)
+    await run
+    assert told(run) == {"a": words}
+
+
 class WithoutWords(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -382,6 +398,7 @@ async def test_a_rule_may_say_true_or_false_and_stand_alone(decision: bool, ran:
         [{"arguments": ["x"]}],
         [{"decision": "ask", "deadline": "soon"}],
         [{"decision": "ask", "deadline": -1}],
+        [{"decision": "ask", "deadline": True}],
         [{"decision": "ask", "reason": 5}],
     ],
 )
@@ -390,9 +407,10 @@ def test_what_is_no_policy_is_refused(wrong: Any) -> None:
         Agent().loop("done").start("hi", approve=wrong)
 
 
-async def test_no_answer_by_the_deadline_means_no() -> None:
+@pytest.mark.parametrize("seconds", [0, 0.05])
+async def test_no_answer_by_the_deadline_means_no(seconds: float) -> None:
     agent = Agent()
-    run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 0.05}])
+    run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": seconds}])
     async with asyncio.timeout(60):
         await run
     assert agent.ran == []
