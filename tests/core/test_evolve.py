@@ -78,9 +78,18 @@ def test_a_call_that_waits_for_a_person_is_wanted_as_a_question() -> None:
     assert wanted(fold([*ASKED, answer("t1", "t2"), asked])) == [Effect("question", "t1"), Effect("call", "t2")]
 
 
-@pytest.mark.parametrize("stop", [e.CancelRequested(), e.ModelFailed(error=e.ErrorInfo(type="E", message=""))])
+@pytest.mark.parametrize(
+    "stop",
+    [e.CancelRequested(), e.ModelFailed(error=e.ErrorInfo(type="E", message="")), e.RunEnd(reason="suspended")],
+)
 def test_a_run_that_was_stopped_wants_nothing(stop: e.Event) -> None:
     assert wanted(fold([*ASKED, stop])) == []
+    assert wanted(fold([*ASKED, *proposed("t1"), stop])) == []
+
+
+def test_a_run_that_has_ended_is_not_paused_and_waits_for_no_model() -> None:
+    state = fold([*ASKED, e.RunPaused(), e.RunEnd(reason="error")])
+    assert (state.paused, state.model) == (False, "idle")
 
 
 def test_resuming_after_a_failure_wants_the_model_again() -> None:
@@ -175,6 +184,22 @@ def test_hidden_calls_are_no_part_of_the_history() -> None:
     assert roles(state) == ["user", "assistant", "t1"]
 
 
+def test_a_loops_own_call_is_there_until_its_next_one() -> None:
+    def own(id: str) -> list[e.Event]:
+        return [e.CallProposed(call=ToolCall(id=id, name="retrieve"), hidden=True), end(id)]
+
+    state = fold([start(), *own("h1"), *own("h2"), *own("h3")])
+    assert list(state.calls) == ["h3"]
+    assert [call.id for call in state.own_calls] == ["h1", "h2", "h3"]
+
+
+def test_a_call_that_is_asked_about_again_is_not_decided() -> None:
+    asked = e.ApprovalRequest(call_id="t1", name="echo", arguments={"value": "changed"})
+    approved = e.ApprovalDecision(call_id="t1", decision="approve")
+    call = fold([*ASKED, answer("t1"), approved, asked]).open["t1"]
+    assert (call.status, call.decision) == ("asking", None)
+
+
 def test_usage_adds_up() -> None:
     first, second = answer(usage={"input_tokens": 3, "cost": 0.5}), answer(usage={"input_tokens": 4})
     events = [*ASKED, first, e.ModelStart(turn=2), second]
@@ -261,6 +286,13 @@ def test_an_answer_that_never_came_is_told_as_the_calls_it_had_made() -> None:
     )
     assert roles(state) == ["user", "assistant", "t1"]
     assert [call.id for call in state.messages[1].tool_calls] == ["t1"]
+
+
+def test_an_answer_that_never_came_after_one_that_did_is_told_as_the_calls_it_had_made() -> None:
+    broken_off = [e.ModelStart(turn=2), *proposed("t2"), e.CancelRequested(), end("t2", outcome="aborted")]
+    state = fold([*ASKED, answer("t1"), end("t1"), *broken_off, e.RunEnd(reason="cancelled")])
+    assert roles(state) == ["user", "assistant", "t1", "assistant", "t2"]
+    assert [call.id for call in state.messages[3].tool_calls] == ["t2"]
 
 
 def test_what_the_loop_puts_in_a_calls_place_is_looked_at_again() -> None:
