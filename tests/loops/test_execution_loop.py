@@ -14,7 +14,15 @@ from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import Call, ErrorMessage, Reject, Solution
 from agentnb.testing import ScriptedLLM, call, delay, text
 from tests.loops.execution_world import MOMENT, World, c, data_told, errors_told, notation, solution
-from tests.worlds import assert_folds, assert_one_terminal_event_last, collect, provider_faults, running_tasks, types, until
+from tests.worlds import (
+    assert_folds,
+    assert_one_terminal_event_last,
+    collect,
+    provider_faults,
+    running_tasks,
+    types,
+    until,
+)
 
 
 async def told(loop: ExecutionLoop) -> list[str]:
