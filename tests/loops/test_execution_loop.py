@@ -805,6 +805,27 @@ async def test_a_confirm_that_waited_for_something_cancelled_has_not_said_yes() 
     assert errors_told(loop, 1)[0]["error"] == "rejected by user: confirm failed: CancelledError: "
 
 
+@pytest.mark.parametrize(
+    ("said", "runs"),
+    [
+        ({"_tool": "give", "v": 5}, ("give", {"v": 5})),
+        ({"name": "give", "arguments": {"v": 5}}, ("give", {"v": 5})),
+        ({"id": "c1", "name": "fast"}, ("fast", {})),
+        ({"v": 5}, ("echo", {"v": 5})),
+        ({"_tool": "note", "name": "n"}, ("note", {"name": "n"})),
+        ({"_tool": "note", "name": "n", "arguments": {}}, ("note", {"name": "n", "arguments": {}})),
+        ({"name": "n", "v": 5}, ("echo", {"name": "n", "v": 5})),
+        ({"arguments": {"v": 5}}, ("echo", {"arguments": {"v": 5}})),
+    ],
+)
+async def test_confirm_may_write_the_other_call_as_the_model_does_or_as_a_provider(said: Any, runs: Any) -> None:
+    loop = World().loop(solution(c("echo", v=1)), solution(output=1), confirm=lambda asked: said)
+    run = loop.start(None)
+    await run
+    (decision,) = [event for event in run.events if event.type == "approval_decision"]
+    assert (decision.decision, decision.name, decision.arguments) == ("replace", *runs)
+
+
 async def test_a_decision_about_a_call_that_confirm_replaced_is_taken_back_and_the_replacement_stays() -> None:
     world = World()
     confirm = {"fast": Call("ask", v=5)}
