@@ -155,7 +155,6 @@ def _model_start(state: State, event: e.ModelStart) -> None:
     state.model = "asked"
     state.options = fields["options"]
     state.reply = None
-    state.failure = None
     state.heard = []
     # Some µs of every iteration are calls of functions of one line; the most frequent of these are written out.
     state.requests += attempt == 1

@@ -68,14 +68,28 @@ def test_the_calls_of_a_sequential_answer_are_wanted_one_at_a_time() -> None:
     assert wanted(fold([*events, end("t1")])) == [Effect("call", "t2")]
 
 
+def test_a_detached_call_of_a_sequential_answer_holds_back_none_behind_it() -> None:
+    state = fold([*ASKED, answer("t1", "t2", "t3", sequential=True), detached("t1")])
+    assert wanted(state) == [Effect("call", "t1"), Effect("call", "t2")]
+
+
 def test_a_call_that_waits_for_a_person_is_wanted_as_a_question() -> None:
     asked = e.ApprovalRequest(call_id="t1", name="echo", arguments={})
     assert wanted(fold([*ASKED, answer("t1", "t2"), asked])) == [Effect("question", "t1"), Effect("call", "t2")]
 
 
-@pytest.mark.parametrize("stop", [e.CancelRequested(), e.ModelFailed(error=e.ErrorInfo(type="E", message=""))])
+@pytest.mark.parametrize(
+    "stop",
+    [e.CancelRequested(), e.ModelFailed(error=e.ErrorInfo(type="E", message="")), e.RunEnd(reason="suspended")],
+)
 def test_a_run_that_was_stopped_wants_nothing(stop: e.Event) -> None:
     assert wanted(fold([*ASKED, stop])) == []
+    assert wanted(fold([*ASKED, *proposed("t1"), stop])) == []
+
+
+def test_a_run_that_has_ended_is_not_paused_and_waits_for_no_model() -> None:
+    state = fold([*ASKED, e.RunPaused(), e.RunEnd(reason="error")])
+    assert (state.paused, state.model) == (False, "idle")
 
 
 def test_resuming_after_a_failure_wants_the_model_again() -> None:
@@ -137,6 +151,11 @@ def test_nothing_follows_the_end(kind: e.Event) -> None:
     refuse([*ASKED, answer(), e.RunEnd(reason="completed")], kind)
 
 
+def test_nothing_happens_in_a_loop_that_was_not_begun() -> None:
+    refuse(ASKED, e.MessageAdded(message=Message(role="user", content="x"), path="critic"))
+    refuse(ASKED, e.RunStart(loop="L", name="editor", input="", path="critic/editor"))
+
+
 def test_a_run_starts_once() -> None:
     refuse(ASKED, start())
 
@@ -163,6 +182,22 @@ def test_hidden_calls_are_no_part_of_the_history() -> None:
     hidden = e.CallProposed(call=ToolCall(id="h", name="retrieve"), hidden=True)
     state = fold([*ASKED, answer("t1"), end("t1"), hidden, end("h")])
     assert roles(state) == ["user", "assistant", "t1"]
+
+
+def test_a_loops_own_call_is_there_until_its_next_one() -> None:
+    def own(id: str) -> list[e.Event]:
+        return [e.CallProposed(call=ToolCall(id=id, name="retrieve"), hidden=True), end(id)]
+
+    state = fold([start(), *own("h1"), *own("h2"), *own("h3")])
+    assert list(state.calls) == ["h3"]
+    assert [call.id for call in state.own_calls] == ["h1", "h2", "h3"]
+
+
+def test_a_call_that_is_asked_about_again_is_not_decided() -> None:
+    asked = e.ApprovalRequest(call_id="t1", name="echo", arguments={"value": "changed"})
+    approved = e.ApprovalDecision(call_id="t1", decision="approve")
+    call = fold([*ASKED, answer("t1"), approved, asked]).open["t1"]
+    assert (call.status, call.decision) == ("asking", None)
 
 
 def test_usage_adds_up() -> None:
@@ -251,6 +286,13 @@ def test_an_answer_that_never_came_is_told_as_the_calls_it_had_made() -> None:
     )
     assert roles(state) == ["user", "assistant", "t1"]
     assert [call.id for call in state.messages[1].tool_calls] == ["t1"]
+
+
+def test_an_answer_that_never_came_after_one_that_did_is_told_as_the_calls_it_had_made() -> None:
+    broken_off = [e.ModelStart(turn=2), *proposed("t2"), e.CancelRequested(), end("t2", outcome="aborted")]
+    state = fold([*ASKED, answer("t1"), end("t1"), *broken_off, e.RunEnd(reason="cancelled")])
+    assert roles(state) == ["user", "assistant", "t1", "assistant", "t2"]
+    assert [call.id for call in state.messages[3].tool_calls] == ["t2"]
 
 
 def test_what_the_loop_puts_in_a_calls_place_is_looked_at_again() -> None:

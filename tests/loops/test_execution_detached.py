@@ -12,7 +12,7 @@ from agentnb.core.calls import RUNS_ON
 from agentnb.core.events import CallStart
 from agentnb.testing import ScriptedLLM, call, text
 from tests.loops.execution_world import World, c, data_told, errors_told, notation, solution
-from tests.worlds import assert_one_terminal_event_last, collect, running_tasks, until
+from tests.worlds import assert_one_terminal_event_last, collect, running_tasks, types, until
 
 
 class Background(World):
@@ -63,6 +63,18 @@ async def test_a_request_goes_on_while_a_detached_call_runs_and_the_next_ones_se
     assert "state" not in [message.get("kind") for message in map(dict, data_told(loop, 1))]
     assert data_told(loop, 2) == [{"w": "seen"}]
     assert loop.state == {"w": "seen", "e": {"v": "seen"}}
+
+
+async def test_a_turn_ends_where_its_last_detached_call_has_started_and_not_where_that_ends() -> None:
+    world = Background()
+    loop = world.loop(solution(c("watch", v=1)), solution(c("let_end")), solution(output="ok"))
+    run = loop.start(None, approve=lambda proposed: True if proposed.name == "let_end" else None)
+    await run.step("turn")
+    run.approve(run.pending[0].id)
+    first, second = await run.step("turn"), await run.step("turn")
+    assert types(first) == ["approval_decision", "call_start"]
+    assert types(second)[-2:] == ["call_end", "call_end"]
+    assert await run == "ok"
 
 
 async def test_the_end_of_the_run_waits_for_a_detached_call_and_keeps_what_it_wrote() -> None:

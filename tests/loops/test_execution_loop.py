@@ -14,7 +14,15 @@ from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import Call, ErrorMessage, Reject, Solution
 from agentnb.testing import ScriptedLLM, call, delay, text
 from tests.loops.execution_world import MOMENT, World, c, data_told, errors_told, notation, solution
-from tests.worlds import assert_folds, assert_one_terminal_event_last, collect, provider_faults, running_tasks, until
+from tests.worlds import (
+    assert_folds,
+    assert_one_terminal_event_last,
+    collect,
+    provider_faults,
+    running_tasks,
+    types,
+    until,
+)
 
 
 async def told(loop: ExecutionLoop) -> list[str]:
@@ -795,6 +803,61 @@ async def test_a_confirm_that_waited_for_something_cancelled_has_not_said_yes() 
         assert "rejected c1" in notation([event async for event in loop.run()])
     assert world.ran == []
     assert errors_told(loop, 1)[0]["error"] == "rejected by user: confirm failed: CancelledError: "
+
+
+@pytest.mark.parametrize(
+    ("said", "runs"),
+    [
+        ({"_tool": "give", "v": 5}, ("give", {"v": 5})),
+        ({"name": "give", "arguments": {"v": 5}}, ("give", {"v": 5})),
+        ({"id": "c1", "name": "fast"}, ("fast", {})),
+        ({"v": 5}, ("echo", {"v": 5})),
+        ({"_tool": "note", "name": "n"}, ("note", {"name": "n"})),
+        ({"_tool": "note", "name": "n", "arguments": {}}, ("note", {"name": "n", "arguments": {}})),
+        ({"name": "n", "v": 5}, ("echo", {"name": "n", "v": 5})),
+        ({"arguments": {"v": 5}}, ("echo", {"arguments": {"v": 5}})),
+    ],
+)
+async def test_confirm_may_write_the_other_call_as_the_model_does_or_as_a_provider(said: Any, runs: Any) -> None:
+    loop = World().loop(solution(c("echo", v=1)), solution(output=1), confirm=lambda asked: said)
+    run = loop.start(None)
+    await run
+    (decision,) = [event for event in run.events if event.type == "approval_decision"]
+    assert (decision.decision, decision.name, decision.arguments) == ("replace", *runs)
+
+
+async def test_a_decision_about_a_call_that_confirm_replaced_is_taken_back_and_the_replacement_stays() -> None:
+    world = World()
+    confirm = {"fast": Call("ask", v=5)}
+    loop = world.loop(solution(c("fast")), solution(output=1), confirm=lambda asked: confirm.get(asked.name, True))
+    run = loop.start(None)
+    await run.step("call")
+    (asked,) = run.pending
+    run.approve(asked.id)
+    run.undo(asked.id)
+    (again,) = run.pending
+    assert (again.name, again.arguments) == (asked.name, asked.arguments) == ("ask", {"v": 5})
+    run.approve(again.id)
+    assert await run == 1
+    assert world.ran == ["ask 5"]
+
+
+async def test_what_a_policy_decided_about_a_reference_is_asked_about_with_what_it_refers_to() -> None:
+    world = World()
+    run = world.loop(solution(c("fetch", u="†input.u"), output=1)).start(None, approve=True)
+    while not run.decided:
+        await run.step()
+    (decided,) = run.decided
+    run.undo(decided.id)
+    for _ in ("asked for the first time", "asked again"):
+        (item,) = run.pending
+        assert (item.name, item.arguments) == ("fetch", {"u": "alice"})
+        run.approve(item.id)
+        run.undo(item.id)
+    run.approve(item.id)
+    assert await run == 1
+    assert world.ran == ["fetch alice"]
+    assert types(run.events).count("approval_request") == 3, "what was shown is what ran"
 
 
 async def test_a_call_that_confirm_puts_in_anothers_place_is_checked_again_and_may_wait() -> None:

@@ -226,6 +226,32 @@ async def test_a_cancelled_run_goes_on_elsewhere_from_where_it_was() -> None:
 # -- suspending ----------------------------------------------------------------------------------------------------
 
 
+async def test_a_loops_callbacks_go_on_from_every_event() -> None:
+    def loop() -> LoopAgent:
+        inner = LoopAgent(
+            "IN", [K("A")], 1, before_agent_callback=lambda ctx: None, after_agent_callback=lambda ctx: "after"
+        )
+        return LoopAgent("OUT", [inner], 2)
+
+    run = loop().start(None)
+    await run
+    for position in range(2, len(run.events)):
+        again = restore(Snapshot.from_json(Snapshot.of(run.events[:position]).to_json()), loop())
+        await again
+        callbacks = [event for event in again.events if event.type == "call_end" and "callback" in event.name]
+        assert [event.name for event in callbacks] == 2 * ["before_agent_callback", "after_agent_callback"], position
+        assert len({event.call_id for event in callbacks}) == 4
+
+
+async def test_a_turn_of_an_agent_that_asks_no_model_is_its_run_and_those_around_it_have_none() -> None:
+    critic = SessionLoop(ScriptedLLM(["said"]), name="critic")
+    run = LoopAgent("OUT", [LoopAgent("IN", [K("A"), K("B")], 1), critic], 1).start("go")
+    ends: list[tuple[str, str]] = []
+    while step := await run.step("turn"):
+        ends.append((step[-1].type, step[-1].path))
+    assert ends == [("run_end", "IN/A"), ("run_end", "IN/B"), ("model_end", "critic"), ("run_end", "")]
+
+
 async def test_a_suspended_run_is_over_here_and_goes_on_elsewhere() -> None:
     inner = LoopAgent("IN", [K("X"), K("P", pause=2)], 3)
     loop = LoopAgent("OUT", [K("A"), inner, K("C")], 1)

@@ -7,12 +7,12 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from agentnb import Loop, RunFailed, Snapshot, restore, tool
-from agentnb.core.events import ModelEnd
+from agentnb.core.events import Event, ModelEnd
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import assert_folds, assert_one_terminal_event_last, payload, provider_faults, types
@@ -149,3 +149,17 @@ async def test_a_decision_that_is_no_event_is_told_in_words(odd: Any) -> None:
 
     with pytest.raises(RunFailed, match="advance gives an event"):
         await Odd().start("go")
+
+
+async def test_an_event_of_a_kind_of_its_own_ends_the_run_and_is_no_fact() -> None:
+    class Remark(Event):
+        type: Literal["remark"] = "remark"
+
+    class Remarks(Loop):
+        def advance(self, state: Any) -> Event:
+            return Remark()
+
+    run = Remarks().start("cats")
+    with pytest.raises(RunFailed, match="No such event: 'remark'"):
+        await run
+    assert types(run.events) == ["run_start", "run_end"]

@@ -121,6 +121,48 @@ async def test_skip_pending_lets_what_runs_go_on() -> None:
     assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "user:STEER"]
 
 
+async def turns(count: int = 20) -> None:
+    """Let everybody else on the event loop have this many turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("steering_mode", "told"), [("skip_pending", "worked"), ("discard", "Skipped due to queued user message.")]
+)
+async def test_a_call_that_runs_when_the_user_steers_runs_to_its_end(steering_mode: Any, told: str) -> None:
+    ended: list[str] = []
+
+    @tool
+    async def work() -> str:
+        loop.steer("STEER")
+        await turns()
+        ended.append("work")
+        return "worked"
+
+    loop = SessionLoop(ScriptedLLM([[call("work", id="t1")], "done"]), [work], steering_mode=steering_mode)
+    await collect(loop.run("hi"))
+    assert ended == ["work"]
+    assert results(loop) == {"t1": told}
+
+
+@pytest.mark.parametrize("moment", ["call_proposed", "call_start"])
+async def test_a_hook_that_is_asked_when_the_user_steers_has_its_say(moment: str) -> None:
+    asked: list[int] = []
+
+    async def stop(context: Any) -> bool:
+        asked.append(1)
+        await turns()
+        return True
+
+    loop = SessionLoop(ScriptedLLM(["done"]), steering_mode="skip_pending", should_stop_after_turn=stop)
+    run = loop.start("hi")
+    run.watch(lambda event: event.type == moment and run.steer("STEER"))
+    async with asyncio.timeout(60):
+        assert await run == "done"
+    assert asked == [1]
+
+
 @pytest.mark.parametrize("tool_execution", ["sequential", "parallel"])
 async def test_pi_05_discard_replaces_every_result_once(tool_execution: Any) -> None:
     world = World()

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentnb import AlreadyDecided, Snapshot, UsageError
+from agentnb import AlreadyDecided, SessionLoop, Snapshot, UsageError, tool
 from agentnb.core.errors import InvalidArguments, UnknownCall
 from agentnb.core.events import ApprovalDecision, CallStart
 from agentnb.run.approvals.policy import Verdict
-from agentnb.testing import call
+from agentnb.testing import ScriptedLLM, call
 from tests.run.agents import Agent, sends
 from tests.worlds import asks, assert_folds, provider_faults, running_tasks, types, until
 
@@ -240,6 +240,22 @@ async def test_a_policy_of_false_lets_nothing_run() -> None:
     assert all(words.startswith("Rejected") for words in told(run).values())
 
 
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (False, "Rejected: The policy of this run approves no calls."),
+        (lambda proposed: False, "Rejected: Rejected by the policy."),
+        (lambda proposed: "reject", "Rejected: Rejected by the policy."),
+        ({"decision": "reject"}, "Rejected: Rejected by the policy."),
+        ({"decision": "reject", "reason": "too far"}, "Rejected: too far"),
+    ],
+)
+async def test_the_model_is_told_why_a_policy_rejects(policy: Any, words: str) -> None:
+    run = Agent().loop(asks("a"), "done").start("hi", approve=policy)
+    await run
+    assert told(run) == {"a": words}
+
+
 class WithoutWords(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -334,6 +350,44 @@ async def test_the_first_rule_that_matches_decides() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "given", "matches"),
+    [
+        ({"depth": 2}, {"depth": 2}, True),
+        ({"depth": 2}, {"depth": 3}, False),
+        ({"depth": "2*"}, {"depth": 2}, False),
+        ({"depth": 2}, {"depth": "2"}, False),
+        ({"depth": None}, {"depth": None}, True),
+        ({"depth": [1, "a*"]}, {"depth": [1, "a*"]}, True),
+        ({"depth": [1, "a*"]}, {"depth": [1, "ab"]}, False),
+        ({"depth": "*"}, {}, False),
+        ({"depth": 2, "path": "/tmp/*"}, {"depth": 2, "path": "/tmp/a"}, True),
+        ({"depth": 2, "path": "/tmp/*"}, {"depth": 2, "path": "/home"}, False),
+    ],
+)
+async def test_a_rule_matches_texts_by_glob_and_other_arguments_by_value(
+    pattern: dict[str, Any], given: dict[str, Any], matches: bool
+) -> None:
+    @tool
+    async def seek(depth: Any = None, path: str = "/") -> str:
+        return "found"
+
+    run = SessionLoop(ScriptedLLM([[call("seek", given, id="a")], "done"]), [seek]).start(
+        "hi", approve={"tool": "seek", "arguments": pattern, "decision": "approve"}
+    )
+    await run.step("call")
+    assert [item.reason for item in run.pending] == ([] if matches else ["No rule of the policy matches this call."])
+    run.cancel()
+
+
+@pytest.mark.parametrize(("decision", "ran"), [(True, ["a"]), (False, [])])
+async def test_a_rule_may_say_true_or_false_and_stand_alone(decision: bool, ran: list[str]) -> None:
+    agent = Agent()
+    run = agent.loop(asks("a"), "done").start("hi", approve={"tool": "echo", "decision": decision})
+    assert await run == "done"
+    assert agent.ran == ran
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         7,
@@ -344,6 +398,7 @@ async def test_the_first_rule_that_matches_decides() -> None:
         [{"arguments": ["x"]}],
         [{"decision": "ask", "deadline": "soon"}],
         [{"decision": "ask", "deadline": -1}],
+        [{"decision": "ask", "deadline": True}],
         [{"decision": "ask", "reason": 5}],
     ],
 )
@@ -352,9 +407,10 @@ def test_what_is_no_policy_is_refused(wrong: Any) -> None:
         Agent().loop("done").start("hi", approve=wrong)
 
 
-async def test_no_answer_by_the_deadline_means_no() -> None:
+@pytest.mark.parametrize("seconds", [0, 0.05])
+async def test_no_answer_by_the_deadline_means_no(seconds: float) -> None:
     agent = Agent()
-    run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 0.05}])
+    run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": seconds}])
     async with asyncio.timeout(60):
         await run
     assert agent.ran == []

@@ -28,6 +28,7 @@ from agentnb import (
     restore,
     tool,
 )
+from agentnb.core.events import ModelStart
 from agentnb.loops.agent import AgentEventType
 from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext
 from tests.claims import Model, answered_once, asks, collect, says, short, words
@@ -736,6 +737,17 @@ async def test_a_nested_model_that_fails_is_asked_again_by_resume() -> None:
     assert len(inside.contexts) == 3
     assert len(outer.contexts) == 2
     assert world.ran == [1]
+
+
+async def test_a_model_that_fails_after_a_loop_inside_has_ended_is_asked_again_by_resume() -> None:
+    outer = Model(handing("critic"), [RuntimeError("down")], "fin")
+    run = SessionLoop(outer, [Agent(Model("said"), name="critic")]).start("go")
+    with pytest.raises(RunFailed, match="down"):
+        await run
+    assert run.resume() is True
+    assert await asyncio.wait_for(run, 60) == "fin"
+    asked = [(event.turn, event.attempt) for event in run.events if isinstance(event, ModelStart) and not event.path]
+    assert asked == [(1, 1), (2, 1), (2, 2)]
 
 
 async def test_a_failed_nested_model_in_a_snapshot() -> None:

@@ -507,6 +507,20 @@ async def test_a_watcher_that_fails_is_logged_and_the_run_goes_on(caplog: pytest
     stop()
 
 
+async def test_a_watcher_is_told_no_more_when_it_has_been_ended_and_the_others_are() -> None:
+    run = Agent().two_turns().start("hi")
+    one: list[Any] = []
+    other: list[Any] = []
+    stop = run.watch(one.append)
+    run.watch(other.append)
+    await run.step("turn")
+    told = list(one)
+    stop()
+    await run
+    assert one == told
+    assert facts(other) == run.events
+
+
 async def test_what_a_watcher_does_is_told_after_what_it_was_told() -> None:
     run = Agent().loop("one", "two").start("hi")
     told: list[Any] = []

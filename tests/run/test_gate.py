@@ -78,6 +78,28 @@ async def test_a_unit_it_does_not_know_is_refused_and_nothing_happens() -> None:
     assert run.events == []
 
 
+@pytest.mark.parametrize(
+    ("says", "last"), [("done", "run_end"), ([ConnectionError("down")], "model_error")], ids=["the end", "a failure"]
+)
+async def test_a_step_of_a_run_that_plays_is_over_with_the_run_or_its_model(says: Any, last: str) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(messages: Any) -> Any:
+        asked.set()
+        await go_on.wait()
+        return says
+
+    run = Agent().loop(late).start("hi")
+    run.play()
+    await asked.wait()
+    step = asyncio.create_task(run.step("call"))
+    await asyncio.sleep(0)
+    go_on.set()
+    async with asyncio.timeout(60):
+        await step
+    assert types(run.events)[-1] == last
+
+
 async def test_one_step_at_a_time() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")

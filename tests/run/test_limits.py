@@ -138,3 +138,17 @@ async def test_the_seconds_of_a_recording_s_age_are_not_the_run_s(way: str, monk
     other = run.fork() if way == "forked" else restore(run.snapshot(), worker(), limits={"seconds": 60})
     await other
     assert other.stop_reason == "completed"
+
+
+async def test_the_seconds_of_all_turns_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, later = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now() + sum(later))
+
+    @tool
+    async def wait() -> None:
+        later.append(40)
+
+    run = SessionLoop(ScriptedLLM([[call("wait")]], repeat=True), [wait]).start("go", limits={"seconds": 100})
+    with pytest.raises(LimitReached, match="100 seconds"):
+        await run
+    assert sum(later) == 120

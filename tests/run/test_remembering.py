@@ -307,6 +307,42 @@ async def test_what_a_rule_or_a_policy_decided_is_taken_back_too() -> None:
     assert_every_call_had_its_decision(run)
 
 
+@pytest.mark.parametrize("policy", [True, lambda call: {"arguments": {"value": "other"}}], ids=["approved", "edited"])
+async def test_what_a_policy_decided_unasked_is_asked_about_as_the_call_was_made(policy: Any) -> None:
+    agent = Agent()
+    run = agent.loop(sends("a", to="bob"), "done").start("hi", approve=policy)
+    while not run.decided:
+        await run.step()
+    run.undo("a")
+    (item,) = run.pending
+    assert (item.name, item.arguments, item.deadline, item.unknown) == (
+        "send",
+        {"value": "a", "to": "bob"},
+        None,
+        False,
+    )
+    assert item.reason == "What policy decided was taken back."
+    run.approve("a")
+    assert await run == "done"
+    assert agent.ran == ["a>bob"]
+    assert_every_call_had_its_decision(run)
+
+
+async def test_a_call_of_unknown_outcome_is_of_unknown_outcome_when_its_decision_is_taken_back() -> None:
+    run = Agent().loop(sends("a"), "done").start("hi", approve=True)
+    await run
+    begun = types(run.events).index("call_start")
+    restored = restore(Snapshot.of(run.events[: begun + 1]), Agent().loop("done"))
+    await restored.step("call")
+    (asked,) = restored.pending
+    restored.approve("a")
+    restored.undo("a")
+    (again,) = restored.pending
+    assert again == replace(asked, event=again.event)
+    assert again.unknown
+    restored.cancel()
+
+
 async def test_a_deadline_begins_anew() -> None:
     _, run = await stopped(sends("a"), approve=[{"decision": "ask", "deadline": 60}])
     (asked,) = run.pending

@@ -9,6 +9,7 @@ import pytest
 
 import agentnb
 from agentnb import LimitReached, RunCancelled, RunFailed, SessionLoop, Snapshot, UsageError, replay, tool
+from agentnb.core.events import CallStart
 from agentnb.core.evolve import fold
 from agentnb.errors import ReplayDiverged
 from agentnb.testing import ScriptedLLM, call
@@ -319,6 +320,66 @@ async def test_a_tool_that_is_gone_differs_where_it_was_called() -> None:
     await run
     with pytest.raises(ReplayDiverged, match="not found"):
         await replay(run, SessionLoop(ScriptedLLM([])))
+
+
+async def test_a_call_that_fits_its_tool_now_differs_where_it_was_refused() -> None:
+    @tool(name="add")
+    def other(a: int) -> int:
+        return a
+
+    turns = [[call("add", {"a": 1, "b": 2}, id="c1")], "3"]
+    run = SessionLoop(ScriptedLLM(turns), [other]).start("go")
+    await run
+    with pytest.raises(ReplayDiverged) as raised:
+        await replay(run, SessionLoop(ScriptedLLM([]), [add]))
+    assert raised.value.recorded.outcome == "invalid"
+    assert raised.value.expected == CallStart(call_id="c1", name="add", arguments={"a": 1, "b": 2}, attempt=1)
+
+
+async def test_a_call_that_runs_with_other_arguments_now_differs_where_it_began() -> None:
+    class Doubles(SessionLoop):
+        def arguments(self, call: Any, state: Any) -> dict[str, Any]:
+            return {name: 2 * value for name, value in call.arguments.items()}
+
+        @classmethod
+        def kind(cls) -> str:
+            return "SessionLoop"
+
+    run = SessionLoop(ScriptedLLM([[call("add", {"a": 1, "b": 2})], "3"]), [add], name="talk").start("go")
+    await run
+    with pytest.raises(ReplayDiverged) as raised:
+        await replay(run, Doubles(ScriptedLLM([]), [add], name="talk"))
+    assert (raised.value.recorded.type, raised.value.recorded.arguments) == ("call_start", {"a": 1, "b": 2})
+    assert (raised.value.expected.type, raised.value.expected.arguments) == ("call_start", {"a": 2, "b": 4})
+
+
+async def test_a_departure_shows_both_events_without_their_stamps_and_cut_short() -> None:
+    words = 100 * "a long word "
+    run = SessionLoop(ScriptedLLM([[call("echo", {"value": words})], "3"]), Agent().tools).start("go")
+    await run
+    with pytest.raises(ReplayDiverged) as raised:
+        await replay(run, SessionLoop(ScriptedLLM([]), [add]))
+    head, recorded, expected = str(raised.value).splitlines()
+    assert head == f"Event {raised.value.recorded.seq} of the recording is not what the loop does now."
+    assert recorded.startswith("  recorded: type='call_start' call_id=")
+    assert recorded.endswith("…")
+    assert len(recorded) < 320
+    assert expected.startswith("  expected: type='call_end' call_id=")
+
+
+async def test_a_call_that_was_no_json_and_one_that_a_policy_asked_about_are_decided_as_recorded() -> None:
+    @tool
+    async def look(where: str = "here") -> str:
+        return where
+
+    def loop(*turns: Any) -> SessionLoop:
+        return SessionLoop(ScriptedLLM(turns), [look])
+
+    no_json = [{"type": "tool_call", "id": "c1", "name": "look", "arguments": "[1]"}]
+    run = loop(no_json, [call("look", id="c2")], "done").start("hi", approve=lambda proposed: None)
+    await drive(run)
+    assert [event.call_id for event in run.events if event.type == "approval_request"] == ["c2"]
+    assert replay(run, loop()).result() == "done"
 
 
 def boss(*performers: Any) -> SessionLoop:

@@ -63,7 +63,7 @@ def _decision(asked: Call, said: Any) -> ApprovalDecision | None:
 
 def _replace(asked: Call, said: Mapping[str, Any]) -> ApprovalDecision:
     fields = dict(said)
-    if "_tool" not in fields and set(fields) <= {"id", "name", "arguments"} and "name" in fields:
+    if set(fields) <= {"id", "name", "arguments"} and "name" in fields:
         fields = {"_tool": fields["name"], **fields.get("arguments", {})}
     kept = () if "_outputPath" in fields else _KEPT
     fields = {**{name: asked[name] for name in kept if name in asked}, "_tool": asked.name, **fields}

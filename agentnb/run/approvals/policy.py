@@ -161,8 +161,6 @@ def _read(said: Any) -> Verdict:
         return Verdict(said, "" if said == "approve" else "Rejected by the policy.")
     if isinstance(said, Mapping):
         return _verdict_of_mapping(said)
-    if isinstance(reason := getattr(said, "reason", None), str):
-        return Verdict("reject", reason)
     raise UsageError(f"A policy returns True, False, None, a word or a mapping, not {said!r}.")
 
 
