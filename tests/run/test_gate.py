@@ -81,7 +81,9 @@ async def test_a_unit_it_does_not_know_is_refused_and_nothing_happens() -> None:
 @pytest.mark.parametrize(
     ("says", "last"), [("done", "run_end"), ([ConnectionError("down")], "model_error")], ids=["the end", "a failure"]
 )
-async def test_a_step_of_a_run_that_plays_is_over_with_the_run_or_its_model(says: Any, last: str) -> None:
+async def test_a_step_of_a_run_that_plays_is_over_with_the_run_or_its_model_and_gives_what_happened(
+    says: Any, last: str
+) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def late(messages: Any) -> Any:
@@ -96,8 +98,7 @@ async def test_a_step_of_a_run_that_plays_is_over_with_the_run_or_its_model(says
     await asyncio.sleep(0)
     go_on.set()
     async with asyncio.timeout(60):
-        await step
-    assert types(run.events)[-1] == last
+        assert types(await step)[-1] == last
 
 
 async def test_one_step_at_a_time() -> None:

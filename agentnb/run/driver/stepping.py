@@ -26,6 +26,7 @@ async def step(run: Driving, unit: Unit) -> list[Event]:
             return done
         run.journal.observe(run.observe)
         permit = gate.permit = Permit(unit)
+        begins = run.reported
         mine = run.claim("step")
         if not mine and not run.state.paused:  # it is playing: let it go on to the boundary, and no further
             gate.ask_for_pause(gate.pausing or "step", at_once=True)
@@ -34,6 +35,7 @@ async def step(run: Driving, unit: Unit) -> list[Event]:
     else:
         run.driver.news.nudge()
         await asyncio.wrap_future(permit.done)
+        run.reported = begins  # where the run has ended meanwhile, whoever drove it has left off, but not this step
     if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
         run.driver.stepped_in_vain()
     return taken
