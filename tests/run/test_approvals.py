@@ -349,6 +349,21 @@ async def test_the_first_rule_that_matches_decides() -> None:
     assert told(run)["n"] == "Rejected: offline"
 
 
+@pytest.mark.parametrize(("arguments", "sent"), [({}, []), ({"to": "all"}, []), ({"to": "Ada"}, ["Ada"])])
+async def test_a_rule_sees_what_a_tool_takes_where_the_call_leaves_it_out(
+    arguments: dict[str, Any], sent: list[str]
+) -> None:
+    went: list[str] = []
+
+    @tool
+    def mail(to: str = "all") -> None:
+        went.append(to)
+
+    rules = [{"tool": "mail", "arguments": {"to": "all"}, "decision": "reject"}, {"decision": "approve"}]
+    await SessionLoop(ScriptedLLM([[call("mail", arguments)], "done"]), [mail]).start("hi", approve=rules)
+    assert went == sent
+
+
 @pytest.mark.parametrize(
     ("pattern", "given", "matches"),
     [

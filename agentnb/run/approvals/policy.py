@@ -2,8 +2,9 @@
 
 `approve=` of `start` is True (every call may run), False (none may), a callable of the call, or rules. A rule is
 `{"tool": glob, "arguments": {name: glob or value}, "decision": "approve" | "reject" | "ask"}`; the first that matches
-wins, and no match means ask. A rule may have a `reason`, and one that asks a `deadline` in seconds, after which the
-answer is no. Without a policy only tools declared with `approve=True` ask.
+wins, and no match means ask. An argument that the call leaves out is what its tool takes then. A rule may have a
+`reason`, and one that asks a `deadline` in seconds, after which the answer is no. Without a policy only tools declared
+with `approve=True` ask.
 
 The callable gets the call (`id`, `name`, `arguments`, `tool`) and returns True, False, None (ask), a word
 (`"approve"`, `"reject"`, `"ask"`), a mapping like a rule, or a mapping with `arguments` to run it with others. It may
@@ -112,10 +113,17 @@ def _matches(rule: Mapping[str, Any], call: ProposedCall) -> bool:
         return False
     if "needs" in rule and rule["needs"] not in getattr(call.tool, "needs", ()):
         return False
-    return all(
-        name in call.arguments and _matches_value(pattern, call.arguments[name])
-        for name, pattern in rule.get("arguments", {}).items()
-    )
+    patterns = rule.get("arguments", {})
+    runs_with = {**_defaults(call.tool), **call.arguments} if patterns else {}
+    return all(name in runs_with and _matches_value(pattern, runs_with[name]) for name, pattern in patterns.items())
+
+
+def _defaults(tool: Any) -> dict[str, Any]:
+    """What a call runs with where it does not say, as far as the tool's schema tells."""
+    fields: Mapping[str, Any] = getattr(tool, "parameters", {}).get("properties", {})
+    return {
+        name: field["default"] for name, field in fields.items() if isinstance(field, Mapping) and "default" in field
+    }
 
 
 def _matches_value(pattern: Any, value: Any) -> bool:
