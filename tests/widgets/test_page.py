@@ -389,6 +389,36 @@ def test_whoever_reads_has_more_rows_drawn_about_what_is_seen_than_the_end_of_a_
     assert options.count() >= seen + 2 * 20
 
 
+STAND_STILL = """() => {
+    const now = performance.now() + 1000;
+    performance.now = () => now;
+    window.later = [];
+    window.setTimeout = (then) => later.push(then);
+}"""
+
+
+def test_rows_that_nobody_has_the_time_to_read_are_drawn_at_times_and_the_last_of_them_always(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    log = page.get_by_role("log", name="Events")
+    page.evaluate(STAND_STILL)
+    for first in range(0, 3000, 500):
+        shown.deliver(rows_message(first, rows(first, 500)))
+        shown.settle()
+    expect(page.locator(".agentnb-count")).to_have_text("3,000 events")
+    expect(log).to_contain_text("number 499")
+    page.evaluate("() => later.forEach((then) => then())")
+    expect(log).to_contain_text("number 2999")
+
+
+def test_a_few_more_rows_are_drawn_at_once(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    page.evaluate(STAND_STILL)
+    for first in range(0, 60, 6):
+        shown.deliver(rows_message(first, rows(first, 6)))
+        shown.settle()
+        expect(page.get_by_role("log", name="Events")).to_contain_text(f"number {first + 5}", timeout=1)
+
+
 def test_events_are_filtered_by_text_and_by_type_also_those_that_come_later(page: Page) -> None:
     shown = PanelPage(page, state=state())
     shown.deliver(rows_message(0, rows(0, 20_000)))

@@ -74,7 +74,8 @@ export class Events {
     }
     this.filter.note(this.rows());
     if (this.shown) this.scan();
-    this.draw();
+    this.list.more();
+    this.tell();
   }
 
   refilter() {
@@ -109,6 +110,10 @@ export class Events {
 
   draw() {
     this.list.draw();
+    this.tell();
+  }
+
+  tell() {
     const rows = this.rows(),
       length = this.length();
     say(this.nothing, length ? "" : this.shown ? "No event fits the filter." : this.store.nothing("has happened"));

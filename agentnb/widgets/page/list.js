@@ -5,6 +5,7 @@
 //   make(id): a new row, with its element in `el`
 //   begin(start, end): said before rows are drawn, with the range in view
 //   show(row, index): draws what stands at the index
+//   draw(): draws the list, and what is told beside it
 //   choose(index), press(number, target): by key, and by a click on the row with this number
 //   key(event): whether it was a key of the owner's own
 
@@ -12,6 +13,7 @@ import { button, el, unique } from "./text.js";
 
 export const ROW = 22; // pixels; panel.css has the same height
 const FEW = 6; // rows: what one turn of a wheel brings into view
+const PACE = 100; // ms between two drawings of rows that nobody has the time to read
 
 export class List {
   constructor(owner, { label, around, attributes = {} }) {
@@ -19,6 +21,7 @@ export class List {
     this.around = around; // rows drawn above and below what is in view, for whoever reads there
     this.follow = true;
     this.drawnAt = 0;
+    this.drawn = { length: 0, seen: 0, when: 0 }; // how many rows there were, how many in view, and when
     this.pool = [];
     this.id = unique();
     this.latest = button("Latest", () => this.toEnd(), { class: "agentnb-link", title: "Go to the end and stay there" });
@@ -57,7 +60,18 @@ export class List {
     this.owner.draw();
   }
 
+  // More came. Where each time it is more than there is room for, a page has better things to do than to draw it all.
+  more() {
+    const { length, seen, when } = this.drawn,
+      flooded = this.follow && length > 0 && this.owner.length() - length >= seen,
+      wait = flooded ? when + PACE - performance.now() : 0;
+    if (wait <= 0) this.draw();
+    else this.timer ||= setTimeout(() => this.owner.draw(), wait);
+  }
+
   draw() {
+    clearTimeout(this.timer);
+    this.timer = 0;
     const length = this.owner.length(),
       height = `${length * ROW}px`;
     if (this.spacer.style.height !== height) this.spacer.style.height = height;
@@ -65,6 +79,7 @@ export class List {
     this.drawnAt = this.el.scrollTop;
     const top = Math.floor(this.drawnAt / ROW),
       seen = Math.ceil((this.el.clientHeight || 280) / ROW);
+    this.drawn = { length, seen, when: performance.now() };
     const around = this.follow ? Math.min(FEW, this.around) : this.around; // at its end all change with each batch
     const start = Math.max(0, top - around),
       end = Math.min(length, top + seen + around);
