@@ -40,8 +40,8 @@ PAGE_BYTES = 1024
 """A commit writes whole pages, and mostly a few hundred bytes of events. A result of a kilobyte or two goes on in pages
 of its own, of which half a one stays empty; of SQLite's own 4096 it would be a fifth of every page."""
 
-LOG_PAGES = 8192
-"""What the log takes before it is moved into the file, which waits for the disk; 8 MB."""
+LOG_BYTES = 8 * 1024 * 1024
+"""What the log takes before it is moved into the file, which waits for the disk."""
 
 GLANCE_SECONDS = 0.01
 """Events that follow each other faster are written without a look at where the file lies before each: two looks take as
@@ -92,7 +92,8 @@ class SqliteDatabase:
                 self._connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
                 begin_log(self._connection)
                 self._connection.execute("PRAGMA synchronous=NORMAL")
-                self._connection.execute(f"PRAGMA wal_autocheckpoint={LOG_PAGES}")
+                ((page_bytes,),) = self._connection.execute("PRAGMA page_size")  # a file keeps those it was made with
+                self._connection.execute(f"PRAGMA wal_autocheckpoint={LOG_BYTES // page_bytes}")
                 self._connection.execute("SELECT count(*) FROM sqlite_master")  # SQLite opens the log when it reads
                 self._files = self._identities()
         except BaseException as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import agentnb
-from agentnb.store.sqlite import LOG_PAGES, PAGE_BYTES
+from agentnb.store.sqlite import LOG_BYTES, PAGE_BYTES
 from tests.benchmarks.bare import CallStarted, bare_loop
 from tests.benchmarks.measure import Contender, least_seconds, report
 from tests.benchmarks.models import Calling
@@ -46,7 +46,7 @@ def database(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, isolation_level=None)
     for setting in (f"page_size={PAGE_BYTES}", "journal_mode=WAL", "synchronous=NORMAL"):
         database.execute(f"PRAGMA {setting}")
-    database.execute(f"PRAGMA wal_autocheckpoint={LOG_PAGES}")
+    database.execute(f"PRAGMA wal_autocheckpoint={LOG_BYTES // PAGE_BYTES}")
     database.execute("CREATE TABLE events (key INTEGER PRIMARY KEY, body BLOB)")
     return database
 

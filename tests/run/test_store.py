@@ -278,3 +278,14 @@ async def test_a_store_that_fails_ends_the_run_loudly(store: Store) -> None:
     with pytest.raises(RunFailed, match="could not be written"):
         async with asyncio.timeout(60):
             await run
+
+
+@pytest.mark.parametrize("page_bytes", [1024, 8192])
+def test_the_log_takes_as_much_of_a_file_that_was_made_with_larger_pages(path: Path, page_bytes: int) -> None:
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute(f"PRAGMA page_size={page_bytes}")
+        raw.execute("VACUUM")
+    with closing(Store(path)) as store:
+        ((pages,),) = store._database.query("PRAGMA wal_autocheckpoint")
+        assert store._database.query("PRAGMA page_size") == [(page_bytes,)]
+    assert pages * page_bytes == 8 * 1024 * 1024
