@@ -7,8 +7,9 @@ timeline(run).figure       # what ran when
 diff(run, fork)            # where the two part, side by side
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from agentnb.core.lazy import when_asked_for
 
 if TYPE_CHECKING:
     from agentnb.analysis.difference import Difference, diff
@@ -42,17 +43,6 @@ _WHERE = {
     "policies": ("Backtest", "backtest"),
     "tree": ("branches",),
 }
-_WHEN_ASKED_FOR = {name: module for module, names in _WHERE.items() for name in names}
-"""Figures need matplotlib, which takes a second to import, and tables do not. No module has the name of what it has: it
-would stand in its place once it is imported."""
+"""Figures need matplotlib, which takes a second to import, and tables do not."""
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHEN_ASKED_FOR:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_WHEN_ASKED_FOR[name]}"), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = when_asked_for(__name__, _WHERE)

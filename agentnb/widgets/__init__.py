@@ -1,7 +1,8 @@
 """The panel of a run in a notebook, its parts, and what a saved notebook shows of it."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from agentnb.core.lazy import when_asked_for
 
 if TYPE_CHECKING:
     from agentnb.widgets.clicks import FORKS, SNAPSHOTS
@@ -59,16 +60,6 @@ _WHERE = {
     "presenting": ("panel", "present"),
     "widget": ("PARTS", "Panel"),
 }
-_WHEN_ASKED_FOR = {name: module for module, names in _WHERE.items() for name in names}
 """A table of events needs the words of the views in here, and neither ipywidgets nor IPython."""
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHEN_ASKED_FOR:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_WHEN_ASKED_FOR[name]}"), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = when_asked_for(__name__, _WHERE)
