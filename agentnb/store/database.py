@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from agentnb.core.errors import StoreConflict
 
-Rows = Sequence[int | bytes]
+Rows = Sequence[int | bytes | bytearray]
 """Events as they are kept, one behind the other: the key of one, its JSON without run and position, the checksum of
 both, the key of the next, and so on. Flat, because an event is recorded a hundred thousand times a second."""
 

@@ -133,7 +133,7 @@ class PostgresDatabase:
             if left:
                 self.append(left)
 
-    def _insert(self, some: Sequence[tuple[int | bytes, ...]]) -> None:
+    def _insert(self, some: Sequence[tuple[int | bytes | bytearray, ...]]) -> None:
         with self._connection.transaction(), self._connection.cursor() as cursor:
             cursor.executemany("INSERT INTO events (key, body, checksum) VALUES (%s, %s, %s)", some)
 

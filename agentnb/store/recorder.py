@@ -16,13 +16,14 @@ class RunRecorder:
         self._database = database
         self._number = number
         self._first = number * SPAN
-        self._rows: list[int | bytes] = []
+        self._rows: list[int | bytes | bytearray] = []
         self._failure: StorageError | None = None
 
     def record(self, seq: int, line: bytes) -> None:
         """Take an event; it is on disk after the next `flush`."""
         key = self._first + seq
-        self._rows += (key, line, checksum(key, line))
+        # Of bytes, but not of these, sqlite3 asks each time whether somebody has an adapter for them.
+        self._rows += (key, bytearray(line), checksum(key, line))
 
     def flush(self) -> None:
         """Commit what was gathered; where there is nothing more, see to it that what was committed is still there.

@@ -228,9 +228,7 @@ class SqliteDatabase:
                 self._check_file()
             try:
                 for start in range(0, len(rows), COLUMNS * ROWS_AT_ONCE):
-                    some: list[object] = list(rows[start : start + COLUMNS * ROWS_AT_ONCE])
-                    # Of bytes, but not of these, sqlite3 asks each time whether somebody has an adapter for them.
-                    some[1::COLUMNS] = [bytearray(body) for body in rows[start + 1 : start + len(some) : COLUMNS]]
+                    some = rows[start : start + COLUMNS * ROWS_AT_ONCE]
                     self._connection.execute(_insert(len(some) // COLUMNS), some)
             except sqlite3.IntegrityError as error:
                 left = unwritten(self, rows)
