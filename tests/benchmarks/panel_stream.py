@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, Playwright, sync_playwright
 
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import call
@@ -69,9 +69,10 @@ class Steady:
 
 
 class TimedPanel(RecordedPanel):
-    """A panel that knows what CPU time its sending has taken, and that of what follows from it."""
+    """A panel that knows how often it has sent events, and what CPU time that and what follows from it have taken."""
 
     spent = 0.0
+    batches = 0
 
     def __init__(self, run: Any) -> None:
         super().__init__(run)
@@ -85,6 +86,11 @@ class TimedPanel(RecordedPanel):
 
         self._feed.flush = timed  # type: ignore[method-assign]
 
+    def send(self, content: Any, buffers: Any = None) -> None:
+        """Count it where it is of events."""
+        self.batches += content["type"] == "events"
+        super().send(content, buffers)
+
 
 def measure(page: Page, events: int, rate: float, view: str) -> dict[str, Any]:
     """One run of so many events, watched from start to end."""
@@ -97,6 +103,7 @@ def measure(page: Page, events: int, rate: float, view: str) -> dict[str, Any]:
     page.evaluate(WATCH)
     heap = page.context.new_cdp_session(page)
     before = _heap(heap)
+    panel.batches = 0
     model.began = time.monotonic()
     over: list[float] = []
     threading.Thread(target=lambda: (run.result(10 * events / rate + 60), over.append(time.monotonic()))).start()
@@ -112,6 +119,7 @@ def measure(page: Page, events: int, rate: float, view: str) -> dict[str, Any]:
         "view": view,
         "events": len(run.events),
         "per_second": round(len(run.events) / (over[0] - model.began)),
+        "batches_per_second": round(panel.batches / (over[0] - model.began)),
         "frames": len(gaps),
         "frame_gap_ms": {"median": round(gaps[len(gaps) // 2], 1), "longest": round(gaps[-1], 1)},
         "own_work_ms": {
@@ -136,6 +144,15 @@ def _heap(session: Any) -> float:
     return float(session.send("Runtime.getHeapUsage")["usedSize"]) / 1e6
 
 
+def measure_in(playwright: Playwright, events: int, rate: float, view: str) -> dict[str, Any]:
+    """The same in a browser of its own."""
+    browser = launch(playwright)
+    try:
+        return measure(browser.new_page(viewport={"width": 1000, "height": 900}), events, rate, view)
+    finally:
+        browser.close()
+
+
 def main() -> None:
     """Measure what the command line asks for."""
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -144,10 +161,7 @@ def main() -> None:
     options.add_argument("--view", default="Events", choices=["Events", "Timeline", "Messages"])
     chosen = options.parse_args()
     with sync_playwright() as playwright:
-        browser = launch(playwright)
-        page = browser.new_page(viewport={"width": 1000, "height": 900})
-        print(json.dumps(measure(page, chosen.events, chosen.rate, chosen.view)))
-        browser.close()
+        print(json.dumps(measure_in(playwright, chosen.events, chosen.rate, chosen.view)))
 
 
 if __name__ == "__main__":

@@ -413,7 +413,6 @@ def test_hostile_text_from_model_and_tools_is_text_in_every_view(notebook: Noteb
 
 
 FLOOD = """
-run = start(); run.play()
 class Flood:
     asked = 0
     async def stream(self, messages, **options):
@@ -426,42 +425,53 @@ class Flood:
 @agentnb.tool
 async def note(n: int) -> str:
     return "x" * 60
-run.cancel()
 run = agentnb.SessionLoop(Flood(), [note]).start("go")
-run.play()
 run
 """
 WATCH_PAGE = """() => {
-    window.seen = {tasks: 0, longest: 0, gap: 0, last: performance.now()};
-    new PerformanceObserver(list => { for (const task of list.getEntries()) {
-        seen.tasks += 1; seen.longest = Math.max(seen.longest, task.duration); } }).observe({entryTypes: ["longtask"]});
+    window.seen = {tasks: [], gap: 0, last: performance.now()};
+    new PerformanceObserver(list => seen.tasks.push(...list.getEntries().map(task => task.duration)))
+        .observe({entryTypes: ["longtask"]});
     const frame = now => {
         seen.gap = Math.max(seen.gap, now - seen.last); seen.last = now; requestAnimationFrame(frame); };
     requestAnimationFrame(frame);
 }"""
+SEEN = """() => new Promise(done => requestIdleCallback(() => {
+    const {tasks, gap} = seen;
+    Object.assign(seen, {tasks: [], gap: 0});
+    done([tasks.length, Math.max(0, ...tasks), gap]);
+}))"""
 
 
 @pytest.mark.alone
 def test_twenty_thousand_events_reach_an_open_panel(notebook: Notebook, capsys: pytest.CaptureFixture[str]) -> None:
+    """Told apart: the panel is drawn, the events come, and the panel of a run that is over is frozen into the page."""
+
+    def seen() -> tuple[int, float, float]:
+        tasks, longest, gap = notebook.do(lambda page: page.evaluate(SEEN))
+        return tasks, longest, gap
+
     notebook.do(lambda page: page.evaluate(WATCH_PAGE))
     notebook.set_cell(SHOW, FLOOD)
     notebook.run(SHOW)
-    notebook.set_cell(LOOK, "print(run.result(120), len(run.events))")
+    notebook.wait_output(SHOW, "Play")
+    drawn = seen()
+    notebook.set_cell(LOOK, "run.play(); print(run.result(120), len(run.events))")
     assert notebook.run(LOOK, timeout=120).strip() == "flooded 20005"
     ended = time.monotonic()
     last = ":is(.agentnb-row, .agentnb-event)"  # of the live panel, or of the frozen one already
     notebook.do(lambda page: page.locator(last, has_text="run_end").first.wait_for(state="attached"))
     shown = time.monotonic() - ended
-    live = notebook.do(lambda page: page.evaluate("() => window.seen"))
+    live = seen()
     notebook.do(lambda page: page.locator(".agentnb-panel").wait_for(state="detached"))
-    seen = notebook.do(lambda page: page.evaluate("() => new Promise(done => requestIdleCallback(() => done(seen)))"))
+    frozen = seen()
     with capsys.disabled():
         print(
-            f"\n20,000 events in JupyterLab: {live['tasks']} long tasks, longest {live['longest']:.0f} ms,"
-            f" widest frame gap {live['gap']:.0f} ms, last event shown after {shown:.2f} s;"
-            f" frozen a second later: {seen['tasks'] - live['tasks']} more, longest {seen['longest']:.0f} ms"
+            f"\n20,000 events in JupyterLab: {live[0]} long tasks, longest {live[1]:.0f} ms, widest frame gap"
+            f" {live[2]:.0f} ms, last event shown after {shown:.2f} s; as it was drawn {drawn[0]} more, longest"
+            f" {drawn[1]:.0f} ms; frozen a second later {frozen[0]} more, longest {frozen[1]:.0f} ms"
         )
-    assert seen["longest"] < 1000
+    assert max(drawn[1], live[1], frozen[1]) < 1000
 
 
 def test_a_panel_whose_kernel_has_died_says_so(notebooks: Notebooks) -> None:
