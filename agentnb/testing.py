@@ -18,6 +18,7 @@ from typing import Any
 
 from agentnb.core.errors import ScriptEnded, UsageError
 from agentnb.core.loop import Design
+from agentnb.core.views import as_it_stands
 from agentnb.llms.recorded import RecordedModel
 from agentnb.loops import design_of
 from agentnb.tools.recorded import RecordedTool, recorded_tools
@@ -91,6 +92,8 @@ class ScriptedLLM:
     ) -> AsyncIterator[Chunk]:
         """The next turn's chunks."""
         number = len(self.requests)
+        if isinstance(messages, list):  # a long one is the same at each request, and grows
+            messages = as_it_stands(messages)
         self.requests.append(Request(messages, tools, schema, options))
         if self.repeat and self.turns:
             number %= len(self.turns)

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 COPY_LIMIT = 256
 """Messages up to which a model gets a list of its own. Copying one costs less than 1 µs here and 50 µs at 20,000
-messages, which would make every turn of a long run dearer than the one before; longer histories are given as a view."""
+messages, which would make every turn of a long run dearer than the one before."""
 
 
 def as_it_stands(items: list[T]) -> Sequence[T]:

@@ -7,25 +7,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentnb.core.messages import Message
-from agentnb.core.views import as_it_stands
+from agentnb.core.views import COPY_LIMIT
 
 _NOTHING: Mapping[int, dict[str, Any]] = {}
 ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 
 class PlainHistory:
-    """Keeps the plain form of a growing list of messages; roles that no provider knows are left out."""
+    """Keeps the plain form of a growing list of messages; roles that no provider knows are left out.
+
+    A model gets a list each time, because that is what can be written as JSON and added to another one: a list of its
+    own up to COPY_LIMIT messages, and the one that is kept here beyond it, which will grow.
+    """
 
     def __init__(self, system_prompt: str | None = None) -> None:
         self.prefix = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self._start_over()
+
+    def _start_over(self) -> None:
         self._plain: list[dict[str, Any]] = list(self.prefix)
+        self._length = len(self._plain)
         self._seen = 0
         self._left_out: list[int] = []
 
-    def of(
-        self, messages: Sequence[Message], amended: Mapping[int, dict[str, Any]] = _NOTHING
-    ) -> Sequence[dict[str, Any]]:
+    def of(self, messages: Sequence[Message], amended: Mapping[int, dict[str, Any]] = _NOTHING) -> list[dict[str, Any]]:
         """The messages as plain dicts, with what is `amended` in place of those at its positions."""
+        if len(self._plain) != self._length:  # a model has put something into what it was given
+            self._start_over()
         plain = self._plain
         for message in messages[self._seen :]:
             said = message.plain
@@ -33,10 +41,10 @@ class PlainHistory:
                 plain.append(said)
             else:
                 self._left_out.append(len(plain) - len(self.prefix) + len(self._left_out))
-        self._seen = len(messages)
+        self._seen, self._length = len(messages), len(plain)
         if amended:
             instead_of = plain.copy()
             for position, instead in amended.items():
                 instead_of[len(self.prefix) + position - bisect_left(self._left_out, position)] = instead
             return instead_of
-        return as_it_stands(plain)
+        return plain.copy() if self._length <= COPY_LIMIT else plain

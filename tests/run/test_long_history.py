@@ -1,0 +1,64 @@
+"""What a model is sent of a long conversation: whoever writes a model of one's own expects a list, and to own it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from agentnb import SessionLoop, tool
+from agentnb.core.views import COPY_LIMIT
+from agentnb.testing import ScriptedLLM, call
+
+TURNS = COPY_LIMIT // 2 + 20
+"""Each is an answer and a result."""
+
+
+@tool
+async def count(value: int) -> int:
+    """Count."""
+    return value
+
+
+class Own:
+    """A model as people write it, which adds to what it is given before it sends that."""
+
+    def __init__(self, *, puts_first: bool = False) -> None:
+        self.puts_first = puts_first
+        self.sent: list[str] = []
+
+    async def stream(self, messages: Sequence[Any], **options: Any) -> AsyncIterator[dict[str, Any]]:
+        if self.puts_first:
+            messages.insert(0, {"role": "system", "content": "Count."})  # type: ignore[attr-defined]
+        else:
+            messages = [{"role": "system", "content": "Count."}] + messages  # type: ignore[operator]  # noqa: RUF005
+        self.sent.append(json.dumps(messages))
+        if len(self.sent) <= TURNS:
+            yield call("count", {"value": len(self.sent)}, id=f"c{len(self.sent)}")
+        else:
+            yield {"type": "text_delta", "content": "counted"}
+
+
+async def counted(model: Any) -> Any:
+    run = SessionLoop(model, [count]).start("go")
+    assert await run == "counted"
+    return run
+
+
+async def test_it_is_a_list_to_be_written_as_json_and_added_to_another() -> None:
+    model = Own()
+    run = await counted(model)
+    assert len(json.loads(model.sent[-1])) == len(run.messages)  # its own first, and all but the answer to it
+
+
+async def test_what_a_model_puts_into_it_is_not_there_at_the_next_request() -> None:
+    adding, inserting = Own(), Own(puts_first=True)
+    await counted(adding)
+    await counted(inserting)
+    assert inserting.sent == adding.sent
+
+
+async def test_a_script_keeps_each_request_as_it_was() -> None:
+    script = ScriptedLLM([*([call("count", {"value": n}, id=f"c{n}")] for n in range(TURNS)), "counted"])
+    await counted(script)
+    assert [len(request.messages) for request in script.requests] == [1 + 2 * n for n in range(TURNS + 1)]
