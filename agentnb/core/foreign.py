@@ -9,6 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 
+def plain_number(value: Any) -> Any:
+    """A number of another library as one of Python's, as those of a table's column are; anything else as it is."""
+    number = number_in(value)
+    return value if number is None else number
+
+
 def number_in(value: Any) -> bool | int | float | None:
     """The number that this scalar is; None for everything else, a moment or a span of time included."""
     shape = getattr(value, "shape", None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, Unpack
 
 from agentnb.core.errors import ReplayDiverged, UsageError
 from agentnb.core.events import Event, Queue, RunPaused
+from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
@@ -190,4 +191,4 @@ class Recording(ABC):
         from agentnb.run.past.forked import forked  # it makes a Run, which is a Recording itself
 
         change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
-        return forked(self, at, change, loop, **{**self._fork_options, **options})
+        return forked(self, plain_number(at), change, loop, **{**self._fork_options, **options})

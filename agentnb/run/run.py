@@ -31,7 +31,7 @@ from agentnb.run.driver.stepping import step
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.words import names_in
-from agentnb.run.given import check_options, check_seconds, check_text
+from agentnb.run.given import check_name, check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.past.taken_over import new_run_id
@@ -133,6 +133,8 @@ class Run(Decisions, Recording):
 
         With `name` and a store, the store finds it under that name.
         """
+        if name is not None:
+            check_name("snapshot(name)", name)
         with self._journal.lock:
             self._driver.begin()
             snapshot = Snapshot.of(self._journal.events, name=name or self.name)

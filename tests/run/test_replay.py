@@ -9,6 +9,7 @@ import pytest
 
 import agentnb
 from agentnb import LimitReached, RunCancelled, RunFailed, SessionLoop, Snapshot, UsageError, replay, tool
+from agentnb.analysis import events
 from agentnb.core.events import CallStart
 from agentnb.core.evolve import fold
 from agentnb.errors import ReplayDiverged
@@ -110,6 +111,13 @@ async def test_there_is_nothing_outside_the_recording(seq: int) -> None:
     with pytest.raises(UsageError, match=r"events 0 to \d+"):
         recorded.to(seq)
     assert recorded.position == 4
+
+
+async def test_an_event_may_be_named_by_the_number_that_a_table_has_of_it() -> None:
+    run = await finished()
+    at = events(run)["seq"].iloc[3]
+    assert run.at(at).position == 4
+    assert run.fork(at, message="other").events[0].forked_from == f"{run.id}@3"
 
 
 async def test_find_goes_to_the_next_or_the_last_event_of_a_kind() -> None:

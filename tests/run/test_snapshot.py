@@ -10,15 +10,16 @@ import pickle
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import agentnb
-from agentnb import LimitReached, LoopAgent, Run, RunFailed, SessionLoop, Snapshot, Store, restore, tool
+from agentnb import LimitReached, Loop, LoopAgent, Run, RunFailed, SessionLoop, Snapshot, Store, restore, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMismatch, StorageError, UsageError, VersionMismatch
+from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent
 from agentnb.testing import ScriptedLLM, call, text
 from tests.core.test_loop import Ladder
@@ -67,6 +68,27 @@ async def test_a_snapshot_comes_back_from_json_and_from_a_file(tmp_path: Path) -
     assert loaded.state == snapshot.state
     assert loaded.name == "the name"
     assert os.listdir(tmp_path) == ["run.json"]
+
+
+@pytest.mark.parametrize("name", [5, "", "a\0b"])
+async def test_a_snapshot_s_name_is_a_text_and_nothing_is_kept_under_another(name: Any, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    run = Agent().loop("ok").start("hi", name="run", store=store)
+    await run
+    with pytest.raises(UsageError, match=r"snapshot\(name\)"):
+        run.snapshot(name)
+    assert store.names() == ["run"]
+    store.close()
+
+
+async def test_a_run_that_came_to_no_number_is_read_again() -> None:
+    def nothing(given: Any) -> Generator[Any, Any, float]:
+        yield want.phase("working")
+        return math.nan
+
+    run = Loop.from_generator(nothing, phases=["working"]).start("go")
+    await run
+    assert math.isnan(Snapshot.from_json(run.snapshot().to_json()).state.output)
 
 
 async def test_a_snapshot_is_json_with_one_event_a_line() -> None:

@@ -94,6 +94,9 @@ def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
     decision = rule.get("decision", "ask")
     if decision not in ("approve", "reject", "ask", True, False):
         raise UsageError(f"{where}: decision must be 'approve', 'reject' or 'ask', not {decision!r}.")
+    for key in ("tool", "needs"):
+        if not isinstance(rule.get(key, ""), str):
+            raise UsageError(f"{where}: {key} must be a text, not {rule[key]!r}; write a rule for each.")
     if not isinstance(rule.get("arguments", {}), Mapping):
         raise UsageError(f"{where}: arguments must map names to values or globs, not {rule['arguments']!r}.")
     _check_reason(rule.get("reason") or "")

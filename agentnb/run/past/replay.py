@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
+from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
@@ -172,6 +173,7 @@ class Replay(Recording):
 
     def to(self, seq: int) -> Replay:
         """Go to right after the event `seq`, forwards or backwards; -1 is before the first. Gives the replay itself."""
+        seq = plain_number(seq)
         if type(seq) is not int or not -1 <= seq < len(self._recorded):
             there = f"the events 0 to {len(self._recorded) - 1}" if self._recorded else "no events yet"
             raise UsageError(f"The recording has {there}, and no {seq!r}.")

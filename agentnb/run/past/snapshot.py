@@ -213,9 +213,14 @@ def _read(text: bytes, where: str) -> Snapshot:
         come_to = json.loads(to_json(_summary(snapshot.state)))
     except ImpossibleEvent as error:
         raise RecordingCorrupt(f"{where} is no recording of a run. {error}") from error
-    if any(come_to[name] != value for name, value in data["state"].items() if name in come_to):
+    if any(not _same(come_to[name], value) for name, value in data["state"].items() if name in come_to):
         raise RecordingCorrupt(f"{where}: its events do not lead to the state it was saved with.")
     return snapshot
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values of JSON are the same; NaN, which is not equal to itself, is."""
+    return one == other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _line_of(error: Exception, text: bytes) -> str:
