@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import tomllib
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ from tests.kernels import without_ports
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = ["README.md", ".github/CONTRIBUTING.md", ".github/CHANGELOG.md", "notebooks/data/README.md"]
+
+
+def test_the_distribution_has_its_own_name_and_brings_no_command() -> None:
+    assert "console_scripts" not in distribution("agentnb-toolkit").entry_points.groups
+    with pytest.raises(PackageNotFoundError):
+        distribution("agentnb")  # another package on PyPI
 
 
 def blocks(language: str) -> list[str]:

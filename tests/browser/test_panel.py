@@ -319,6 +319,20 @@ def test_the_calls_of_an_execution_loop_are_watched_as_they_go(notebook: Noteboo
     wait_for("nap c1 ✗ failed", "write c2 ✓ completed", "broken c3 ✗ failed", "nap c4 ✓ completed")
 
 
+def rows_scrolled_through(page: Any) -> list[int]:
+    """The numbers of all the events that the list shows from its beginning to its end."""
+    return page.get_by_role("log", name="Events").evaluate(  # type: ignore[no-any-return]
+        """async log => {
+            const seen = new Set();
+            for (log.scrollTop = 0; ; log.scrollTop += log.clientHeight / 2) {
+                await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+                for (const seq of log.querySelectorAll(".agentnb-row .agentnb-seq")) seen.add(Number(seq.textContent));
+                if (log.scrollTop + log.clientHeight >= log.scrollHeight - 1) return [...seen].sort((a, b) => a - b);
+            }
+        }"""
+    )
+
+
 def test_a_page_that_is_loaded_again_shows_every_event(notebook: Notebook) -> None:
     turns = "*[[call('nap', {'seconds': 0}, id=f'n{n}')] for n in range(200)]"
     last = "[call('write', {'path': 'a.txt'}, id='w')], 'It is done.'"
@@ -330,10 +344,9 @@ def test_a_page_that_is_loaded_again_shows_every_event(notebook: Notebook) -> No
     assert count > 800
     notebook.save()
     notebook.reload()
-    notebook.wait_output(SHOW, f"{count} events", timeout=60)
-    notebook.wait_output(SHOW, "approval_request")
-    notebook.do(lambda page: page.get_by_role("log", name="Events").evaluate("log => { log.scrollTop = 0; }"))
-    notebook.wait_output(SHOW, "run_start")
+    notebook.wait_output(SHOW, "approval_request", timeout=60)
+    wait_until(lambda: notebook.do(lambda page: page.locator(".agentnb-count").inner_text()), f"{count} events")
+    assert notebook.do(rows_scrolled_through) == list(range(count))
     approve(notebook)
     notebook.set_cell(LOOK, RESULT)
     assert notebook.run(LOOK).strip() == DECISIONS["approve"][1]

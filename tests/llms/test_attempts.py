@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from agentnb.core.errors import ModelRequestError, ModelUnavailable
-from agentnb.llms import OpenAI
+from agentnb.llms import OpenAI, attempts
 from agentnb.llms.attempts import RETRY_AFTER_LIMIT
 from tests.llms.collecting import ask, only, until_failure
 from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, event, head, part, said
@@ -62,6 +62,14 @@ async def test_the_server_says_how_long_to_wait(peer: Peer) -> None:
 async def test_a_date_in_the_past_means_at_once(peer: Peer) -> None:
     peer.replies(body(503, said("Busy."), retry_after="Wed, 21 Oct 2015 07:28:00 GMT"), HELLO)
     assert only(await ask(OpenAI("m", peer.url)), "retry")["wait"] == 0
+
+
+async def test_no_wait_is_longer_than_the_cap(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "RETRY_AFTER_LIMIT", 0.05)
+    peer.replies(body(429, said("Busy."), retry_after="86400"), HELLO)
+    async with asyncio.timeout(60):
+        assert only(await ask(OpenAI("m", peer.url)), "text_delta")["content"] == "hello"
+    assert len(peer.requests) == 2
 
 
 async def test_a_wait_is_capped_and_can_be_cancelled(peer: Peer) -> None:

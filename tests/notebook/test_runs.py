@@ -130,15 +130,16 @@ def test_a_snapshot_taken_in_mid_approval_is_finished_in_another_kernel(name: st
         assert said.strip() == "['rested', 'wrote a.txt']"
 
 
-def test_a_snapshot_taken_in_mid_call_asks_about_that_call_in_another_kernel(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", list(RELEASES))
+def test_a_snapshot_taken_in_mid_call_asks_about_that_call_in_another_kernel(name: str, tmp_path: Path) -> None:
     path = str(tmp_path / "half.json")
-    with LiveKernel("ipykernel7") as first:
+    with LiveKernel(name) as first:
         first.run(SETUP)
         turn = "[call('nap', {'seconds': 0}, id='quick'), call('nap', {'seconds': 60}, id='slow')]"
         first.run(f"run = session({turn}).start('go'); run.play()")
         first.run("while sum(e.type == 'call_end' for e in run.events) < 1: await asyncio.sleep(0.01)")
         first.run(f"_ = run.snapshot().save({path!r})")
-    with LiveKernel("ipykernel7") as second:
+    with LiveKernel(name) as second:
         second.run(SETUP + RESTORING.format(path=path))
         second.run("await run.step('call')")
         assert second.run("print([(c.id, c.unknown) for c in run.pending], ran)").strip() == "[('slow', True)] []"

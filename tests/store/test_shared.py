@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
 import subprocess
@@ -21,12 +22,57 @@ from agentnb.store.database import Database
 from tests.analysis.recordings import researcher
 from tests.store.test_migrations import STORES
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture
 async def store(tmp_path: Path) -> Any:
     with closing(Store(tmp_path / "runs.db")) as store:
         await researcher().start("go", name="first", store=store, approve=True)
         yield store
+
+
+RUNS_OF_A_PROCESS = """
+import asyncio, sys
+import agentnb
+from tests.analysis.recordings import researcher
+
+store = agentnb.Store(sys.argv[1])
+print("open", flush=True)
+sys.stdin.readline()  # both begin at once
+async def work():
+    for number in range(20):
+        await researcher().start("go", name=f"{sys.argv[2]}-{number}", store=store, approve=True)
+asyncio.run(work())
+"""
+
+
+def three_processes_write_at_once(path: Path) -> None:
+    command = [sys.executable, "-c", RUNS_OF_A_PROCESS, str(path)]
+    writers = [
+        subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        for name in "abc"
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "open\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+    assert [writer.communicate(timeout=60) and writer.returncode for writer in writers] == [0, 0, 0]
+
+
+async def test_processes_that_write_at_once_lose_nothing_and_damage_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await asyncio.to_thread(three_processes_write_at_once, path)
+    await (alone := researcher().start("go", approve=True))
+    with closing(Store(path)) as store:
+        assert {run.name for run in store.runs()} == {f"{name}-{number}" for name in "abc" for number in range(20)}
+        for run in store.runs():
+            assert [event.type for event in store.events(run.id)] == [event.type for event in alone.events]
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def another_process_opens_and_closes(path: Path) -> None:

@@ -101,6 +101,21 @@ def test_step_pause_and_messages_reach_the_run(show: Callable[[Any], PanelPage])
     shown.until(lambda: run.state.queues["follow_up"], "the message")
 
 
+def test_a_run_that_plays_is_paused_and_goes_on(show: Callable[[Any], PanelPage]) -> None:
+    run = session([*([delay(0.02), call("search", {"query": "a"}, id=f"s{n}")] for n in range(200)), "Done."])
+    shown = show(run)
+    page = shown.page
+    page.get_by_role("button", name="Play", exact=True).click()
+    shown.until(lambda: len(run.events) > 10, "some events")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    shown.until(lambda: run.state.paused, "the pause")
+    paused_at = len(run.events)
+    assert paused_at < 4 * 200
+    shown.until(page.get_by_role("button", name="Play", exact=True).is_enabled, "the pause on the page")
+    page.get_by_role("button", name="Play", exact=True).click()
+    shown.until(lambda: len(run.events) > paused_at + 4, "more events")
+
+
 def test_the_model_is_seen_to_speak(show: Callable[[Any], PanelPage]) -> None:
     seen = threading.Event()
     run = session([chain(text("Once upon a time there was"), pauses(seen.is_set), text(" an end"))])
