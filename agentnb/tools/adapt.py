@@ -32,7 +32,7 @@ def as_tools(tools: Iterable[Any] | Mapping[str, Any]) -> dict[str, Tool]:
 
 def _as_tool(item: Any, name: str | None) -> Tool:
     if isinstance(item, FunctionTool):  # asking whether it has all of a tool's attributes takes 10 µs
-        return item
+        return item if name in (None, item.name) else item.named(name)
     if isinstance(item, Design):
         return LoopTool(item, name)
     if isinstance(item, Tool):

@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from typing import Annotated, Any, NotRequired, cast, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
@@ -48,6 +49,8 @@ class FunctionTool:
     ) -> None:
         if not callable(function):
             raise UsageError(f"A tool is made from a function, not from {function!r:.80}.")
+        yes_or_no = {"approve": approve, "idempotent": idempotent, "sequential": sequential, "detached": detached}
+        _check_options(timeout, yes_or_no)
         functools.update_wrapper(self, function)
         self.function = function
         self.name = _check_name(name or str(getattr(_whole(function), "__name__", "")))
@@ -56,7 +59,7 @@ class FunctionTool:
         self.approve = approve
         self.idempotent = idempotent
         self.timeout = timeout
-        self.needs = (needs,) if isinstance(needs, str) else tuple(needs)
+        self.needs = _texts("needs", needs)
         self.sequential = sequential
         self.detached = detached
         adapter, self._takes_progress = _arguments_of(function, self.name, parameter_words)
@@ -65,6 +68,23 @@ class FunctionTool:
         self._is_async = inspect.iscoroutinefunction(whole)
         self._yields = inspect.isgeneratorfunction(whole) or inspect.isasyncgenfunction(whole)
         self.parameters = _schema(adapter)
+        self._options: dict[str, Any] = {
+            **yes_or_no,
+            "name": name,
+            "description": description,
+            "timeout": timeout,
+            "needs": self.needs,
+        }
+
+    def named(self, name: str) -> FunctionTool:
+        """The same tool under another name."""
+        return FunctionTool(self.function, **{**self._options, "name": name})
+
+    def __get__(self, instance: Any, owner: type | None = None) -> FunctionTool:
+        """A method as a tool of the object that it is asked of, as a function in a class becomes one of its methods."""
+        if instance is None or next(iter(inspect.signature(self.function).parameters), "") != "self":
+            return self
+        return FunctionTool(self.function.__get__(instance, owner), **self._options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, as if it were no tool."""
@@ -99,8 +119,27 @@ def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _check_name(name: str) -> str:
-    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):  # what OpenAI and Anthropic both take
+def _check_options(timeout: Any, yes_or_no: Mapping[str, Any]) -> None:
+    for option, value in yes_or_no.items():
+        if not isinstance(value, bool):
+            policy = " Who looks at each call is a policy: start(..., approve=...)." if option == "approve" else ""
+            raise UsageError(f"@tool({option}=) is True or False, not {value!r:.80}.{policy}")
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if timeout is not None and not (is_number and timeout > 0):
+        raise UsageError(f"@tool(timeout=) takes seconds, more than none, not {timeout!r:.80}.")
+
+
+def _texts(option: str, given: Any) -> tuple[str, ...]:
+    texts = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    if not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"@tool({option}=) takes a text or several, not {given!r:.80}.")
+    return texts
+
+
+def _check_name(name: Any) -> str:
+    if not isinstance(name, str) or not re.fullmatch(
+        r"[a-zA-Z0-9_-]{1,64}", name
+    ):  # what OpenAI and Anthropic both take
         raise UsageError(f"A tool's name is up to 64 letters, digits, _ and -, not {name!r}; give it one by name=.")
     return name
 
@@ -208,6 +247,11 @@ def _arguments_of(
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], words: Mapping[str, str]) -> Any:
     type_ = hints.get(parameter.name, Any)
     described = words.get(parameter.name)
+    if isinstance(parameter.default, FieldInfo):  # Python itself would give the function that
+        raise UsageError(
+            f"The parameter {parameter.name} has a Field as its default. Where it belongs is the type, with the default"
+            f" behind it: {parameter.name}: Annotated[{getattr(type_, '__name__', type_)}, Field(...)] = ..."
+        )
     if parameter.default is inspect.Parameter.empty:
         return Annotated[type_, Field(description=described)]
     default = {"default": to_jsonable_python(parameter.default, serialize_unknown=True)}

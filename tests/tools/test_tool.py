@@ -297,6 +297,78 @@ def test_a_function_without_a_name_needs_one() -> None:
     assert list(as_tools({"identity": lambda value: value})) == ["identity"]
 
 
+def test_a_tool_in_a_mapping_goes_by_the_name_it_has_there() -> None:
+    once = tool(approve=True)(describe)
+    tools = as_tools({"weather": once, "forecast": once})
+    assert [(name, made.name, made.approve) for name, made in tools.items()] == [
+        ("weather", "weather", True),
+        ("forecast", "forecast", True),
+    ]
+    assert once.name == "describe"
+    with pytest.raises(UsageError, match="name"):
+        as_tools({5: describe})  # type: ignore[dict-item]
+
+
+class Laboratory:
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+
+    @tool(needs="bench")
+    def measure(self, samples: int) -> str:
+        """Measure."""
+        return f"{samples} {self.unit}"
+
+    weather = tool(describe)
+
+
+async def test_a_method_is_a_tool_of_its_object() -> None:
+    laboratory = Laboratory("m")
+    assert list(laboratory.measure.parameters["properties"]) == ["samples"]
+    assert laboratory.measure.needs == ("bench",)
+    assert laboratory.measure(3) == "3 m"
+    run = SessionLoop(ScriptedLLM([[call("measure", {"samples": 2})], "done"]), [laboratory.measure]).start("go")
+    await run
+    assert [message.content for message in run.messages if message.role == "tool"] == ["2 m"]
+
+
+def test_a_tool_that_an_object_has_and_that_is_no_method_is_that_tool() -> None:
+    assert Laboratory("m").weather is Laboratory.weather
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": "5"},
+        {"timeout": -1},
+        {"timeout": float("nan")},
+        {"timeout": True},
+        {"approve": lambda call: True},
+        {"idempotent": "no"},
+        {"needs": None},
+        {"needs": ["network", 5]},
+        {"name": 5},
+    ],
+    ids=str,
+)
+def test_an_option_that_cannot_be_is_refused_where_the_tool_is_made(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        tool(**options)(describe)
+
+
+def test_a_field_as_a_default_is_refused_and_works_in_the_type() -> None:
+    def search(limit: int = Field(3, ge=1)) -> int:
+        return limit
+
+    def looks(limit: Annotated[int, Field(ge=1)] = 3) -> int:
+        return limit
+
+    with pytest.raises(UsageError, match=r"limit: Annotated\[int, Field"):
+        tool(search)
+    assert tool(looks).parameters["properties"]["limit"]["minimum"] == 1
+    with pytest.raises(InvalidArguments, match="limit"):
+        tool(looks).bind({"limit": 0})
+
+
 def test_the_last_tool_of_a_name_counts() -> None:
     first, second = tool(describe), tool(name="describe")(Desk().note)
     assert as_tools([first, second]) == {"describe": second}
