@@ -70,7 +70,7 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
     elif isinstance(of, Mapping):
         for name, one in of.items():
             yield str(name), one_source(one).events
-    elif isinstance(of, Iterable):
+    elif isinstance(of, Iterable) and not isinstance(of, Event) and not hasattr(of, "columns"):  # parts of a recording
         for one in of:
             yield from _read(one)
     else:

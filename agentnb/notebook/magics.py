@@ -126,13 +126,15 @@ class RunMagics(Magics):
         return recording
 
     def _name_and_loop(self, magic: str, words: list[str], why: str) -> tuple[str, Loop | None]:
-        if not words or len(words) > 2:
-            known = ", ".join(commands.snapshot_names()[:20]) or "none yet"
-            raise UsageError(f"{magic} takes a name and, {why} to use. Names: {known}.")
-        loops = self._loops()
-        if len(words) == 2 and words[1] not in loops:
-            raise UsageError(f"{words[1]!r} is no loop; loops here: {', '.join(loops) or 'none'}.")
-        return words[0], loops[words[1]] if len(words) == 2 else None
+        known, loops, whole = commands.snapshot_names(), self._loops(), " ".join(words)
+        *name, last = words or [""]
+        if len(words) == 1 or whole in known:
+            return whole, None
+        if last in loops:
+            return " ".join(name), loops[last]
+        if len(words) == 2:
+            raise UsageError(f"{last!r} is no loop; loops here: {', '.join(loops) or 'none'}.")
+        raise UsageError(f"{magic} takes a name and, {why} to use. Names: {', '.join(known[:20]) or 'none yet'}.")
 
     def _loops(self) -> dict[str, Loop]:
         return {name: value for name, value in self._variables().items() if isinstance(value, Loop)}

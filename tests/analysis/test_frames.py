@@ -173,6 +173,13 @@ def test_what_is_no_recording_is_refused(nothing: Any) -> None:
         events(nothing)
 
 
+async def test_what_is_part_of_a_recording_is_none() -> None:
+    run = await decided_run()
+    for part in (run.events, calls(run)):
+        with pytest.raises(UsageError, match="is no recording: give a run"):
+            events(part)
+
+
 async def test_of_what_a_store_lists_it_is_said_how_to_load_it(tmp_path: Path) -> None:
     with closing(Store(tmp_path / "runs.db")) as store:
         await researcher().start("Look.", store=store).step("event")

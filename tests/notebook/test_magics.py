@@ -97,6 +97,11 @@ def test_bad_input_says_what_was_wrong_and_what_is_possible(cells: LiveKernel, l
     assert len(printed.splitlines()) == 1
 
 
+def test_a_name_may_have_several_words(cells: LiveKernel) -> None:
+    for line in ("%restore half way", "%restore half way loop"):
+        assert cells.run(f"run = None\n{line}\nprint(run.name)").split()[-1] == "kept-one"
+
+
 async def test_a_run_whose_loop_is_in_no_variable_is_restored_with_it(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     run = SessionLoop(ScriptedLLM(["one", "two"])).start("go")
