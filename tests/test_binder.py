@@ -76,4 +76,5 @@ def test_what_is_installed_runs_the_notebooks_and_has_the_model(repository: Path
     for name in NOTEBOOKS:
         run("jupyter", "execute", name, folder=repository / "notebooks")
     assert (repository / "notebooks" / "reports" / "nile.md").exists()
+    assert run("voila", "--version").strip()
     assert "SmolLM2" in run("python", "-c", "from agentnb.llms import Local; print(Local().model)")
