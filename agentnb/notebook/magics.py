@@ -126,10 +126,11 @@ class RunMagics(Magics):
         return recording
 
     def _name_and_loop(self, magic: str, words: list[str], why: str) -> tuple[str, Loop | None]:
-        known, loops, whole = commands.snapshot_names(), self._loops(), " ".join(words)
-        *name, last = words or [""]
-        if len(words) == 1 or whole in known:
+        whole = " ".join(words)
+        if len(words) == 1 or whole in (known := commands.snapshot_names()):
             return whole, None
+        loops = self._loops()
+        *name, last = words or [""]
         if last in loops:
             return " ".join(name), loops[last]
         if len(words) == 2:

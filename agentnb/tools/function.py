@@ -29,6 +29,7 @@ from agentnb.core.threads import THREADS
 from agentnb.core.tools import Invocation, Progress
 
 _VALUE_SHOWN = 80
+_NAME = r"[a-zA-Z0-9_-]{1,64}"  # what OpenAI and Anthropic both take
 
 
 class FunctionTool:
@@ -59,7 +60,7 @@ class FunctionTool:
         self.approve = approve
         self.idempotent = idempotent
         self.timeout = timeout
-        self.needs = _texts("needs", needs)
+        self.needs = _check_needs(needs)
         self.sequential = sequential
         self.detached = detached
         adapter, self._takes_progress = _arguments_of(function, self.name, parameter_words)
@@ -129,17 +130,15 @@ def _check_options(timeout: Any, yes_or_no: Mapping[str, Any]) -> None:
         raise UsageError(f"@tool(timeout=) takes seconds, more than none, not {timeout!r:.80}.")
 
 
-def _texts(option: str, given: Any) -> tuple[str, ...]:
-    texts = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+def _check_needs(needs: Any) -> tuple[str, ...]:
+    texts = (needs,) if isinstance(needs, str) or not isinstance(needs, Iterable) else tuple(needs)
     if not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"@tool({option}=) takes a text or several, not {given!r:.80}.")
+        raise UsageError(f"@tool(needs=) takes a text or several, not {needs!r:.80}.")
     return texts
 
 
 def _check_name(name: Any) -> str:
-    if not isinstance(name, str) or not re.fullmatch(
-        r"[a-zA-Z0-9_-]{1,64}", name
-    ):  # what OpenAI and Anthropic both take
+    if not isinstance(name, str) or not re.fullmatch(_NAME, name):
         raise UsageError(f"A tool's name is up to 64 letters, digits, _ and -, not {name!r}; give it one by name=.")
     return name
 
