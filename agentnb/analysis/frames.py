@@ -16,6 +16,7 @@ from agentnb.analysis.event_rows import EventRow, event_rows
 from agentnb.analysis.message_rows import MessageRow, message_rows
 from agentnb.analysis.sources import Source, sources
 from agentnb.core.errors import UsageError
+from agentnb.core.messages import to_plain
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -134,7 +135,9 @@ def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> Data
     types = {str: text, int: "int64", float: "float64", bool: "bool", bool | None: "boolean"}
     frame: DataFrame = pandas.DataFrame(
         {
-            name: pandas.Series([getattr(one, name) for one in rows], dtype=types.get(_without_none(hint), object))
+            name: pandas.Series(  # with copies: what is done to a row must not happen to the recording
+                [to_plain(getattr(one, name)) for one in rows], dtype=types.get(_without_none(hint), object)
+            )
             for name, hint in get_type_hints(row).items()
         }
     )

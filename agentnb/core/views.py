@@ -1,9 +1,9 @@
-"""Sequences that are views of others: nothing is copied, however long they have become."""
+"""A view of a list as it stands: nothing is copied, however long it has become."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import TypeVar, overload
 
 T = TypeVar("T")
@@ -18,27 +18,11 @@ def as_it_stands(items: list[T]) -> Sequence[T]:
     return items.copy() if len(items) <= COPY_LIMIT else Prefix(items)
 
 
-def joined(*parts: Sequence[T]) -> Sequence[T]:
-    """Several sequences as one: a list where they are short, or else a view of them, which must not change."""
-    return [*chain(*parts)] if sum(map(len, parts)) <= COPY_LIMIT else Joined(parts)
+class Prefix(Sequence[T]):
+    """The items of a list that were in it when this was made. The list may grow, and must not change otherwise.
 
-
-class View(Sequence[T]):
-    """What is equal to a list of the same items, and reads like one."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have none
-
-    def __repr__(self) -> str:
-        return repr(list(self))
-
-
-class Prefix(View[T]):
-    """The items of a list that were in it when this was made. The list may grow, and must not change otherwise."""
+    It is equal to a list of the same items, and reads like one.
+    """
 
     __slots__ = ("_items", "_length")
 
@@ -68,33 +52,10 @@ class Prefix(View[T]):
     def __iter__(self) -> Iterator[T]:
         return islice(self._items, self._length)
 
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
 
-class Joined(View[T]):
-    """The items of several sequences, one after the other."""
+    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have none
 
-    __slots__ = ("_parts",)
-
-    def __init__(self, parts: Sequence[Sequence[T]]) -> None:
-        self._parts = parts
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parts))
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[T]: ...
-
-    def __getitem__(self, index: int | slice) -> T | list[T]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        position = index + len(self) if index < 0 else index
-        for part in self._parts:
-            if 0 <= position < len(part):
-                return part[position]
-            position -= len(part)
-        raise IndexError(f"{index} of {len(self)}")
-
-    def __iter__(self) -> Iterator[T]:
-        return chain(*self._parts)
+    def __repr__(self) -> str:
+        return repr(list(self))

@@ -6,8 +6,9 @@ Everything that is particular to a provider (names of fields, order of turns, wa
 A message has `role` (system, user, assistant, tool) and `content` (text, or a list of blocks with `type`). An
 assistant's may have `tool_calls`, a list of `{id, name, arguments}`, and `reasoning`, a list of `{text}` with what
 its provider wants to see again: `signature`, `redacted`, or `provider`, an object. A tool's has `tool_call_id`, `name`
-and `is_error`. Messages are not to be changed once they have been sent: the clients convert each of them once. A list
-of more than 256 is the same one at each request, with more in it; a model that keeps it keeps a copy.
+and `is_error`. They are copies, made once for a run: what a model does to one is not recorded, and stands there at its
+next request. A list of more than 256 is the same one at each request, with more in it; a model that keeps it keeps a
+copy.
 
 A chunk has a `type`:
 

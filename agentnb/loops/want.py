@@ -32,14 +32,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic_core import to_jsonable_python
-
-from agentnb.core.errors import NotSerializable, UsageError
-from agentnb.core.foreign import number_in
+from agentnb.core.errors import UsageError
+from agentnb.core.json_data import json_of
 from agentnb.core.loop import Design
-from agentnb.core.messages import Message, text_of, to_plain, to_said
+from agentnb.core.messages import Message, text_of, to_said
 from agentnb.core.tools import Tool
-from agentnb.core.unicode import mended_inside
 
 __all__ = ["Ask", "Call", "Phase", "Say", "Want", "ask", "call", "phase", "say"]
 
@@ -133,21 +130,6 @@ def call(called: Callable[..., Any] | Tool | Design | str, /, *args: Any, **kwar
 def phase(name: str) -> Phase:
     """Enter a phase that the loop declares."""
     return Phase(name)
-
-
-def json_of(value: Any, whose: str) -> Any:
-    """The value as JSON data. Raises NotSerializable, with what is at fault."""
-    try:
-        return mended_inside(to_jsonable_python(to_plain(value), fallback=_number))
-    except Exception as error:  # whatever the methods of an object raise while it is read
-        raise NotSerializable(f"{whose}: what becomes a fact of the run must be JSON. {error}") from None
-
-
-def _number(value: Any) -> bool | int | float:
-    number = number_in(value)
-    if number is None:
-        raise ValueError(f"A {type(value).__qualname__} is not.")
-    return number
 
 
 def shown_call(name: str, arguments: Mapping[str, Any]) -> str:

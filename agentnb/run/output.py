@@ -6,11 +6,12 @@ from typing import Any
 
 from agentnb.core.errors import LimitReached, RunCancelled, RunFailed
 from agentnb.core.loop import Design
+from agentnb.core.messages import to_plain
 from agentnb.core.state import State
 
 
 def output_of(state: State, design: Design, *, cause: BaseException | None = None) -> Any:
-    """The output of a run that stands at `state`; None where it is not over.
+    """The output of a run that stands at `state`, a copy; None where it is not over.
 
     Raises RunFailed (from `cause`), RunCancelled or LimitReached where it has none.
     """
@@ -21,4 +22,4 @@ def output_of(state: State, design: Design, *, cause: BaseException | None = Non
         raise LimitReached(error.message if error is not None else str(reason))
     if reason == "error":
         raise RunFailed(f"{error.type}: {error.message}" if error is not None else "The loop failed.") from cause
-    return state.output
+    return to_plain(state.output)

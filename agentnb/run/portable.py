@@ -15,6 +15,7 @@ from pydantic_core import to_json, to_jsonable_python
 from agentnb.core.errors import NotSerializable
 from agentnb.core.events import ApprovalDecision, ErrorInfo, Event, RunStart
 from agentnb.core.foreign import number_in
+from agentnb.core.json_data import json_of
 from agentnb.core.messages import Message, to_message
 from agentnb.core.readable import BITS, check_readable
 from agentnb.core.unicode import mended
@@ -105,6 +106,17 @@ def portable_input(input: Any) -> Any:
     if isinstance(input, (list, tuple)):
         return portable([portable(_plain(item)) for item in input])
     return portable(_plain(input))
+
+
+def said_in_json(fact: Event, name: str) -> None:
+    """Make the values of a fact JSON that the loop of this name has said, while nobody has seen it yet.
+
+    Raises NotSerializable where they are not: that loop will read them again.
+    """
+    fields = fact.__dict__
+    for field in ("output", "values"):
+        if (value := fields.get(field)) is not None and not (type(value) is str and value.isascii()):
+            fields[field] = json_of(value, f"The {field} of {name}")
 
 
 def portable_start(start: RunStart) -> RunStart:

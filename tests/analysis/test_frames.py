@@ -220,3 +220,10 @@ async def test_only_what_was_said_has_an_origin() -> None:
         ["user", "steering"],
         ["assistant", None],
     ]
+
+
+async def test_what_is_done_to_a_row_does_not_happen_to_the_recording(run: Any) -> None:
+    before = [event.model_dump(mode="json") for event in run.events]
+    for arguments in calls(run).arguments:
+        arguments["added"] = 1
+    assert [event.model_dump(mode="json") for event in run.events] == before

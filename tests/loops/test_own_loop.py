@@ -6,13 +6,15 @@ import ast
 import inspect
 import re
 import textwrap
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from agentnb import Loop, RunFailed, Snapshot, restore, tool
-from agentnb.core.events import Event, ModelEnd
+from agentnb.core.events import Event, ModelEnd, RunEnd, StateUpdate
+from agentnb.core.state import State
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import assert_folds, assert_one_terminal_event_last, payload, provider_faults, types
@@ -163,3 +165,37 @@ async def test_an_event_of_a_kind_of_its_own_ends_the_run_and_is_no_fact() -> No
     with pytest.raises(RunFailed, match="No such event: 'remark'"):
         await run
     assert types(run.events) == ["run_start", "run_end"]
+
+
+class Own(Loop):
+    """Keeps a value, and ends with it."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+    def advance(self, state: State) -> Event:
+        if "kept" not in state.values:
+            return StateUpdate(values={"kept": self.value})
+        return RunEnd(reason="completed", output=self.value)
+
+
+async def test_what_a_loop_keeps_and_comes_to_is_json_at_once() -> None:
+    run = Own({"when": date(2026, 11, 23), "years": (1871, 1970)}).start("go")
+    said = {"when": "2026-11-23", "years": [1871, 1970]}
+    assert await run == said
+    assert run.state.values["kept"] == said
+
+
+async def test_a_loop_that_keeps_an_object_is_told_so(tmp_path: Path) -> None:
+    run = Own({"now": [object()]}).start("go")
+    with pytest.raises(RunFailed, match="The values of own: what becomes a fact"):
+        await run
+    assert Snapshot.load(run.snapshot().save(tmp_path / "own.agentnb.json")).state.error is not None
+
+
+async def test_what_is_done_to_an_output_does_not_happen_to_the_recording() -> None:
+    run = Own({"found": [1]}).start("go")
+    output = await run
+    output["found"].append(2)
+    assert await run == {"found": [1]}

@@ -204,6 +204,10 @@ async def test_what_a_tool_does_to_its_arguments_does_not_change_the_history() -
     assert run.messages[1].tool_calls[0].arguments == {"items": [1, 2], "options": {"deep": {"er": "as it was"}}}
 
 
+class Panic(BaseException):
+    """As what pyo3 raises where a library written in Rust panics, which is no Exception."""
+
+
 class Mumbling(Exception):
     def __str__(self) -> str:
         raise LookupError("no words")
@@ -221,6 +225,7 @@ class Mumbling(Exception):
         (StopIteration("odd"), "RuntimeError: "),
         (StopAsyncIteration("odd"), "StopAsyncIteration: odd"),
         (SystemExit(2), "SystemExit: 2"),
+        (Panic("index out of bounds"), "Panic: index out of bounds"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -244,6 +249,7 @@ async def test_an_error_of_a_tool_is_told_to_the_model(error: BaseException, wor
         (ValueError("bad"), "ValueError: bad"),
         (StopIteration("empty"), "RuntimeError: StopIteration: empty"),
         (SystemExit(2), "SystemExit: 2"),
+        (Panic("index out of bounds"), "Panic: index out of bounds"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -1,4 +1,4 @@
-"""`sys.exit()` in code that is not agentnb's ends that code, and neither agentnb's thread nor any other run on it."""
+"""What is no Exception ends the code that raises it, and neither agentnb's thread nor any other run on it."""
 
 from __future__ import annotations
 
@@ -58,10 +58,26 @@ def planned() -> ExecutionLoop:
     return ExecutionLoop(ScriptedLLM([solution, '{"calls": [], "output": "done"}']), [work], confirm=leave)
 
 
+class Panic(BaseException):
+    """As what pyo3 raises where a library written in Rust panics."""
+
+
+def panic(*_: Any) -> None:
+    raise Panic("index out of bounds")
+
+
+class PanickingModel:
+    async def stream(self, messages: Any, **_: Any) -> AsyncGenerator[Any, None]:
+        panic()
+        yield
+
+
 FAILS: dict[str, Callable[[], Run]] = {
     "model": lambda: SessionLoop(LeavingModel()).start("go"),
     "transform_context": lambda: session(transform_context=leave).start("go"),
     "should_stop_after_turn": lambda: session(should_stop_after_turn=leave).start("go"),
+    "model that panics": lambda: SessionLoop(PanickingModel()).start("go"),
+    "hook that panics": lambda: session(before_tool_call=panic).start("go"),
     "agent of a LoopAgent": lambda: LoopAgent("outer", [Leaving("inner")], 1).start("go"),
 }
 GOES_ON: dict[str, Callable[[], Run]] = {

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from agentnb.core.graph import GraphCall
-from agentnb.core.messages import Message
+from agentnb.core.messages import Message, to_plain
 from agentnb.core.state import CallState, State
-from agentnb.core.views import Prefix, joined
 from agentnb.loops.execution_loop.data import merged, written
 from agentnb.loops.execution_loop.messages import context, told, writes
 from agentnb.loops.execution_loop.references import DAGGER, MISSING, Path, at_path, copied, parse_expression
@@ -133,14 +132,15 @@ class Context:
                     self._folded[call_id] = number
                     self._fold(message)
         elif message.role in ("assistant", "tool"):
-            self._transcript.append(message.plain)
+            self._transcript.append(to_plain(message.plain))
             if message.role == "assistant":
                 self.calls_made += len(message.tool_calls)
                 self.native = self.native or bool(message.details and message.details.get("native"))
                 self.errors = []
         else:
-            self._transcript.append(message.plain)
-            self._told.append(message.plain)
+            said = to_plain(message.plain)  # a copy, as the loops that send their history make one
+            self._transcript.append(said)
+            self._told.append(said)
 
     def _fold(self, message: Message) -> None:
         fields = message.plain
@@ -226,7 +226,7 @@ class Context:
         """
         if native:
             data = [self._render(identity) for identity in self._words]
-            return joined(data, Prefix(self._transcript), self._render_errors(calls=False))
+            return [*data, *self._transcript, *self._render_errors(calls=False)]
         return [*map(self._render, self._told), *self._render_errors(calls=True)]
 
     def _render_errors(self, *, calls: bool) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 from agentnb.core.ending import ending
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunEnd
+from agentnb.core.json_data import json_of
 from agentnb.core.loop import Design
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState, State
@@ -28,7 +29,7 @@ from agentnb.core.wanted import Effect, wanted
 from agentnb.loops import functions
 from agentnb.loops.base import Loop
 from agentnb.loops.generator.live import Live
-from agentnb.loops.want import Ask, Call, Phase, Say, Want, json_of
+from agentnb.loops.want import Ask, Call, Phase, Say, Want
 
 Function = Callable[[Any], Generator[Any, Any, Any]]
 Phases = Mapping[str, Sequence[str]] | Sequence[str]

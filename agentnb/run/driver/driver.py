@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
 from agentnb.core.ending import ABORTED, is_suspended
-from agentnb.core.errors import FAILURES, RunFailed, UsageError
+from agentnb.core.errors import THROWN_IN, RunFailed, UsageError
 from agentnb.core.events import Event, RunPaused, StopReason
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
@@ -37,7 +37,9 @@ from agentnb.run.gate.gate import Gate
 from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.news import News
-from agentnb.run.portable import error_info
+from agentnb.run.portable import error_info, said_in_json
+
+_OF_ANY_VALUE = frozenset({"run_end", "state_update"})
 
 Idle = Literal["wait", "halt"]
 """wait: until there is news. halt: nobody drives the run to its end, and the permit is used up."""
@@ -151,9 +153,9 @@ class Driver:
             if state.over:
                 await self.close()
             self._journal.flush()
-        except RunFailed:
+        except (RunFailed, *THROWN_IN):
             raise
-        except FAILURES as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
+        except BaseException as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
             self._note_crash(error)
             end_run(self._journal, "error", ABORTED, error_info(error))
             raise RunFailed(f"{type(error).__name__}: {error}") from error
@@ -268,6 +270,8 @@ class Driver:
                 raise UsageError(
                     f"{frame.design.name}.advance gives an event (agentnb.core.events), not {shown(fact)}."
                 )
+            if fact.type in _OF_ANY_VALUE:
+                said_in_json(fact, frame.design.name)
             if fact.type == "model_start":
                 limits = self._gate.limits
                 if limits and (why := self._gate.limit_reached(self._state, starting="model")) is not None:

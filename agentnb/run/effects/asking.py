@@ -12,13 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.errors import FAILURES, ModelProtocolError
+from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelFailed
 from agentnb.core.loop import Design
-from agentnb.core.messages import to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
-from agentnb.core.views import joined
 from agentnb.llms.adapt import as_model, in_one_piece
 from agentnb.llms.protocol import Model
 from agentnb.run.effects.history import PlainHistory
@@ -76,7 +74,9 @@ class Asking:
             if state.model != "asked" or task is None or task.cancelling():
                 raise
             self._failed(error, reply.text)  # its own: nobody has cancelled it
-        except FAILURES as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
             if state.open:  # the calls it has made already come to their results first (SEMANTICS 2g.17)
                 await self._inflight.calls_end(self._frame)
             self._failed(error, reply.text)
@@ -98,7 +98,7 @@ class Asking:
         messages = self._design.prepare(self._frame.state.messages)
         if inspect.isawaitable(messages):
             messages = await messages
-        return [*self._history.prefix, *map(to_plain, messages)]
+        return self._history.prepared(messages)
 
     def _open(self, prepared: Sequence[Mapping[str, Any]] | None, state: State) -> Any:
         model = self._model
@@ -111,7 +111,7 @@ class Asking:
         elif self._sends_history:
             messages = self._history.of(state.messages)
         elif (own := self._design.messages_for(state)) is not None:
-            messages = joined(self._history.prefix, own)
+            messages = [*self._history.prefix, *own]
         else:
             messages = self._history.of(state.messages, self._design.amended(state))
         options = self._options if not state.options else {**self._options, **state.options}

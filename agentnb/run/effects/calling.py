@@ -171,7 +171,9 @@ class Calling:
             end = end_in_words(call, ABORTED, "aborted")
         except _TimedOut as error:
             end = end_in_words(call, str(error), "timed_out", error.__cause__)
-        except _FAILURES as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # a tool's failure goes to the model as a result (DESIGN 1)
             self._go_if_cancelled(call, error)
             end = self._raised(call, error)
         if design.after_call is not None and not is_own:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.messages import Message
+from agentnb.core.messages import Message, to_plain
 from agentnb.core.views import COPY_LIMIT
 
 _NOTHING: Mapping[int, dict[str, Any]] = {}
@@ -22,6 +22,7 @@ class PlainHistory:
 
     def __init__(self, system_prompt: str | None = None) -> None:
         self.prefix = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self._copies: dict[int, tuple[Message, dict[str, Any]]] = {}
         self._start_over()
 
     def _start_over(self) -> None:
@@ -29,6 +30,18 @@ class PlainHistory:
         self._length = len(self._plain)
         self._seen = 0
         self._left_out: list[int] = []
+
+    def prepared(self, messages: Sequence[Message | Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Messages that a hook has put together, as plain dicts; made once for as long as the hook gives the same."""
+        kept, self._copies = self._copies, {}
+        plain = list(self.prefix)
+        for message in messages:
+            if isinstance(message, Message):
+                _, copy = self._copies[id(message)] = kept.get(id(message)) or (message, to_plain(message.plain))
+            else:
+                copy = to_plain(message)
+            plain.append(copy)
+        return plain
 
     def of(self, messages: Sequence[Message], amended: Mapping[int, dict[str, Any]] = _NOTHING) -> list[dict[str, Any]]:
         """The messages as plain dicts, with what is `amended` in place of those at its positions."""
@@ -38,7 +51,7 @@ class PlainHistory:
         for message in messages[self._seen :]:
             said = message.plain
             if said["role"] in ROLES:
-                plain.append(said)
+                plain.append(to_plain(said))  # a copy: what a model does to it must not happen to the record
             else:
                 self._left_out.append(len(plain) - len(self.prefix) + len(self._left_out))
         self._seen, self._length = len(messages), len(plain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from agentnb.core.errors import FAILURES
+from agentnb.core.errors import THROWN_IN
 from agentnb.core.wanted import Effect
 from agentnb.run.frame import Frame
 from agentnb.run.news import News
@@ -72,7 +72,9 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         """Do the work of one effect, and take it off the list before the pump looks again."""
         try:
             await work()
-        except FAILURES as error:  # none of the user's gets this far: it is ours, and ends the run
+        except THROWN_IN:
+            raise
+        except BaseException as error:  # none of the user's gets this far: it is ours, and ends the run
             self.crash = error
         finally:
             self.pop(effect, None)

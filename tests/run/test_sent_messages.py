@@ -1,12 +1,14 @@
-"""What a model is sent of a long conversation: whoever writes a model of one's own expects a list, and to own it."""
+"""What a model is sent: whoever writes a model of one's own expects a list, and to own it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from agentnb import SessionLoop, tool
+import pytest
+
+from agentnb import Agent, ExecutionLoop, SessionLoop, tool
 from agentnb.core.views import COPY_LIMIT
 from agentnb.testing import ScriptedLLM, call
 
@@ -62,3 +64,36 @@ async def test_a_script_keeps_each_request_as_it_was() -> None:
     script = ScriptedLLM([*([call("count", {"value": n}, id=f"c{n}")] for n in range(TURNS)), "counted"])
     await counted(script)
     assert [len(request.messages) for request in script.requests] == [1 + 2 * n for n in range(TURNS + 1)]
+
+
+class Spoiling(ScriptedLLM):
+    """A model that makes what it is sent fit for its provider, in place."""
+
+    async def stream(self, messages: Sequence[Any], **options: Any) -> AsyncIterator[Any]:
+        for message in messages:
+            message["content"] = [{"type": "text", "text": "spoiled"}]
+            for made in message.get("tool_calls", ()):
+                made["arguments"].clear()
+                made["function"] = made.pop("name")
+        async for chunk in super().stream(messages, **options):
+            yield chunk
+
+
+LOOPS: dict[str, Callable[[Any], Any]] = {
+    "SessionLoop": lambda model: SessionLoop(model, [count]),
+    "SessionLoop with a hook": lambda model: SessionLoop(model, [count], transform_context=list),
+    "Agent": lambda model: Agent(model, [count]),
+    "ExecutionLoop": lambda model: ExecutionLoop(model, [count], native=True),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_what_a_model_does_to_a_message_is_not_recorded(loop: str) -> None:
+    def turns() -> list[Any]:
+        return [[call("count", {"value": 5}, id="c")], "counted"]
+
+    spoiled = LOOPS[loop](Spoiling(turns())).start("go")
+    await spoiled
+    untouched = LOOPS[loop](ScriptedLLM(turns())).start("go")
+    await untouched
+    assert spoiled.messages == untouched.messages
