@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.events import MessageAdded, Queue
+from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 
@@ -72,6 +73,8 @@ class Loop(Design):
             raise UsageError(f"A model is an object, not its name: agentnb.llms.OpenAI({llm!r}) for one.")
         if isinstance(tools, str) or not isinstance(tools, Iterable):
             raise UsageError(f"Tools come as a list, also a single one: [{_named(tools)}].")
+        if name is not None and not isinstance(name, str):
+            raise UsageError(f"name= takes the loop's name, a text, not {name!r:.80}.")
         if not isinstance(tools, (Mapping, Sequence)):
             tools = list(tools)  # a generator, say, gives them once, and each run asks
         self.llm = llm
@@ -178,11 +181,19 @@ def _named(tool: Any) -> str:
     return str(getattr(tool, "name", None) or getattr(tool, "__name__", None) or repr(tool))
 
 
-def check_count(name: str, value: Any, least: int = 0) -> None:
-    """Raise UsageError where this is neither None, which is no limit, nor a number of at least so many."""
+def count_of(name: str, value: Any, least: int = 0) -> Any:
+    """A limit as a number of Python's, or None, which is none. Raises UsageError where it is neither, or less."""
+    value = plain_number(value)
     if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or value < least):
         wanted = f"a number from {least}" if least else "a number that is not negative"
         raise UsageError(f"{name} must be None or {wanted}, not {value!r}.")
+    return value
+
+
+def check_system_prompt(value: Any) -> None:
+    """Raise UsageError where this is neither a text nor None."""
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"system_prompt= takes a text, or None, not {value!r:.80}.")
 
 
 def take(state: State, queue: Queue) -> MessageAdded:

@@ -123,7 +123,10 @@ def call(called: Callable[..., Any] | Tool | Design | str, /, *args: Any, **kwar
     if not callable(function):
         raise UsageError(f"call() takes a function, a tool, a tool's name or a loop, not {called!r}.")
     name = str(getattr(_whole(called), "__name__", type(called).__name__))
-    bound = dict(inspect.signature(called).bind(*args, **kwargs).arguments)
+    try:
+        bound = dict(inspect.signature(called).bind(*args, **kwargs).arguments)
+    except ValueError:  # of some that are written in C
+        raise UsageError(f"Nothing says what {name} takes: wrap it in a function of your own.") from None
     return Call(name, json_of(bound, name), called)
 
 

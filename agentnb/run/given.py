@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from agentnb.core.errors import UsageError
@@ -33,7 +34,7 @@ def check_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> No
 
 def check_seconds(what: str, value: Any) -> None:
     """Raise UsageError where this is neither a number of seconds nor None."""
-    if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool)):
+    if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or value != value):
         raise UsageError(f"{what} takes a number of seconds, or None, not {shown(value)}.")
 
 
@@ -58,7 +59,8 @@ def check_position(what: str, value: Any) -> None:
 
 def check_path(what: str, value: Any) -> None:
     """Raise UsageError where this cannot be the path of a file."""
-    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or not os.fspath(value):
+    is_path = isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str)
+    if not is_path or not Path(value).name or "\0" in os.fspath(value):  # "" and "." and "/" name no file
         raise UsageError(f"{what} takes the path of a file, not {shown(value)}.")
     scheme, address, _ = os.fspath(value).partition("://")
     if address:  # its password is nobody's business

@@ -8,6 +8,7 @@ loop, and what they did is a fact when they return.
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
@@ -163,7 +164,7 @@ class Run(Decisions, Recording):
         A keyboard interrupt (Stop in a notebook) cancels the run.
         """
         check_seconds("result(timeout=...)", timeout)
-        return self._driving.result(timeout)
+        return self._driving.result(min(timeout, threading.TIMEOUT_MAX) if timeout is not None else None)
 
     def play(self) -> None:
         """Go on in the background, also after a pause or a failure of the model."""

@@ -191,7 +191,10 @@ class SqliteDatabase:
                 raise
 
     def _in_transaction(self) -> bool:
-        return self._connection.in_transaction
+        try:
+            return self._connection.in_transaction
+        except FAULTS as error:  # it is closed
+            raise failure(self.where, "could not be written", error) from error
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Read."""

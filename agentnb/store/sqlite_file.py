@@ -59,13 +59,13 @@ def begin_log(connection: sqlite3.Connection) -> None:
 
 def check_file(path: Path) -> None:
     """Refuse what SQLite would tell of in words that help nobody, or would make an empty store of."""
-    if path.is_dir():
-        raise StorageError(f"{path} cannot be used as a store: it is a folder; give the path of a file in it.")
-    if not path.exists():
-        if not path.resolve().parent.is_dir():
-            raise StorageError(f"{path} cannot be used as a store: there is no folder {path.resolve().parent}.")
-        return
     try:
+        if path.is_dir():
+            raise StorageError(f"{path} cannot be used as a store: it is a folder; give the path of a file in it.")
+        if not path.exists():
+            if not path.resolve().parent.is_dir():
+                raise StorageError(f"{path} cannot be used as a store: there is no folder {path.resolve().parent}.")
+            return
         with opened(path) as file:
             begins = file.read(_FIRST_PAGE)
     except OSError as error:
@@ -120,7 +120,7 @@ def failure(where: str, what: str, error: Exception) -> StorageError:
     if kind(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         said = "what it says is no text" if isinstance(error, UnicodeDecodeError) else error
         return RecordingCorrupt(f"{where} is damaged: {said}. {rescue(where)}")
-    return StorageError(f"{where} {what}: {error}.{_HELP.get(kind(error), '')}")
+    return StorageError(f"{where} {what}: {str(error).removesuffix('.')}.{_HELP.get(kind(error), '')}")
 
 
 def rescue(where: str) -> str:

@@ -222,7 +222,7 @@ def _arguments_of(
         raise UsageError(f"The tool {name} has an annotation that cannot be resolved: {error}.") from error
     fields: dict[str, Any] = {}
     takes_progress, extra = False, False
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in _parameters(function, name):
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             extra = True
         elif parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
@@ -243,6 +243,15 @@ def _arguments_of(
         ) from None
 
 
+def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters.values()
+    except ValueError:  # of some that are written in C
+        raise UsageError(
+            f"Nothing says what {name} takes: wrap it in a function of your own, with types and a docstring."
+        ) from None
+
+
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], words: Mapping[str, str]) -> Any:
     type_ = hints.get(parameter.name, Any)
     described = words.get(parameter.name)
@@ -253,8 +262,14 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], words: Mappin
         )
     if parameter.default is inspect.Parameter.empty:
         return Annotated[type_, Field(description=described)]
-    default = {"default": to_jsonable_python(parameter.default, serialize_unknown=True)}
-    return NotRequired[Annotated[type_, Field(description=described, json_schema_extra=default)]]
+    return NotRequired[Annotated[type_, Field(description=described, json_schema_extra=_default(parameter.default))]]
+
+
+def _default(value: Any) -> dict[str, Any]:
+    try:
+        return {"default": to_jsonable_python(value, serialize_unknown=True)}
+    except ValueError:  # bytes that are no text: the function has its default all the same
+        return {}
 
 
 def _schema(arguments: TypeAdapter[dict[str, Any]]) -> dict[str, Any]:

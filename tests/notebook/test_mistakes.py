@@ -46,6 +46,8 @@ def model(*turns):
 
 waiting = start("waiting")
 await waiting.step("turn")
+closed = agentnb.Store("closed.db")
+closed.close()
 over = model("done").start("go")
 await over
 """
@@ -97,6 +99,23 @@ MISTAKES = [
         "cannot be written to /nowhere/x.json: No such file",
     ),
     ("agentnb.Store(42)", "UsageError", "Store(path) takes the path of a file, not 42."),
+    ("agentnb.Store('a\\0b')", "UsageError", "takes the path of a file, not 'a\\x00b'."),
+    ("agentnb.Store('x' * 300)", "StorageError", "cannot be used as a store: File name too long."),
+    (
+        "model('x').start('go', store=closed)",
+        "StorageError",
+        "could not be written: Cannot operate on a closed",
+    ),
+    ("waiting.snapshot().save('.')", "UsageError", "save(path) takes the path of a file, not '.'."),
+    ("waiting.queue('later', 'x')", "UsageError", "A run's queues are input, steering, follow_up, and not 'later'."),
+    ("waiting.withdraw('later')", "UsageError", "A run's queues are input, steering, follow_up, and not 'later'."),
+    ("waiting.fork(4, arguments=5)", "UsageError", "arguments= takes what the call is to run with, a dict, not 5."),
+    ("agentnb.replay(waiting).snapshot()", "UsageError", "stands before its first event, where there is nothing yet"),
+    ("agentnb.tool(max)", "UsageError", "Nothing says what max takes: wrap it in a function of your own"),
+    ("agentnb.SessionLoop(None, [], system_prompt=5)", "UsageError", "system_prompt= takes a text, or None, not 5."),
+    ("agentnb.Agent(None, name=5)", "UsageError", "name= takes the loop's name, a text, not 5."),
+    ("agentnb.ExecutionLoop(None, [], output=5)", "UsageError", "output= takes a JSON schema, or a type that has one"),
+    ("agentnb.ExecutionLoop(None, [], context=5)", "UsageError", "context= takes a list of messages, not 5."),
     ("agentnb.restore(42, model('x'))", "UsageError", "takes a snapshot, a run or the path of a file, not 42."),
     ("agentnb.restore(waiting, agentnb.Agent)", "UsageError", "takes the loop to go on with"),
     ("agentnb.replay('')", "UsageError", "takes the path of a file, not ''."),

@@ -106,8 +106,9 @@ def test_a_run_that_plays_is_paused_and_goes_on(show: Callable[[Any], PanelPage]
     shown = show(run)
     page = shown.page
     page.get_by_role("button", name="Play", exact=True).click()
-    shown.until(lambda: len(run.events) > 10, "some events")
-    page.get_by_role("button", name="Pause", exact=True).click()
+    pause = page.get_by_role("button", name="Pause", exact=True)
+    shown.until(lambda: len(run.events) > 10 and pause.is_enabled(), "some events, on the page too")
+    pause.click()
     shown.until(lambda: run.state.paused, "the pause")
     paused_at = len(run.events)
     assert paused_at < 4 * 200

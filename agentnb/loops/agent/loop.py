@@ -26,7 +26,7 @@ from agentnb.core.state import CallState, State
 from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.retrieval import RETRIEVE, amended, asks_retriever, documents, retrieve_first
 from agentnb.loops.agent.stream import asks_token, stream
-from agentnb.loops.base import Loop, check_count, take
+from agentnb.loops.base import Loop, check_system_prompt, count_of, take
 from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ class Agent(Loop):
         super().__init__(llm, tools, name=name)
         if tool_execution not in ("sequential", "parallel"):
             raise UsageError(f"tool_execution must be 'sequential' or 'parallel', not {tool_execution!r}.")
-        check_count("max_iterations", max_iterations)
+        check_system_prompt(system_prompt)
         self.system_prompt = system_prompt
         self.retriever = retriever
-        self.max_iterations = max_iterations
+        self.max_iterations = count_of("max_iterations", max_iterations)
         self.tool_execution = tool_execution
         if retriever is not None:
             retrieve = asks_retriever(retriever)

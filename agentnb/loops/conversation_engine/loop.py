@@ -27,7 +27,7 @@ from agentnb.core.events import StateUpdate as Update
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
-from agentnb.loops.base import check_count
+from agentnb.loops.base import count_of
 from agentnb.loops.conversation_engine import ports
 from agentnb.loops.conversation_engine.controls import EngineControls
 from agentnb.loops.conversation_engine.failing import fail, fail_with_task
@@ -81,7 +81,7 @@ class ConversationEngine(EngineControls):
         super().__init__(llm, name=name)
         if on_task_error not in ("fail", "continue"):
             raise UsageError(f"on_task_error must be fail or continue, not {on_task_error!r}.")
-        check_count("max_tasks", max_tasks)
+        max_tasks = count_of("max_tasks", max_tasks)
         self.on_task_error, self.max_tasks = on_task_error, max_tasks
         self._asks_model = ports.is_model(llm)
         self.system_prompt = ports.INSTRUCTIONS if self._asks_model else None

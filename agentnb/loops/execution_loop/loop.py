@@ -27,7 +27,7 @@ from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd
 from agentnb.core.graph import CallGraph
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
-from agentnb.loops.base import check_count, take
+from agentnb.loops.base import check_system_prompt, count_of, take
 from agentnb.loops.execution_loop import prompt
 from agentnb.loops.execution_loop.confirm import Confirm, confirmation
 from agentnb.loops.execution_loop.context import Context
@@ -91,9 +91,10 @@ class ExecutionLoop(ExecutionRequests):
         name: str | None = None,
     ) -> None:
         super().__init__(llm, with_schemas(tools, activities or {}), context, plan=plan, name=name)
-        for limit, value in (("max_requests", max_requests), ("max_concurrency", max_concurrency)):
-            check_count(limit, value, least=int(limit == "max_concurrency"))
-        self.max_requests, self.max_concurrency, self.native = max_requests, max_concurrency, native
+        check_system_prompt(system_prompt)
+        self.max_requests = count_of("max_requests", max_requests)
+        self.max_concurrency = count_of("max_concurrency", max_concurrency, least=1)
+        self.native = native
         self._output_check = prompt.OutputCheck(output)
         self._words = system_prompt
         self.delegates = Delegates(

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
+from agentnb.core.errors import UsageError
 from agentnb.core.schemas import hoist_definitions
 from agentnb.core.tools import Tool
 from agentnb.loops.execution_loop.data import METHODS
@@ -118,8 +119,12 @@ class OutputCheck:
         if isinstance(output, Mapping):
             self.schema = dict(output)
         elif output is not None:
-            self._adapter = TypeAdapter(output)
-            self.schema = self._adapter.json_schema()
+            try:
+                self._adapter = TypeAdapter(output)
+                self.schema = self._adapter.json_schema()
+            except Exception as error:  # pydantic raises several kinds for a type it has no schema for
+                why = str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0]
+                raise UsageError(f"output= takes a JSON schema, or a type that has one: {why}") from None
 
     def read(self, value: Any) -> tuple[Any, str | None]:
         """The output as it is kept, and what is wrong with it."""

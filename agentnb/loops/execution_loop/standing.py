@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 from agentnb.core.errors import UsageError
@@ -38,6 +38,8 @@ class ExecutionStanding(Loop):
         super().__init__(llm, tools, name=name)
         if plan is not None and plan not in MODES:
             raise UsageError(f"plan must be None or one of {', '.join(MODES)}, not {plan!r}.")
+        if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+            raise UsageError(f"context= takes a list of messages, not {given!r:.80}.")
         self.plan = plan
         self.tools_by_name: dict[str, Tool] | None = None
         """The tools of a run, by name; None before there was one."""

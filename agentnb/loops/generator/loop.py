@@ -27,7 +27,7 @@ from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
 from agentnb.core.wanted import Effect, wanted
 from agentnb.loops import functions
-from agentnb.loops.base import Loop
+from agentnb.loops.base import Loop, check_system_prompt
 from agentnb.loops.generator.live import Live
 from agentnb.loops.want import Ask, Call, Phase, Say, Want
 
@@ -73,6 +73,7 @@ class GeneratorLoop(Loop):
         self.function = function
         super().__init__(llm, tools, name=name or getattr(function, "__name__", None))
         self.description = (inspect.getdoc(function) or "").partition("\n\n")[0]
+        check_system_prompt(system_prompt)
         self.system_prompt = system_prompt
         vars(self)["listens"] = llm is not None  # what other loops have in common with all of their class
         if phases is not None:

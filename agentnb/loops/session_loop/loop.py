@@ -24,7 +24,7 @@ from agentnb.core.events import CallProposed, Event, ModelEnd, ModelStart, Queue
 from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
-from agentnb.loops.base import check_count, take
+from agentnb.loops.base import check_system_prompt, count_of, take
 from agentnb.loops.session_loop.controls import SessionControls
 from agentnb.loops.session_loop.hooks import ToolCallContext, after_call, before_call, preparation
 from agentnb.loops.session_loop.queue import MessageQueue
@@ -86,9 +86,9 @@ class SessionLoop(SessionControls):
         _one_of("steering_mode", steering_mode, ("after_batch", "skip_pending", "discard"))
         _one_of("drain", drain, ("one-at-a-time", "all"))
         _one_of("tool_execution", tool_execution, ("parallel", "sequential"))
-        check_count("max_turns", max_turns)
+        check_system_prompt(system_prompt)
         self.steering_mode, self.drain, self.tool_execution = steering_mode, drain, tool_execution
-        self.max_turns, self.system_prompt = max_turns, system_prompt
+        self.max_turns, self.system_prompt = count_of("max_turns", max_turns), system_prompt
         if before_tool_call is not None:
             self.before_call = before_call(before_tool_call)
         if after_tool_call is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Queue, Queued, Withdrawn
@@ -45,6 +45,7 @@ class Hearing:
         """Put a message into one of the queues; False where the run is over."""
         if not isinstance(message, (str, Mapping, Message)):
             raise UsageError(f"A run is told a text or a message, not {shown(message)}.")
+        _check_queue(queue)
         said = to_said(portable_input(message))
         with self._journal.lock:
             if self.over:
@@ -57,6 +58,7 @@ class Hearing:
 
     def withdraw(self, queue: Queue, message: Message | None = None) -> list[Message] | None:
         """Take everything back out of a queue, or the oldest message that says the same; None where the run is over."""
+        _check_queue(queue)
         with self._journal.lock:
             if self.over:
                 return None
@@ -73,6 +75,11 @@ class Hearing:
         """`unheard` of a run that is over and that nobody has any more; it does not hold the run."""
         frame = self._frame or self._journal.root
         return partial(_left, self._journal.state, frame.state, frame.said if self._frame is not None else None)
+
+
+def _check_queue(queue: Any) -> None:
+    if queue not in get_args(Queue):
+        raise UsageError(f"A run's queues are {', '.join(get_args(Queue))}, and not {shown(queue)}.")
 
 
 def hear(journal: Journal, frame: Frame | None = None, begin: Callable[[], None] = lambda: None) -> Hearing:

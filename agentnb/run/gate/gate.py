@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
+from agentnb.core.foreign import plain_number
 from agentnb.core.state import State
 from agentnb.core.unicode import mended
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
@@ -157,9 +158,10 @@ def _ends_turn(event: Event, state: State) -> bool:
 
 
 def _check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
-    for name, limit in limits.items():
+    numbers = {name: plain_number(limit) for name, limit in limits.items()}
+    for name, limit in numbers.items():
         if name not in LIMITS:
             raise UsageError(f"limits= knows {', '.join(sorted(LIMITS))}, not {name!r}.")
         if not isinstance(limit, (int, float)) or isinstance(limit, bool) or not limit >= 0:
             raise UsageError(f"limits[{name!r}] must be a number that is not negative, not {limit!r}.")
-    return dict(limits)
+    return numbers

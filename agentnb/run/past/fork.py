@@ -264,6 +264,8 @@ def _call_of(event: Event) -> tuple[str, str]:
 
 def _decision(id: str, change: Change) -> ApprovalDecision:
     if change.arguments is not None:
+        if not isinstance(change.arguments, Mapping):
+            raise UsageError(f"arguments= takes what the call is to run with, a dict, not {change.arguments!r:.80}.")
         return ApprovalDecision(call_id=id, decision="edit", arguments=portable(dict(change.arguments)))
     if change.result is not UNCHANGED:
         return ApprovalDecision(call_id=id, decision="answer", result=portable(change.result))

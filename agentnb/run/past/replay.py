@@ -147,7 +147,9 @@ class Replay(Recording):
         return hosting.presenter().panel(self)
 
     def snapshot(self, name: str | None = None) -> Snapshot:
-        """The run as it stood. Raises RecordingCorrupt before the first event."""
+        """The run as it stood. Raises UsageError before its first event."""
+        if self.position == 0:
+            raise UsageError("The replay stands before its first event, where there is nothing yet: step() goes on.")
         return Snapshot.of(self.events, name=name or self.name)
 
     # -- walking ---------------------------------------------------------------------------------------------------
