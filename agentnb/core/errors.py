@@ -35,7 +35,6 @@ A tool's failure goes to the model as a result, a model's pauses the run, ours e
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 __all__ = [
@@ -75,9 +74,9 @@ FAILURES = (Exception, SystemExit)
 """What code that is not agentnb's fails with. `sys.exit()` in it ends that code and not the process, which may be a
 kernel with other runs in it: an event loop that meets it stops, and whoever waits for anything in it waits for ever."""
 
-THROWN_IN = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
-"""What ends code from outside. Whatever else a tool or a model raises is its own failure, also what is no Exception: a
-panic of a library written in Rust, or `pytest.fail`."""
+THROWN_IN = (KeyboardInterrupt, GeneratorExit)
+"""What ends code from outside, as a cancellation does. Whatever else a tool or a model raises is its own failure, also
+what is no Exception: a panic of a library written in Rust, or `pytest.fail`."""
 
 
 class AgentnbError(Exception):

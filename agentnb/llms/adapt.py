@@ -2,13 +2,15 @@
 
 The loop designs were published with interfaces of their own: `generate_with_tools(messages, tools)`, or
 `complete(messages)`. What these give (text, a mapping, or an object with `content` and `tool_calls`) becomes the chunks
-of one answer; text and calls of the same answer are both kept (SEMANTICS 5g.6). Either may be async.
+of one answer; text and calls of the same answer are both kept (SEMANTICS 5g.6). Either may be async; one that is not
+runs in a thread, because nothing else goes on while it holds the event loop up: no other run, and no click either.
 
 Beside `generate_with_tools` there may be a `stream(messages)` that knows of no tools: it is asked where there are none.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -16,6 +18,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from agentnb.core.errors import UsageError
+from agentnb.core.threads import THREADS
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 
 
@@ -65,7 +68,9 @@ class _AllAtOnce:
         **options: Any,
     ) -> AsyncGenerator[Chunk, None]:
         """The answer, in one piece."""
-        asked = self._ask(list(messages), list(tools or ())) if self._takes_tools else self._ask(list(messages))
+        given = (list(messages), list(tools or ())) if self._takes_tools else (list(messages),)
+        is_async = inspect.iscoroutinefunction(self._ask)
+        asked = self._ask(*given) if is_async else await asyncio.wrap_future(THREADS.call(self._ask, *given))
         answer = await asked if inspect.isawaitable(asked) else asked
         content = answer if isinstance(answer, str) else _field(answer, "content")
         if content:

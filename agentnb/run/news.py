@@ -64,6 +64,11 @@ class News:
                 # At the next turn: the pump may append more that belongs to the same write.
                 self._scheduled = loop.call_soon(self._flush_as_scheduled)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether something has become fact that the event loop has had no turn yet to write to disk."""
+        return self._scheduled is not None
+
     async def wait(self, until: float | None) -> None:
         """Until something happens, or the time has come (epoch seconds)."""
         assert self.loop is not None

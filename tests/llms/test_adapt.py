@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +44,22 @@ class Completing:
 
 async def test_a_model_that_only_completes_is_asked_without_tools() -> None:
     assert await SessionLoop(Completing(), [double]).start("go") == "1 heard"
+
+
+async def test_a_model_that_is_not_async_holds_up_nobody() -> None:
+    asked, released = asyncio.Event(), threading.Event()
+    here = asyncio.get_running_loop()
+
+    class Blocking:
+        def complete(self, messages: list[Any]) -> str:
+            here.call_soon_threadsafe(asked.set)
+            return "released" if released.wait(10) else "never released"
+
+    run = SessionLoop(Blocking()).start("go")
+    run.play()
+    await asked.wait()
+    released.set()
+    assert await run == "released"
 
 
 async def test_what_is_no_model_is_said_to_be_none() -> None:

@@ -4,18 +4,27 @@ import asyncio
 import gc
 import sqlite3
 import threading
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentnb import RunFailed, Store, restore
+from agentnb import RunFailed, SessionLoop, Store, restore, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
+from agentnb.run.effects.asking import HELD_UP
+from agentnb.testing import ScriptedLLM, call
 from tests.run.agents import Agent, sends
 from tests.worlds import asks, assert_one_terminal_event_last, types, until
+
+
+@tool
+async def work() -> str:
+    """Work."""
+    return "worked"
 
 
 @pytest.fixture
@@ -73,6 +82,27 @@ async def test_an_event_is_on_disk_when_a_call_starts(store: Store, path: Path) 
     agent.release.set()
     await run
     other.close()
+
+
+async def test_what_came_before_a_request_is_on_disk_while_a_model_holds_the_event_loop_up(store: Store) -> None:
+    """One that computes in this process, from its second request on: before the first there is nothing to be lost."""
+    on_disk: list[list[str]] = []
+
+    class Computing(ScriptedLLM):
+        async def stream(self, messages: Any, **options: Any) -> AsyncIterator[Any]:
+            on_disk.append(types(store.events(run.id)) if on_disk else [])
+            done = time.monotonic() + 2 * HELD_UP
+            while time.monotonic() < done:
+                pass
+            async for chunk in super().stream(messages, **options):
+                yield chunk
+
+    run = SessionLoop(Computing([[call("work")], [call("work")], "done"]), [work]).start("go", store=store)
+    await run
+    assert [(seen[-2:], len(seen)) for seen in on_disk[1:]] == [
+        (["call_end", "model_start"], 7),
+        (["call_end", "model_start"], 11),
+    ]
 
 
 async def test_a_decision_is_on_disk_when_it_was_made(store: Store, path: Path) -> None:

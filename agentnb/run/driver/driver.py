@@ -153,7 +153,7 @@ class Driver:
             if state.over:
                 await self.close()
             self._journal.flush()
-        except (RunFailed, *THROWN_IN):
+        except (RunFailed, asyncio.CancelledError, *THROWN_IN):
             raise
         except BaseException as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
             self._note_crash(error)

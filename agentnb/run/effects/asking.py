@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.errors import ModelProtocolError
+from agentnb.core.errors import THROWN_IN, ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelFailed
 from agentnb.core.loop import Design
 from agentnb.core.reply import Reply
@@ -25,6 +25,11 @@ from agentnb.run.effects.interrupt import show
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import error_info
+
+HELD_UP = 0.005
+"""Seconds for which a model may keep the event loop to itself. One that takes longer has its next requests, and all
+that came before them, on disk first: if its process is killed meanwhile, no finished call is lost. To commit before
+each request would take a third as long again as the whole loop, and over a network the event loop has its turn."""
 
 
 class Asking:
@@ -43,12 +48,16 @@ class Asking:
         self._model: Model | None = None
         self.error: BaseException | None = None
         """The exception behind the last failure, for whoever raises RunFailed from it."""
+        self._holds_up = False
+        """Whether the model computes in the event loop, and for long: what happened before is not written meanwhile."""
 
     async def ask(self, *, pulled: bool = False) -> None:  # noqa: C901 - one request, read from top to bottom
         """One request to the model, from the stream's start to its end."""
         state = self._frame.state
         reply, started = self._design.new_reply(state), time.monotonic()
         stream: Any = None
+        if self._holds_up:
+            self._inflight.news.flush()
         try:
             prepared = await self._prepared() if self._design.prepare is not None else None
             stream = self._open(prepared, state)
@@ -69,12 +78,14 @@ class Asking:
                     break
             else:
                 stream = None  # it has come to its end, and there is nothing to close
+            if self._inflight.news.is_due and time.monotonic() - started > HELD_UP:
+                self._holds_up = True
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if state.model != "asked" or task is None or task.cancelling():
                 raise
             self._failed(error, reply.text)  # its own: nobody has cancelled it
-        except (KeyboardInterrupt, GeneratorExit):
+        except THROWN_IN:
             raise
         except BaseException as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
             if state.open:  # the calls it has made already come to their results first (SEMANTICS 2g.17)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Literal
 
 from agentnb.core.ending import ABORTED
-from agentnb.core.errors import FAILURES, InvalidArguments, ToolError, UsageError
+from agentnb.core.errors import FAILURES, THROWN_IN, InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.loop import Design, Result, beside
 from agentnb.core.messages import to_plain
@@ -171,7 +171,7 @@ class Calling:
             end = end_in_words(call, ABORTED, "aborted")
         except _TimedOut as error:
             end = end_in_words(call, str(error), "timed_out", error.__cause__)
-        except (KeyboardInterrupt, GeneratorExit):
+        except THROWN_IN:
             raise
         except BaseException as error:  # a tool's failure goes to the model as a result (DESIGN 1)
             self._go_if_cancelled(call, error)

@@ -72,7 +72,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         """Do the work of one effect, and take it off the list before the pump looks again."""
         try:
             await work()
-        except THROWN_IN:
+        except (asyncio.CancelledError, *THROWN_IN):
             raise
         except BaseException as error:  # none of the user's gets this far: it is ours, and ends the run
             self.crash = error
