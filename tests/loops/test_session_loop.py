@@ -543,8 +543,10 @@ async def test_a_stop_hook_that_fails_ends_the_stream_with_an_error() -> None:
     loop = World().loop("done", should_stop_after_turn=fail)
     events = await collect(loop.run("hi"))
     assert notation(events)[-1].startswith("AE(")
+    assert events[-1].messages[-1].error_message == "stop down"
     assert loop._stream is not None
-    assert loop._stream.run.stop_reason == "error"
+    with pytest.raises(RunFailed, match="LookupError: stop down"):
+        await loop._stream.run
 
 
 async def test_no_further_request_where_every_result_says_terminate() -> None:

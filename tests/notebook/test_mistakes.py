@@ -46,7 +46,8 @@ def model(*turns):
 
 waiting = start("waiting")
 await waiting.step("turn")
-closed = agentnb.Store("closed.db")
+import tempfile
+closed = agentnb.Store(tempfile.mkdtemp() + "/closed.db")
 closed.close()
 over = model("done").start("go")
 await over

@@ -107,15 +107,8 @@ class SessionLoop(SessionControls):
         queues, heard = state.queues, state.heard
         if queues["input"]:
             return take(state, "input")
-        after_turn = state.reply is not None and not heard
-        if after_turn and "should_stop_after_turn" in self.activities:
-            id = state.own_id(f"should_stop_after_turn_{state.turn}")
-            asked = state.calls.get(id)
-            if asked is None:
-                call = ToolCall(id=id, name="should_stop_after_turn")
-                return CallProposed.make(call=call, hidden=True)
-            if asked.end is not None and (asked.end.is_error or asked.end.result):
-                return self._end(state, "error" if asked.end.is_error else "completed")
+        if self.activities and state.reply is not None and not heard and (fact := self._after_turn(state)) is not None:
+            return fact
         if queues["steering"] and "follow_up" not in heard and self._hears(state, "steering"):
             return self._unless_at_limit(state, take(state, "steering"))
         if queues["follow_up"] and self.drain == "all" and "follow_up" in heard:
@@ -125,6 +118,18 @@ class SessionLoop(SessionControls):
         if self._hears(state, "follow_up"):
             return self._unless_at_limit(state, take(state, "follow_up"))
         return self._end(state, "completed" if state.messages else "empty")
+
+    def _after_turn(self, state: State) -> Event | None:
+        """The call of `should_stop_after_turn`, then the end where it says so or fails; None where it does not."""
+        if "should_stop_after_turn" not in self.activities:
+            return None
+        id = state.own_id(f"should_stop_after_turn_{state.turn}")
+        asked = state.calls.get(id)
+        if asked is None:
+            return CallProposed.make(call=ToolCall(id=id, name="should_stop_after_turn"), hidden=True)
+        if asked.end is not None and asked.end.is_error:
+            return RunEnd.make(reason="error", error=asked.end.error)
+        return self._end(state, "completed") if asked.end is not None and asked.end.result else None
 
     def _unless_at_limit(self, state: State, fact: Event) -> Event:
         """The fact, or the end where no further request may follow: what is queued stays queued then."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from agentnb.core.errors import RunFailed
 from agentnb.core.messages import Message
+from agentnb.core.state import State
 from agentnb.loops.session_loop.projection import Projection, SessionEvent
 from agentnb.loops.streaming import DesignStream
 
@@ -37,11 +38,16 @@ class EventStream(DesignStream[SessionEvent]):
                         yield said
         except RunFailed as error:
             failure = self.run.state.failure
-            if failure is None and error.__cause__ is not None:  # a crash is no event of a session
-                raise
+            if failure is None and error.__cause__ is not None and not _is_of_a_hook(self.run.state):
+                raise  # a crash is no event of a session
             if failure is not None and not self.ended:  # the model of a loop inside has failed
                 for said in self._projection.fail(failure):
                     self.ended = said.type == "agent_end"
                     yield said
         finally:
             self.ended = True
+
+
+def _is_of_a_hook(state: State) -> bool:
+    """Whether the run has ended with the error of a call of the session's own."""
+    return any(call.hidden and call.end is not None and call.end.error == state.error for call in state.calls.values())
