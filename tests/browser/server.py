@@ -42,13 +42,13 @@ class JupyterServer:
     def __init__(self, folder: Path, releases: Mapping[str, str | None] = RELEASES) -> None:
         self._folder = folder
         self._releases = releases
-        self.root = folder / "notebooks"
+        self.root = self._cwd = folder / "notebooks"
         self._log = folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.url: str
 
     def __enter__(self) -> Self:
-        self.root.mkdir()
+        self.root.mkdir(exist_ok=True)
         self._write_kernelspecs()
         settings = self._folder / "config" / "labconfig" / "default_setting_overrides.json"
         settings.parent.mkdir(parents=True)
@@ -68,7 +68,7 @@ class JupyterServer:
         self.url = f"http://127.0.0.1:{_free_port()}"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                self._command(), cwd=self.root, env=self._environment(), stdout=log, stderr=subprocess.STDOUT
+                self._command(), cwd=self._cwd, env=self._environment(), stdout=log, stderr=subprocess.STDOUT
             )
 
     def __exit__(self, *_: object) -> None:
@@ -93,14 +93,17 @@ class JupyterServer:
         return self._log.read_text(errors="replace")
 
     def _command(self) -> list[str]:
+        notebook_app = "--JupyterNotebookApp.expose_app_in_browser=True"
+        return [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={self.root}", notebook_app, *self._options()]
+
+    def _options(self) -> list[str]:
+        """What a server needs that tests use and no person."""
         port = self.url.rsplit(":", 1)[1]
         root_user = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         return [
-            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}"),
-            *("--ServerApp.port_retries=0", "--IdentityProvider.token=", "--ServerApp.password="),
+            *("--no-browser", "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"),
+            *("--IdentityProvider.token=", "--ServerApp.password=", "--expose-app-in-browser", *root_user),
             *("--ServerApp.disable_check_xsrf=True", "--ServerApp.terminals_enabled=False"),
-            *("--expose-app-in-browser", "--JupyterNotebookApp.expose_app_in_browser=True"),
-            *(f"--ServerApp.root_dir={self.root}", *root_user),
         ]
 
     def _environment(self) -> dict[str, str]:
