@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser.notebook import PATIENCE
+from tests.widgets.pages import CONTRAST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,6 +166,22 @@ def test_stop_cancels_within_a_second_and_the_kernel_stays_usable(notebook: Note
     approve(notebook)
     notebook.set_cell(LOOK, RESULT)
     assert notebook.run(LOOK).strip() == DECISIONS["approve"][1]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_the_panel_says_can_be_read_in_jupyterlab_s_theme(notebook: Notebook, theme: Any) -> None:
+    begin(notebook, "returned")
+    notebook.theme(theme)
+    notebook.do(lambda page: page.evaluate(CONTRAST.read_text()))
+    notebook.do(find_no_poor_contrast)
+    approve(notebook)
+    notebook.wait_output(SHOW, "What was said")  # frozen
+    notebook.do(find_no_poor_contrast)
+
+
+def find_no_poor_contrast(page: Any) -> None:
+    assert page.locator(".agentnb *").count() > 50
+    assert page.evaluate("window.poorContrast('.agentnb')") == []
 
 
 def test_a_second_click_decides_nothing(notebook: Notebook) -> None:

@@ -40,6 +40,7 @@ TRAITS = (
 )
 
 PAGE = Path(__file__).parent / "page.js"
+CONTRAST = Path(__file__).parent / "contrast.js"
 
 
 def launch(playwright: Playwright) -> Browser:
@@ -93,7 +94,8 @@ class PanelPage:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.set_content("<!doctype html><meta charset=utf-8><div id=here></div>")
         page.evaluate("source => { window.panelSource = source; }", packed_module())
-        page.add_script_tag(content=PAGE.read_text())
+        for script in (PAGE, CONTRAST):
+            page.add_script_tag(content=script.read_text())
         if panel is not None:
             state = {name: getattr(panel, name) for name in TRAITS}
         page.evaluate("([state, kernel]) => window.show(state, kernel)", [state, kernel])
