@@ -10,6 +10,8 @@ import pytest
 from nbformat import v4
 from playwright.sync_api import Browser
 
+from agentnb import SessionLoop
+from agentnb.testing import ScriptedLLM, call
 from agentnb.widgets import static_html
 from agentnb.widgets.frozen.panel import plain_text
 from agentnb.widgets.text import visible
@@ -23,7 +25,7 @@ from tests.widgets.exports import (
     markdown_of,
     other_markdown,
 )
-from tests.widgets.hostile import FAMILIES, Watched, finish, hostile_run
+from tests.widgets.hostile import FAMILIES, HUGE, Watched, finish, hostile_run, write
 from tests.widgets.pages import PanelPage, RecordedPanel
 
 pytestmark = pytest.mark.browser
@@ -158,7 +160,7 @@ def test_in_the_live_panel_nothing_comes_to_life(family: str, seen: Watched) -> 
 
 
 def test_each_part_alone_shows_them_as_text(seen: Watched) -> None:
-    payload = "".join(FAMILIES[name] for name in ("SVG", "CSS", "event handlers"))
+    payload = "\n".join(payload for family, payload in FAMILIES.items() if family != "very long")
     run = hostile_run(payload)
     for part in PARTS:
         seen.page.goto("about:blank")
@@ -170,6 +172,27 @@ def test_each_part_alone_shows_them_as_text(seen: Watched) -> None:
         assert shown.errors == [], part
         panel.close()
     run.cancel()
+
+
+def test_ten_million_characters_of_a_model_are_shortened_in_every_view(seen: Watched) -> None:
+    """Its reasoning, its answer, and the path of the call that it asks for."""
+    chunks = [
+        {"type": "reasoning_delta", "content": HUGE},
+        {"type": "text_delta", "content": HUGE},
+        call("write", {"path": HUGE}, id="w"),
+    ]
+    run = SessionLoop(ScriptedLLM([chunks]), [write], name="long").start("go")
+    panel = RecordedPanel(run)
+    shown = PanelPage(seen.page, panel)
+    run.play()
+    shown.until(lambda: seen.page.get_by_role("button", name="Approve").count(), "the question")
+    work_through(shown)
+    assert shown.errors == []
+    (text,) = seen.page.evaluate(SHOWN, LIVE)
+    assert len(text) < len(HUGE) // 4
+    run.cancel()
+    assert len(static_html(run)) < len(HUGE) // 4
+    panel.close()
 
 
 @pytest.mark.parametrize("way", ["HTML", "PDF", "Markdown", "other Markdown", "GitHub", "GitHub Markdown"])
