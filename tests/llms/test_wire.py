@@ -31,6 +31,10 @@ async def test_text_arrives_in_pieces(model: Client) -> None:
     assert stop(chunks) == "stop"
 
 
+async def test_it_is_told_how_many_tokens_there_were(model: Client) -> None:
+    assert {"input_tokens", "output_tokens"} <= only(await ask(model, "say hello"), "usage").keys()
+
+
 async def test_parallel_tool_calls_arrive_with_their_arguments(model: Client) -> None:
     chunks = await ask(model, "two tools", tools=TOOLS)
     found = calls(chunks)
