@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ import nbformat
 import numpy as np
 import pytest
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 from agentnb.llms import Local
 from tests.kernels import without_ports
@@ -27,8 +29,29 @@ PATIENCE = 120  # seconds for a cell; the slowest took 3
 pytestmark = pytest.mark.kernel
 
 
+OFFLINE = """
+import sys
+
+def refuse(event, arguments):
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        host = arguments[1][0]
+    elif event == "socket.getaddrinfo":
+        host = arguments[0]
+    else:
+        return
+    if host not in (None, "", "localhost", "127.0.0.1", "::1"):
+        raise OSError(f"There is no network: {host}")
+
+sys.addaudithook(refuse)
+"""
+"""What a kernel runs first: it reaches nothing but this machine."""
+
+
 def execute(folder: Path, name: str = FIRST, *, model: str | None = None, last: str | None = None) -> Any:
     """Run a notebook as `jupyter execute` does, and then a last cell; an error in a cell is an error here."""
+    startup = folder / ".ipython" / "profile_default" / "startup" / "offline.py"
+    startup.parent.mkdir(parents=True, exist_ok=True)
+    startup.write_text(OFFLINE)
     notebook = nbformat.read(folder / name, 4)
     if last is not None:
         notebook.cells.append(nbformat.v4.new_code_cell(last))
@@ -38,7 +61,7 @@ def execute(folder: Path, name: str = FIRST, *, model: str | None = None, last: 
     resources = {"metadata": {"path": str(folder)}}
     NotebookClient(
         notebook, timeout=PATIENCE, kernel_name="python3", resources=resources, config=without_ports()
-    ).execute()
+    ).execute(env={**os.environ, "IPYTHONDIR": str(folder / ".ipython")})
     return notebook
 
 
@@ -93,6 +116,12 @@ def saved() -> Any:
 
 
 # -- run with nobody there ------------------------------------------------------------------------------------------
+
+
+def test_there_is_no_network_here(tmp_path: Path) -> None:
+    nbformat.write(nbformat.v4.new_notebook(), tmp_path / "empty.ipynb")
+    with pytest.raises(CellExecutionError, match=r"There is no network: example\.org"):
+        execute(tmp_path, "empty.ipynb", last="import urllib.request\nurllib.request.urlopen('http://example.org')")
 
 
 def test_the_agent_finds_the_change_that_is_in_the_data(first: Any) -> None:
