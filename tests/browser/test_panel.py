@@ -138,6 +138,14 @@ def test_a_call_is_decided_by_button_under_run_all(notebook: Notebook, shape: st
     assert notebook.outputs(LOOK).strip() == result
 
 
+def test_no_click_needs_another_asyncio_than_python_s(notebook: Notebook) -> None:
+    begin(notebook, "blocks")
+    approve(notebook)
+    notebook.wait_cell(WAIT)
+    notebook.set_cell(LOOK, "import sys; print('nest_asyncio' in sys.modules, asyncio.run.__module__)")
+    assert notebook.run(LOOK).strip() == "False asyncio.runners"
+
+
 def test_a_rejection_tells_the_model_the_reason(notebook: Notebook) -> None:
     begin(notebook, "returned")
     reject(notebook)
