@@ -56,8 +56,9 @@ class Reply:
         """`made`: the ids of the calls that were made before, which those of this answer may not have."""
         self._turn = turn
         self._text: list[str] = []
+        # What grows is kept in pieces, and joined once: adding to a text copies all of it.
         self._reasoning: list[dict[str, Any]] = []
-        self._fragments: dict[int, dict[str, str]] = {}
+        self._fragments: dict[int, dict[str, Any]] = {}
         self._behind: dict[int, list[Mapping[str, Any]]] = {}  # whole calls, by the one in pieces that they came after
         self._calls: list[ToolCall] = []
         self._before = made
@@ -100,10 +101,10 @@ class Reply:
         if self._fragments:
             cut_short = self._stop_reason in _CUT_SHORT
             for index in sorted(self._fragments):
-                fragment = self._fragments[index]
-                if cut_short and not fragment["arguments"].strip():
-                    fragment["arguments"] = CUT_OFF
-                self._add(fragment)
+                asked = self._put_together(index)
+                if cut_short and not asked["arguments"].strip():
+                    asked["arguments"] = CUT_OFF
+                self._add(asked)
                 for whole in self._behind.get(index, ()):
                     self._add(whole)
         calls, text = self._calls, self.text
@@ -115,7 +116,8 @@ class Reply:
             for call in calls:  # a comprehension is a function, and most answers make one call or none
                 made.append(call.plain)
         if self._reasoning:
-            fields["reasoning"] = plain["reasoning"] = mended_inside(self._reasoning)
+            blocks = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
+            fields["reasoning"] = plain["reasoning"] = mended_inside(blocks)
         return _make_end(
             message=_say(fields, plain),
             stop_reason=self._stop_reason or ("tool_calls" if calls else "stop"),
@@ -124,11 +126,11 @@ class Reply:
         )
 
     def _reason(self, chunk: Mapping[str, Any]) -> Delta:
-        content = chunk.get("content") or ""
+        content = _fragment_of("reasoning", chunk.get("content"))
         # What is to be sent back closes the block of reasoning it belongs to (Anthropic's signature comes last).
         if not self._reasoning or len(self._reasoning[-1]) > 1:
-            self._reasoning.append({"text": ""})
-        self._reasoning[-1]["text"] += content
+            self._reasoning.append({"text": []})
+        self._reasoning[-1]["text"].append(content)
         for name in _SENT_BACK:
             if chunk.get(name):
                 self._reasoning[-1][name] = chunk[name]
@@ -136,14 +138,19 @@ class Reply:
 
     def _fragment(self, chunk: Mapping[str, Any]) -> Delta:
         index = chunk.get("index") or 0
-        call = self._fragments.setdefault(index, {"id": "", "name": "", "arguments": ""})
+        call = self._fragments.setdefault(index, {"id": "", "name": "", "arguments": []})
         call["id"] = chunk.get("id") or call["id"]
         call["name"] = chunk.get("name") or call["name"]
-        arguments = chunk.get("arguments") or ""
-        call["arguments"] += arguments
+        arguments = _fragment_of("arguments", chunk.get("arguments"))
+        call["arguments"].append(arguments)
         return Delta(
             type="tool_call_delta", index=index, id=chunk.get("id"), name=chunk.get("name"), arguments=arguments
         )
+
+    def _put_together(self, index: int) -> dict[str, Any]:
+        """The call that has come in pieces, as far as they go; no more of them are expected."""
+        call = self._fragments.pop(index)
+        return {**call, "arguments": "".join(call["arguments"])}
 
     def _all_whole(self, chunk: Mapping[str, Any]) -> None:
         for call in chunk["tool_calls"] or ():
@@ -201,6 +208,12 @@ class Reply:
             self._timing[-1][1] += characters
         else:
             self._timing.append([milliseconds, characters])
+
+
+def _fragment_of(what: str, content: Any) -> str:
+    if content and not isinstance(content, str):
+        raise TypeError(f"a fragment of {what} is text, not {type(content).__name__}")
+    return content or ""
 
 
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:

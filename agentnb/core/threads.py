@@ -100,7 +100,11 @@ class Threads:
         with self._condition:
             if not self._ends:
                 self._waiting.append(call)
-                self._provide()
+                try:
+                    self._provide()
+                except RuntimeError:  # what the caller is told has failed is not to run later
+                    self._waiting.remove(call)
+                    raise
         return call
 
     def _provide(self) -> None:
@@ -108,7 +112,12 @@ class Threads:
             self._condition.notify()
         elif self._threads < self._most:
             self._threads += 1
-            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+            except RuntimeError:  # the system has no more of them: those that there are take what waits
+                self._threads -= 1
+                if not self._threads:
+                    raise
 
     def _serve(self) -> None:
         while self._serve_one():

@@ -9,6 +9,7 @@ import time
 import pytest
 
 import agentnb
+from agentnb.core.reply import Reply
 from tests.benchmarks.bare import bare_loop
 from tests.benchmarks.measure import least_seconds, no_collections, now, own_heap, report, run_in_own_time
 from tests.benchmarks.models import Calling, FanningOut, Typing
@@ -96,6 +97,23 @@ def test_a_delta_costs_a_small_multiple_of_the_bare_loops(capsys) -> None:
         )
     assert least["watched"] / least["bare"] < 4
     assert least["pulled"] / least["bare"] < 6
+
+
+@pytest.mark.parametrize("kind", ["text_delta", "reasoning_delta", "tool_call_delta"])
+def test_a_piece_of_a_long_answer_costs_what_one_of_a_short_answer_does(kind: str, capsys) -> None:
+    chunk = {"type": kind, "content": "8 signs.", "arguments": "8 signs."}
+
+    def seconds(pieces: int) -> float:
+        reply, started = Reply(1), time.process_time()
+        for number in range(pieces):
+            reply.feed(chunk, number)
+        reply.end()
+        return time.process_time() - started
+
+    growth = min(seconds(80_000) for _ in range(3)) / min(seconds(20_000) for _ in range(3)) / 4
+    with capsys.disabled():
+        report(f"{kind}, in 80,000 pieces to 20,000", growth, 1.15)
+    assert growth < 2
 
 
 def test_a_hundred_calls_at_once_take_little_longer_than_gather(capsys) -> None:

@@ -95,6 +95,7 @@ def test_a_chunk_of_no_known_type_is_refused_by_its_type(kind: Any) -> None:
         {"type": "tool_call", "function": None},
         {"type": "tool_call_delta", "index": 0, "name": "add", "arguments": {"n": 1}},
         {"type": "reasoning_delta", "content": 3},
+        {"type": "reasoning_delta", "signature": "s", "content": b"a"},
     ],
     ids=lambda chunk: f"{chunk['type']} {list(chunk)[-1]}",
 )

@@ -177,10 +177,10 @@ class SolutionReply(Reply):
         arguments = self._arguments.setdefault(index, SolutionText())
         arguments.feed(delta.arguments)
         if arguments.closed:
-            fragment = self._fragments.pop(index)  # what follows a complete call is no other one
+            call = self._put_together(index)  # what follows a complete call is no other one
             if index not in self._closed:
-                self._closed[index] = fragment["id"]
-                self._add(fragment)
+                self._closed[index] = call["id"]
+                self._add(call)
         return delta
 
     def _whole(self, call: Mapping[str, Any]) -> None:

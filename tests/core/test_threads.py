@@ -1,0 +1,47 @@
+"""Threads: what a caller was told has failed does not happen later, and nobody waits for a thread that there is not."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from agentnb.core.threads import Threads
+
+
+@pytest.fixture
+def exhausted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A system that gives no more threads, until `undo`."""
+
+    def refuse(thread: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    return monkeypatch
+
+
+def test_a_call_for_which_there_is_no_thread_is_refused_and_not_made_later(exhausted: pytest.MonkeyPatch) -> None:
+    threads, made = Threads(1, "test"), []
+    for name in ("first", "second"):
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            threads.call(made.append, name)
+    exhausted.undo()
+    threads.call(made.append, "third").result(10)
+    assert made == ["third"]
+
+
+def test_where_there_is_one_it_takes_the_calls_that_get_none_of_their_own(request: pytest.FixtureRequest) -> None:
+    threads, begun, released, made = Threads(2, "test"), threading.Event(), threading.Event(), []
+
+    def first() -> None:
+        begun.set()
+        released.wait(10)
+
+    threads.call(first)
+    assert begun.wait(10)
+    request.getfixturevalue("exhausted")
+    second = threads.call(made.append, "second")
+    released.set()
+    second.result(10)
+    assert made == ["second"]
