@@ -70,13 +70,11 @@ __all__ = [
 ]
 
 
-FAILURES = (Exception, SystemExit)
-"""What code that is not agentnb's fails with. `sys.exit()` in it ends that code and not the process, which may be a
-kernel with other runs in it: an event loop that meets it stops, and whoever waits for anything in it waits for ever."""
-
 THROWN_IN = (KeyboardInterrupt, GeneratorExit)
-"""What ends code from outside, as a cancellation does. Whatever else a tool or a model raises is its own failure, also
-what is no Exception: a panic of a library written in Rust, or `pytest.fail`."""
+"""What ends code from outside, as a cancellation does. Whatever else code that is not agentnb's raises is its own
+failure, also what is no Exception: a panic of a library written in Rust, `pytest.fail`, or `sys.exit()`, which ends
+that code and not the process. An event loop that meets a SystemExit stops, and whoever waits for anything in it waits
+for ever."""
 
 
 class AgentnbError(Exception):

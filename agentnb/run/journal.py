@@ -9,6 +9,7 @@ An event that cannot be (an illegal transition, a value that is not JSON) raises
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -16,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from agentnb.core.errors import FAILURES, UsageError
+from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.events import Delta, Event, encode_event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
@@ -146,7 +147,7 @@ class Journal:
                 self.recorder.flush()
 
     def tell(self, news: Event | Delta) -> None:
-        """Tell the watchers. One that fails is not told of the run's failure: it is logged, and the run goes on.
+        """Tell the watchers. One that fails does not fail the run: its error is logged.
 
         A watcher may itself make something a fact; the others are told of that when they have been told of this.
         """
@@ -166,7 +167,9 @@ class Journal:
         for watcher in self.watchers:
             try:
                 watcher(news)
-            except FAILURES:
+            except (asyncio.CancelledError, *THROWN_IN):
+                raise
+            except BaseException:
                 logger.exception("A watcher of run %s failed on %s", self.run_id, news.type)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:

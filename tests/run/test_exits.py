@@ -47,9 +47,9 @@ def session(**options: Any) -> SessionLoop:
     return SessionLoop(ScriptedLLM([[call("work")], "done"]), [work], **options)
 
 
-def watched() -> Run:
+def watched(watcher: Callable[..., None]) -> Run:
     run = session().start("go")
-    run.watch(leave)
+    run.watch(watcher)
     return run
 
 
@@ -77,14 +77,15 @@ FAILS: dict[str, Callable[[], Run]] = {
     "transform_context": lambda: session(transform_context=leave).start("go"),
     "should_stop_after_turn": lambda: session(should_stop_after_turn=leave).start("go"),
     "model that panics": lambda: SessionLoop(PanickingModel()).start("go"),
-    "hook that panics": lambda: session(before_tool_call=panic).start("go"),
     "agent of a LoopAgent": lambda: LoopAgent("outer", [Leaving("inner")], 1).start("go"),
 }
 GOES_ON: dict[str, Callable[[], Run]] = {
     "before_tool_call": lambda: session(before_tool_call=leave).start("go"),
+    "hook that panics": lambda: session(before_tool_call=panic).start("go"),
+    "watcher that panics": lambda: watched(panic),
     "after_tool_call": lambda: session(after_tool_call=leave).start("go"),
     "confirm": lambda: planned().start("go"),
-    "watcher": watched,
+    "watcher": lambda: watched(leave),
     "what a tool left behind": lambda: SessionLoop(ScriptedLLM([[call("leave_a_task")], "done"]), [leave_a_task]).start(
         "go"
     ),
@@ -114,8 +115,9 @@ def test_the_run_goes_on_where_it_can(start: Callable[[], Run]) -> None:
     assert_others_go_on()
 
 
-def test_a_breakpoint_that_leaves_stops_the_run_there() -> None:
-    run = session().start("go", breakpoints=[leave])
+@pytest.mark.parametrize("fails", [leave, panic])
+def test_a_breakpoint_that_leaves_stops_the_run_there(fails: Callable[..., None]) -> None:
+    run = session().start("go", breakpoints=[fails])
     paused = threading.Event()
     run.watch(lambda event: paused.set() if event.type == "run_paused" else None)
     run.play()
@@ -125,12 +127,13 @@ def test_a_breakpoint_that_leaves_stops_the_run_there() -> None:
     assert_others_go_on()
 
 
-def test_a_policy_that_leaves_has_not_said_yes() -> None:
-    run = session().start("go", approve=leave)
+@pytest.mark.parametrize(("fails", "words"), [(leave, "SystemExit: 3"), (panic, "Panic: index out of bounds")])
+def test_a_policy_that_leaves_has_not_said_yes(fails: Callable[..., None], words: str) -> None:
+    run = session().start("go", approve=fails)
     asked = threading.Event()
     run.watch(lambda event: asked.set() if event.type == "approval_request" else None)
     run.play()
     assert asked.wait(10)
-    assert run.pending[0].reason == "The policy failed: SystemExit: 3"
+    assert run.pending[0].reason == f"The policy failed: {words}"
     run.cancel()
     assert_others_go_on()

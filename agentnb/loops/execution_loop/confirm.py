@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from agentnb.core.errors import FAILURES
+from agentnb.core.errors import THROWN_IN
 from agentnb.core.events import ApprovalDecision
 from agentnb.core.foreign import number_in
 from agentnb.core.state import CallState, State
@@ -38,7 +38,9 @@ def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
             said = confirm(Call(asked, id=call.id))
             said = await said if inspect.isawaitable(said) else said
             return _decision(asked, said)
-        except (*FAILURES, asyncio.CancelledError) as error:  # it has not said yes
+        except THROWN_IN:
+            raise
+        except BaseException as error:  # it has not said yes
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise  # the question itself is cancelled, and not what `confirm` has waited for

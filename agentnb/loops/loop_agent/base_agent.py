@@ -8,7 +8,6 @@ with: `completed`, `escalated`, or `suspended`.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -17,7 +16,7 @@ from typing import Any, ClassVar, Unpack
 
 from pydantic_core import to_jsonable_python
 
-from agentnb.core.errors import FAILURES, UsageError
+from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, RunEnd, StateUpdate
 from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Result
@@ -148,7 +147,9 @@ class BaseAgent(AgentInTree):
                     ctx.code = above
                     yield fact
                     ctx.code = code
-        except (*FAILURES, asyncio.CancelledError) as error:
+        except THROWN_IN:
+            raise
+        except BaseException as error:
             if forwarded is not None:
                 forwarded.error = error
             raise

@@ -13,13 +13,14 @@ be async. A policy that fails has not said yes: the person is asked, and told ho
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from agentnb.core.errors import FAILURES, UsageError
+from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.foreign import number_in
 from agentnb.core.tools import Tool
 from agentnb.core.unicode import mended
@@ -138,7 +139,9 @@ def _matches_value(pattern: Any, value: Any) -> bool:
 async def _await_verdict(said: Awaitable[Any]) -> Verdict:
     try:
         return _verdict(await said)
-    except FAILURES as error:  # a policy that fails has not said yes
+    except (asyncio.CancelledError, *THROWN_IN):
+        raise
+    except BaseException as error:  # a policy that fails has not said yes
         return _failed(error)
 
 
@@ -146,7 +149,9 @@ def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> 
     try:
         said = policy(call)
         return _await_verdict(said) if inspect.isawaitable(said) else _verdict(said)
-    except FAILURES as error:  # a policy that fails has not said yes
+    except (asyncio.CancelledError, *THROWN_IN):
+        raise
+    except BaseException as error:  # a policy that fails has not said yes
         return _failed(error)
 
 

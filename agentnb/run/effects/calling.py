@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Literal
 
 from agentnb.core.ending import ABORTED
-from agentnb.core.errors import FAILURES, THROWN_IN, InvalidArguments, ToolError, UsageError
+from agentnb.core.errors import THROWN_IN, InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.loop import Design, Result, beside
 from agentnb.core.messages import to_plain
@@ -114,7 +114,9 @@ class Calling:
                     seen = copy.copy(call)
                     seen.arguments = arguments
                 said = await _maybe(self._design.before_call(seen, self._frame.state))
-            except _FAILURES as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
+            except THROWN_IN:
+                raise
+            except BaseException as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
                 self._go_if_cancelled(call, error)
                 return blocked(call, _words_of(error))
             if isinstance(said, ApprovalDecision):
@@ -254,7 +256,9 @@ class Calling:
         assert hook is not None
         try:
             changed = await _maybe(hook(call, end, self._frame.state))
-        except _FAILURES as error:  # an error result, as in SEMANTICS 3e
+        except THROWN_IN:
+            raise
+        except BaseException as error:  # an error result, as in SEMANTICS 3e
             self._go_if_cancelled(call, error)
             return self._raised(call, error)
         if not changed:
@@ -275,7 +279,6 @@ class Calling:
 
 
 _UNBOUND: tuple[None, None] = (None, None)
-_FAILURES = (*FAILURES, asyncio.CancelledError)
 
 
 def _words_of(error: BaseException) -> str:

@@ -9,12 +9,13 @@ the boundary after the event: what is in flight is finished, and nothing new sta
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentnb.core.errors import FAILURES, UsageError
+from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.events import CallStart, Event
 from agentnb.core.state import State
 from agentnb.run.gate.conditions import Conditions
@@ -130,7 +131,9 @@ class Breakpoints(Sequence[Breakpoint]):
     def _is_hit(self, one: Breakpoint, event: Event, state: State, run: State) -> bool:
         try:
             return one.is_hit(event, state, run)
-        except FAILURES as error:
+        except (asyncio.CancelledError, *THROWN_IN):
+            raise
+        except BaseException as error:
             if self.failed is None:
                 raise
             self.failed(one, event, error)
