@@ -17,6 +17,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agentnb.core.errors import UsageError
@@ -80,7 +81,11 @@ class PlainPython:
             if not done.done():
                 done.set_result(None)
 
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(wake))
+        def wake_there(_: object) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+                loop.call_soon_threadsafe(wake)
+
+        future.add_done_callback(wake_there)
         await done
 
     def stopped(self, stop: BaseException, words: str) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import gc
 import threading
 import time
 from contextlib import aclosing
@@ -432,6 +434,37 @@ def test_waiting_for_a_result_can_time_out_and_the_run_goes_on() -> None:
         time.sleep(0.005)
     run.approve("a")
     assert run.result(timeout=10) == "done"
+
+
+def test_nothing_is_left_of_a_wait_that_has_timed_out() -> None:
+    def waits() -> int:
+        return sum(isinstance(one, concurrent.futures.Future) for one in gc.get_objects())
+
+    agent = Agent()
+    run = agent.loop(sends("a"), "done").start("hi")
+    with pytest.raises(TimeoutError):
+        run.result(timeout=0.05)
+    before = waits()
+    for _ in range(20):
+        with pytest.raises(TimeoutError):
+            run.result(timeout=0)
+    assert waits() <= before
+    run.cancel()
+
+
+def test_a_wait_whose_event_loop_is_closed_is_told_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent()
+    run = agent.loop(sends("a"), "done").start("hi")
+    run.play()
+
+    async def wait() -> None:
+        await asyncio.wait_for(run, 0.05)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(wait())
+    run.approve("a")
+    assert run.result(timeout=10) == "done"
+    assert caplog.records == []
 
 
 def test_a_result_tells_why_there_is_none() -> None:

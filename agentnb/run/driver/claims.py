@@ -11,7 +11,8 @@ import asyncio
 import concurrent.futures
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from agentnb.core.errors import RunFailed, UsageError, WaitTimeoutError
@@ -113,12 +114,12 @@ class Driving:
 
         return stop
 
-    def _released(self) -> concurrent.futures.Future[None]:
-        """Done once whoever drives has let go, or at once where the run is settled."""
+    @contextmanager
+    def _released(self) -> Iterator[concurrent.futures.Future[None]]:
+        """What is done once whoever drives has let go, or at once where the run is settled; while somebody waits."""
         released: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def wake() -> None:
-            stop()
             if not released.done():
                 released.set_result(None)
 
@@ -126,7 +127,10 @@ class Driving:
             stop = self.watch_releases(wake)
             if self.settled and self.owner is None:
                 wake()
-        return released
+        try:
+            yield released
+        finally:
+            stop()
 
     # -- to the end ------------------------------------------------------------------------------------------------
 
@@ -157,12 +161,12 @@ class Driving:
             self.release()
 
     async def _wait_for_the_others(self) -> None:
-        released = self._released()
-        if self.owner is None:
-            self.play_on_host()
         try:
-            with self.driver.unattended.waited_for():
-                await hosting.environment.wait_async(released, self.decisions)
+            with self._released() as released:
+                if self.owner is None:
+                    self.play_on_host()
+                with self.driver.unattended.waited_for():
+                    await hosting.environment.wait_async(released, self.decisions)
         except asyncio.CancelledError as stop:
             if hosting.environment.hosted:  # Stop in the cell that waits
                 self._stopped(stop)
@@ -173,15 +177,17 @@ class Driving:
         check_not_within(self.journal)
         until = time.monotonic() + timeout if timeout is not None else None
         while not self.settled:
-            released = self._released()
-            if self.owner is None:
-                self.play_on_host()
-            if self.driver.news.is_here():
-                raise UsageError("result() would block the event loop that drives this run; await the run instead.")
             try:
-                with self.driver.unattended.waited_for():
-                    left = max(0.0, until - time.monotonic()) if until is not None else None
-                    hosting.environment.wait(released, left, self.decisions)
+                with self._released() as released:
+                    if self.owner is None:
+                        self.play_on_host()
+                    if self.driver.news.is_here():
+                        raise UsageError(
+                            "result() would block the event loop that drives this run; await the run instead."
+                        )
+                    with self.driver.unattended.waited_for():
+                        left = max(0.0, until - time.monotonic()) if until is not None else None
+                        hosting.environment.wait(released, left, self.decisions)
             except TimeoutError:
                 asked = ", ".join(call.name for call in self.decisions.pending)
                 waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""

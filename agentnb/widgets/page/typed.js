@@ -18,7 +18,7 @@ export class Typed {
       if (row.data && !(row.data.timing?.[0]?.[0] <= passed)) continue; // nothing yet: it need not be asked for
       const { signs, timing } = this.answer(row),
         typed = timing.reduce((sum, [milliseconds, length]) => (milliseconds <= passed ? sum + length : sum), 0);
-      if (typed) lines.push({ kind: "text", path, name: "", text: signs.slice(Math.max(0, typed - LINE), typed).join(""), length: typed });
+      if (typed) lines.push({ kind: "text", path, name: "", text: signs.slice(Math.max(0, typed - LINE), typed).join("") });
     }
     return lines;
   }

@@ -25,13 +25,12 @@ _MODEL_ENDS = _LOOP_ENDS | {"model_end", "model_error", "model_start"}
 
 
 class Line:
-    """One speaker's text: how long it is, and its end."""
+    """The end of one speaker's text."""
 
     def __init__(self, kind: str, path: str, name: str = "") -> None:
         self.kind = kind
         self.path = path
         self.name = name
-        self.length = 0
         self.progress: dict[str, Any] | None = None
         self._held = 0
         self._parts: deque[str] = deque()
@@ -39,7 +38,6 @@ class Line:
     def add(self, text: str) -> None:
         """The text goes on."""
         text = text if len(text) <= TAIL else text[-TAIL:]
-        self.length += len(text)
         self._parts.append(text)
         self._held += len(text)
         while self._held - len(self._parts[0]) >= TAIL:
@@ -48,7 +46,7 @@ class Line:
     def show(self) -> dict[str, Any]:
         """The line as the page gets it."""
         text = mended("".join(self._parts)[-TAIL:])
-        line = {"kind": self.kind, "path": self.path, "name": self.name, "text": text, "length": self.length}
+        line = {"kind": self.kind, "path": self.path, "name": self.name, "text": text}
         return line if self.progress is None else {**line, "progress": self.progress}
 
 
