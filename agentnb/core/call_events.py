@@ -67,8 +67,8 @@ class ApprovalDecision(Event):
 class CallStart(Event):
     """The tool is about to run. Journaled before it does, so that a crash leaves a trace of it.
 
-    `own`: no tool of the loop's runs, but something that the loop does itself: retrieval, or a sub-agent. `detached`:
-    nothing but the end of the run waits for it.
+    `own`: the loop itself acts (retrieval, a sub-agent), and none of its tools. `detached`: nothing but the end of the
+    run waits for it.
     """
 
     type: Literal["call_start"] = "call_start"

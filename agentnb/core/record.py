@@ -43,7 +43,7 @@ class Record(BaseModel):
             """Build an instance around this dict, which has every field and is given up."""
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """What it says: of a message that is text, its role and its text."""
+        """The fields that are not at their default."""
         for name, value in super().__repr_args__():
             field = type(self).model_fields.get(name or "")
             if field is None or field.get_default(call_default_factory=True) != value:

@@ -1,4 +1,4 @@
-"""A view of a list as it stands: nothing is copied, however long it has become."""
+"""A growing list as it stands: a copy where it is short, and where it is long a view, which copies nothing."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentnb.core.lazy import when_asked_for
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 
 if TYPE_CHECKING:
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Anthropic", "Chunk", "Local", "Message", "Model", "OpenAI", "ToolSpecification"]
 
-_HOME = {"Anthropic": "agentnb.llms.anthropic", "Local": "agentnb.llms.local", "OpenAI": "agentnb.llms.openai"}
+_WHERE = {"anthropic": ["Anthropic"], "local": ["Local"], "openai": ["OpenAI"]}
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = when_asked_for(__name__, _WHERE)

@@ -17,7 +17,7 @@ from agentnb.core.errors import UsageError
 from agentnb.llms.anthropic_reader import MessageReader
 from agentnb.llms.attempts import MAX_RETRIES
 from agentnb.llms.client import HttpModel, Reader, endpoint
-from agentnb.llms.conversion import MessageCache, safe_name, text_of
+from agentnb.llms.conversion import MessageCache, all_text_of, safe_name
 from agentnb.llms.keys import EnvironmentKey
 from agentnb.llms.schemas import close_objects, described, parameters
 from agentnb.llms.transport import READ_TIMEOUT
@@ -148,7 +148,7 @@ def _content_blocks(content: object) -> list[JsonObject]:
     if isinstance(content, list | tuple):
         blocks = [dict(block) if isinstance(block, Mapping) else _text(str(block)) for block in content]
     else:
-        blocks = [_text(text_of(content))]
+        blocks = [_text(all_text_of(content))]
     return [  # text with nothing to read in it is refused
         block for block in blocks if block.get("type") != "text" or str(block.get("text") or "").strip()
     ]

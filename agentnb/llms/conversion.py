@@ -61,7 +61,7 @@ def safe_name(name: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unnamed"
 
 
-def text_of(content: object) -> str:
+def all_text_of(content: object) -> str:
     """Give content as text: blocks of text joined, other blocks named by their type."""
     if content is None:
         return ""

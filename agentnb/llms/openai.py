@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentnb.core.errors import UsageError
 from agentnb.llms.attempts import MAX_RETRIES
 from agentnb.llms.client import HttpModel, Reader, endpoint
-from agentnb.llms.conversion import MessageCache, safe_name, text_of
+from agentnb.llms.conversion import MessageCache, all_text_of, safe_name
 from agentnb.llms.keys import EnvironmentKey
 from agentnb.llms.openai_reader import ChatCompletionReader
 from agentnb.llms.schema_tools import ReplyReader, choose_tools, plain_message, plain_turns, union_schema
@@ -141,7 +141,7 @@ def _says_something(message: Message) -> bool:
 def _native_message(message: Message, *, server: str, id_length: int | None) -> JsonObject:
     role, content = message["role"], message.get("content")
     if role == "tool":
-        text = text_of(content)
+        text = all_text_of(content)
         # The dialect has no flag for a failure, so the words have to say it.
         return {
             "role": "tool",

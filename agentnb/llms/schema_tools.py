@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.schemas import hoist_definitions
-from agentnb.llms.conversion import text_of
+from agentnb.llms.conversion import all_text_of
 from agentnb.llms.json_text import parse_object
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def union_schema(tools: Sequence[ToolSpecification], answer: Mapping[str, Any] |
 
 def plain_message(message: Message) -> JsonObject:
     """Rewrite a message as a plain turn: a call as the JSON it was made with, a result as something the user says."""
-    role, content = message["role"], text_of(message.get("content"))
+    role, content = message["role"], all_text_of(message.get("content"))
     if role == "tool":
         outcome = "failed" if message.get("is_error") else "returned"
         return {"role": "user", "content": f"The tool {message.get('name') or 'called last'} {outcome}: {content}"}

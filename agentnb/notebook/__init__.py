@@ -6,9 +6,9 @@ and tells the gate which comms are ours; it patches nothing. `%load_ext agentnb`
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from agentnb.core.lazy import when_asked_for
 from agentnb.notebook.kernel import current_shell, in_kernel
 from agentnb.notebook.nested import allow_nested_asyncio
 
@@ -34,20 +34,14 @@ __all__ = [
     "unload_magics",
 ]
 
-_WHEN_ASKED_FOR = {
-    "attach": "agentnb.notebook.attaching",
-    "runs": "agentnb.notebook.table",
-    **dict.fromkeys(("pause", "replay", "restore", "resume", "snapshot", "step"), "agentnb.notebook.commands"),
+_WHERE = {
+    "attaching": ["attach"],
+    "commands": ["pause", "replay", "restore", "resume", "snapshot", "step"],
+    "table": ["runs"],
 }
 """What the magics do, as functions; imported when asked for, because `import agentnb` needs none of it."""
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHEN_ASKED_FOR:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_WHEN_ASKED_FOR[name]), name)
-    return found
-
+__getattr__, __dir__ = when_asked_for(__name__, _WHERE)
 
 _installed = False
 

@@ -3,9 +3,10 @@
 SQLite gives up a whole table where a page on the way to it makes no sense. Here nothing depends on anything else: an
 event is found by how its body begins, wherever it lies, in the file or in the log beside it, and is believed because
 its checksum fits. (Before version 2 there were none: then it must be an event.) Events are never changed, so that an
-old copy of a page is as good as the newest. The other tables have no checksums; of their rows the newest copy is taken,
-and what does not look like one is none. The format is told in https://www.sqlite.org/fileformat2.html. (SQLite's own
-`.recover` is in its shell and in C only: neither Python's module nor a package that pip can bring has it.)
+old copy of a page is as good as the newest. Of the rows of the other tables, which have checksums since version 3, the
+newest copy that fits is taken, and what does not look like one is none. The format is told in
+https://www.sqlite.org/fileformat2.html. (SQLite's own `.recover` is in its shell and in C only: neither Python's module
+nor a package that pip can bring has it.)
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from agentnb.core.errors import RecordingCorrupt
 from agentnb.store.database import Database, fits, row_checksum
 
 
-class Run(NamedTuple):
+class RunRow(NamedTuple):
     """A run's row, and its tags. `damaged`: of one of these the checksum is another one."""
 
     number: int
@@ -26,7 +26,7 @@ def check(database: Database) -> None:
         database.check(table)
 
 
-def all_runs(database: Database) -> list[Run]:
+def all_runs(database: Database) -> list[RunRow]:
     """Newest first. Raises RecordingCorrupt where one may be missing."""
     check(database)
     tags: dict[int, list[str]] = {}
@@ -42,7 +42,7 @@ def all_runs(database: Database) -> list[Run]:
     for number, id, name, loop, created, written in found:
         sound = fits(written, row_checksum(number, id, name, loop, created)) and number not in damaged
         sound = sound and all(isinstance(text, str) for text in (id, name or "", loop))
-        runs.append(Run(number, id, name, loop, created, tuple(sorted(tags.get(number, ()))), not sound))
+        runs.append(RunRow(number, id, name, loop, created, tuple(sorted(tags.get(number, ()))), not sound))
     return runs
 
 

@@ -19,7 +19,7 @@ from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunEnd, decode_event
 from agentnb.run.given import check_text, shown
 from agentnb.store.database import SPAN, Database, as_bytes, checksum, fits, keys
-from agentnb.store.rows import Run, all_runs
+from agentnb.store.rows import RunRow, all_runs
 
 Date = float | str | date | datetime
 
@@ -88,7 +88,7 @@ def find(database: Database, wanted: Wanted) -> list[RunInfo]:
 # -- what a run is ---------------------------------------------------------------------------------------------------
 
 
-def _of_runs(wanted: Wanted) -> Iterator[Callable[[Run], bool]]:
+def _of_runs(wanted: Wanted) -> Iterator[Callable[[RunRow], bool]]:
     if wanted.name is not None:
         name = _pattern(wanted.name)
         yield lambda run: run.name is not None and name(run.name)
@@ -132,7 +132,7 @@ def _seconds(when: Date) -> float:
 # -- what happened in it ---------------------------------------------------------------------------------------------
 
 
-def _of_events(database: Database, wanted: Wanted, runs: list[Run]) -> Iterator[set[int]]:
+def _of_events(database: Database, wanted: Wanted, runs: list[RunRow]) -> Iterator[set[int]]:
     """The numbers of the runs for which each condition on events holds."""
     if wanted.tool is not None:
         called, callers = _pattern(wanted.tool), set[int]()
@@ -161,7 +161,7 @@ def _with(field: str) -> list[str]:
 
 
 def _events(
-    database: Database, runs: list[Run], types: Iterable[str], found: Container[int] = ()
+    database: Database, runs: list[RunRow], types: Iterable[str], found: Container[int] = ()
 ) -> Iterator[tuple[int, Event]]:
     """The undamaged events of these types, each with the number of its run; of runs `found` already no more."""
     numbers = {run.number for run in runs}

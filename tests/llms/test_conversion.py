@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentnb.llms import conversion
-from agentnb.llms.conversion import MessageCache, text_of
+from agentnb.llms.conversion import MessageCache, all_text_of
 
 if TYPE_CHECKING:
     from agentnb.llms.protocol import Message
@@ -67,7 +67,7 @@ def test_a_history_larger_than_the_bound_is_still_converted_once() -> None:
 
 
 def test_content_of_any_kind_has_a_text() -> None:
-    assert text_of(None) == ""
-    assert text_of("x") == "x"
-    assert text_of([{"type": "text", "text": "a"}, {"type": "image", "data": "..."}, "b"]) == "a\n[image]\nb"
-    assert text_of({"sum": 5}) == '{"sum": 5}'
+    assert all_text_of(None) == ""
+    assert all_text_of("x") == "x"
+    assert all_text_of([{"type": "text", "text": "a"}, {"type": "image", "data": "..."}, "b"]) == "a\n[image]\nb"
+    assert all_text_of({"sum": 5}) == '{"sum": 5}'

@@ -20,7 +20,7 @@ from agentnb.run.recording import Recording
 from agentnb.widgets.text import for_reading, pretty
 from agentnb.widgets.views.decisions import clock, in_words
 from agentnb.widgets.views.rows import aside, clip
-from agentnb.widgets.views.sent import as_sent, ended, standing
+from agentnb.widgets.views.sent import as_sent, ended, state_at
 from agentnb.widgets.views.trace import Trace
 
 SENT = frozenset({"system", "user", "assistant", "tool"})
@@ -92,7 +92,7 @@ class Conversation:
         self._path = path
         trace.follow(self._events, len(self._events))
         is_last = begun is None or begun == trace.begun(path)
-        state = standing(run, path) if is_last else ended(self._events, path, begun or 0)
+        state = state_at(run, path) if is_last else ended(self._events, path, begun or 0)
         self._open = state.open
         self._trace = trace
         self.messages = as_sent(design, state)

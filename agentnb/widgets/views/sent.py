@@ -22,7 +22,7 @@ from agentnb.run.recording import Recording
 logger = logging.getLogger("agentnb")
 
 
-def standing(run: Recording, path: str) -> State:
+def state_at(run: Recording, path: str) -> State:
     """Where the loop at `path` stands."""
     with run.lock:
         try:
