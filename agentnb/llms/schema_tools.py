@@ -33,6 +33,8 @@ To call a tool: {"tool": "<name>", "arguments": {...}}
 To answer: {"answer": <answer>}
 Tools:"""
 
+_BEGINNING = 1000
+"""Characters within which a reply that is an answer says so."""
 _ANSWER_OPENS = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
 _STRING_PART = re.compile(  # what can be decoded without knowing what follows: text, an escape, a whole surrogate pair
     r'[^"\\]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
@@ -104,40 +106,48 @@ class ReplyReader:
 
     def __init__(self, tool_names: Collection[str]) -> None:
         self._tool_names = frozenset(tool_names)
-        self._text = ""
-        self._position: int | None = None  # in `_text`, where the answer's open string goes on
-        self._shown = ""
+        self._pieces: list[str] = []
+        self._rest = ""  # what is not read yet: the answer's beginning, and then its open string from where it goes on
+        self._is_answer = False
+        self._shown: list[str] = []
 
     def feed(self, text: str) -> list[Chunk]:
         """Take the next piece; give what of an answer's text can be shown by now."""
-        self._text += text
-        if self._position is None:
-            opening = _ANSWER_OPENS.match(self._text)
+        self._pieces.append(text)
+        if not self._is_answer and len(self._rest) > _BEGINNING:
+            return []
+        self._rest += text
+        read = 0
+        if not self._is_answer:
+            opening = _ANSWER_OPENS.match(self._rest)
             if opening is None:
                 return []
-            self._position = opening.end()
-        start = self._position
-        while part := _STRING_PART.match(self._text, self._position):
-            self._position = part.end()
-        return self._show(json.loads(f'"{self._text[start : self._position]}"', strict=False))
+            self._is_answer, self._rest = True, self._rest[opening.end() :]
+        while part := _STRING_PART.match(self._rest, read):
+            read = part.end()
+        said, self._rest = self._rest[:read], self._rest[read:]
+        return self._show(json.loads(f'"{said}"', strict=False))
 
     def finish(self, reason: str) -> list[Chunk]:
         """Give the rest, and the reason: a call, the end of the answer, or what was said where it is neither."""
-        reply = parse_object(self._text)
+        whole = "".join(self._pieces)
+        reply = parse_object(whole)
         if reply is not None and reply.get("tool") in self._tool_names and isinstance(reply.get("arguments"), dict):
             call = {"id": f"call_{uuid.uuid4().hex}", "name": reply["tool"], "arguments": reply["arguments"]}
             return [{"type": "tool_call", **call}, {"type": "stop", "reason": "tool_calls"}]
         if reply is not None and "answer" in reply:
             answer = reply["answer"]
             text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
-            chunks = self._show(text.removeprefix(self._shown))
+            chunks = self._show(text.removeprefix("".join(self._shown)))
         else:  # cut short by its length, or a server that does not enforce schemas
-            chunks = [] if self._shown else self._show(self._text)
+            chunks = [] if self._shown else self._show(whole)
         return [*chunks, {"type": "stop", "reason": reason}]
 
     def _show(self, text: str) -> list[Chunk]:
-        self._shown += text
-        return [{"type": "text_delta", "content": text}] if text else []
+        if not text:
+            return []
+        self._shown.append(text)
+        return [{"type": "text_delta", "content": text}]
 
 
 def _describe(tools: Sequence[ToolSpecification]) -> str:
