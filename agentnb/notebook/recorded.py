@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 from weakref import WeakSet
 
-from agentnb.core.errors import AgentnbError, UsageError
+from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunStart
 from agentnb.core.evolve import evolve
 from agentnb.core.state import State
@@ -25,6 +25,7 @@ from agentnb.run import host as hosting
 from agentnb.run.past.asked import recorded_questions
 from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.recording import Recording
+from agentnb.run.watchers import Watchers
 from agentnb.store import RunInfo, Store
 
 EVERY = 1.0
@@ -48,7 +49,7 @@ class RecordedRun(Recording):
         self._events: list[Event] = []
         self._state = State()
         self._lock = threading.RLock()
-        self._watchers: tuple[Callable[[Event], object], ...] = ()
+        self._watchers = Watchers(self.id)
         self.refresh()
         self.loop = recorded_loop(self._events or [RunStart(loop=info.loop, name=info.loop)])
 
@@ -60,25 +61,23 @@ class RecordedRun(Recording):
                 evolve(self._state, event)
                 self._events.append(event)
         for event in new:
-            for watcher in self._watchers:
-                watcher(event)
+            self._watchers.tell_each(event)
         return bool(new)
 
     def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
-        """Call `watcher` with every event that comes from now on; gives a function that ends it."""
-        self._watchers = (*self._watchers, watcher)
+        """Call `watcher` with every event that comes from now on; gives a function that ends it.
+
+        One that raises is logged, and the others are told.
+        """
+        stop = self._watchers.watch(watcher)
         if not self.state.over:
             _follow(self)
-
-        def stop() -> None:
-            self._watchers = tuple(other for other in self._watchers if other is not watcher)
-
         return stop
 
     @property
     def watched(self) -> bool:
         """Whether anybody wants to know what comes."""
-        return bool(self._watchers)
+        return bool(self._watchers.watchers)
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
@@ -161,13 +160,13 @@ def _refresh_followed() -> bool:
             _follower = None
             return False
     for run in runs:
+        is_readable = True
         try:
             run.refresh()
-            done = run.state.over or not run.watched
-        except AgentnbError:  # the store was closed, or damaged: there is nothing more to see
+        except BaseException:  # the store was closed, or damaged; the others are followed on, whatever it was
             logger.exception("The run %s cannot be followed any more", run.id)
-            done = True
-        if done:
-            with _lock:
+            is_readable = False
+        with _lock:  # whoever begins to watch now follows it anew
+            if run.state.over or not run.watched or not is_readable:
                 _followed.discard(run)
     return True

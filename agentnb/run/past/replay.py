@@ -35,6 +35,7 @@ from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.past.steps import Steps, ends_of
 from agentnb.run.recording import Recording
+from agentnb.run.watchers import Watchers
 
 
 class Replay(Recording):
@@ -57,7 +58,7 @@ class Replay(Recording):
         self._breakpoints = Breakpoints((), lambda: names_in(self.loop, self._recorded))
         self._state, self._moves = State(), 0
         self._lock = threading.RLock()
-        self._watchers: tuple[Callable[[Any], object], ...] = ()
+        self._watchers = Watchers(self.id)
 
     # -- where it stands -------------------------------------------------------------------------------------------
 
@@ -133,14 +134,9 @@ class Replay(Recording):
     def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
         """Call `watcher` whenever the replay has moved, with the event it stands behind; gives what ends that.
 
-        Before the first event it is called with None.
+        Before the first event it is called with None. One that raises is logged, and the others are told.
         """
-        self._watchers = (*self._watchers, watcher)
-
-        def stop() -> None:
-            self._watchers = tuple(other for other in self._watchers if other is not watcher)
-
-        return stop
+        return self._watchers.watch(watcher)
 
     def panel(self) -> Any:
         """The recording's panel, with a slider."""
@@ -266,8 +262,7 @@ class Replay(Recording):
 
     def _tell(self) -> None:
         stands_behind = self._recorded[self.position - 1] if self.position else None
-        for watcher in self._watchers:
-            watcher(stands_behind)
+        self._watchers.tell_each(stands_behind)
 
     def _take_next(self) -> Event:
         event = self._recorded[self.position]

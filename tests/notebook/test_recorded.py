@@ -1,0 +1,101 @@
+"""Recordings that another process goes on with: one thread looks after all of them, whatever comes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentnb import Run, SessionLoop, Store
+from agentnb.notebook import recorded
+from agentnb.notebook.recorded import RecordedRun
+from agentnb.testing import ScriptedLLM
+
+Make = Callable[[str], "tuple[Run, RecordedRun]"]
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Give a run of this name, of which one event has happened, and its recording as another process sees it."""
+    monkeypatch.setattr(recorded, "EVERY", 0.01)
+    store = Store(tmp_path / "runs.db")
+
+    def make(name: str) -> tuple[Run, RecordedRun]:
+        run = SessionLoop(ScriptedLLM(["Hello."])).start("hi", name=name, store=store)
+        asyncio.run(run.step())
+        return run, RecordedRun(store, next(info for info in store.runs() if info.name == name))
+
+    yield make
+    store.close()
+
+
+def heard_of(run: RecordedRun) -> threading.Event:
+    """Is set at the next event."""
+    heard = threading.Event()
+    run.watch(lambda event: heard.set())
+    return heard
+
+
+@pytest.mark.parametrize("error", [ValueError, type("Panic", (BaseException,), {}), KeyboardInterrupt])
+def test_after_a_watcher_has_failed_recordings_are_followed_on(made: Make, error: type[BaseException]) -> None:
+    (run, bad), (other, good) = made("bad"), made("good")
+    failed = threading.Event()
+
+    def fail(event: Any) -> None:
+        failed.set()
+        raise error("watcher down")
+
+    bad.watch(fail)
+    asyncio.run(run.step())
+    assert failed.wait(60)
+    heard = heard_of(good)
+    asyncio.run(other.step())
+    assert heard.wait(60)
+
+
+def test_the_other_watchers_of_the_recording_are_told(made: Make) -> None:
+    run, bad = made("bad")
+    bad.watch(lambda event: 1 / 0)
+    for _ in range(2):
+        heard = heard_of(bad)
+        asyncio.run(run.step())
+        assert heard.wait(60)
+
+
+def test_who_begins_to_watch_as_the_last_watcher_has_gone_is_told(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, seen = made("seen")
+    heard, is_late = threading.Event(), threading.Event()
+    stop = seen.watch(lambda event: None)
+    refresh, looked = RecordedRun.refresh, threading.Event()
+
+    def note(self: RecordedRun) -> bool:
+        new = refresh(self)
+        if not self.watched:
+            looked.set()
+        return new
+
+    class Lock:
+        """The follower's, which somebody who begins to watch takes first."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if looked.is_set() and not is_late.is_set():
+                is_late.set()
+                seen.watch(lambda event: heard.set())
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    monkeypatch.setattr(recorded, "_lock", Lock())
+    monkeypatch.setattr(RecordedRun, "refresh", note)
+    stop()
+    assert is_late.wait(60)
+    asyncio.run(run.step())
+    assert heard.wait(60)
