@@ -15,14 +15,13 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 from weakref import WeakSet
 
-from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunStart
 from agentnb.core.evolve import evolve
 from agentnb.core.state import State
 from agentnb.core.views import Prefix
 from agentnb.run import Pending, Snapshot
 from agentnb.run import host as hosting
-from agentnb.run.past.asked import recorded_questions
+from agentnb.run.past.asked import missing, recorded_questions
 from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.recording import Recording
 from agentnb.run.watchers import Watchers
@@ -116,11 +115,9 @@ class RecordedRun(Recording):
     def _ipython_display_(self) -> None:
         hosting.presenter().present(self)
 
-    def _read_only(self, *_: Any, **__: Any) -> NoReturn:
-        raise UsageError(f"This is a recording. agentnb.attach({self.name or self.id!r}, loop) goes on with it here.")
-
-    play = pause = resume = cancel = step = submit_step = steer = follow_up = result = _read_only
-    approve = reject = edit = replace = answer = _read_only
+    def __getattr__(self, name: str) -> NoReturn:
+        called = self.__dict__.get("name") or self.__dict__.get("id")
+        raise missing(self, name, f"agentnb.attach({called!r}, loop) goes on with it here.")
 
     def __repr__(self) -> str:
         where = self.stop_reason or self.phase

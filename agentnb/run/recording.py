@@ -18,6 +18,7 @@ from agentnb.run.approvals.pending import Decided, Pending
 from agentnb.run.approvals.remembered import Remembered
 from agentnb.run.driver.listening import QUEUES
 from agentnb.run.gate.breakpoints import Breakpoints
+from agentnb.run.past.asked import recorded_decisions
 from agentnb.run.past.fork import UNCHANGED, Change
 from agentnb.run.past.snapshot import Snapshot
 
@@ -102,8 +103,9 @@ class Recording(ABC):
 
     @property
     def decided(self) -> list[Decided]:
-        """The calls that are decided and have not begun, each of which `undo` takes back: none in a recording."""
-        return []
+        """The calls that are decided and have not begun, in the order they were made."""
+        with self.lock:
+            return recorded_decisions(self.state)
 
     @property
     def queued(self) -> list[tuple[Queue, Message]]:

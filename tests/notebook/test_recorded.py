@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from agentnb import Run, SessionLoop, Store
+from agentnb import Run, SessionLoop, Store, UsageError, tool
 from agentnb.notebook import recorded
 from agentnb.notebook.recorded import RecordedRun
-from agentnb.testing import ScriptedLLM
+from agentnb.testing import ScriptedLLM, call
 
 Make = Callable[[str], "tuple[Run, RecordedRun]"]
 
@@ -30,6 +30,37 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         return run, RecordedRun(store, next(info for info in store.runs() if info.name == name))
 
     yield make
+    store.close()
+
+
+ONLY_OF_RUNS = [
+    name
+    for name in dir(Run)
+    if not name.startswith("_") and callable(getattr(Run, name)) and not hasattr(RecordedRun, name)
+]
+
+
+def test_who_wants_to_do_what_only_a_run_can_is_told_how_to_go_on_with_it(made: Make) -> None:
+    _, seen = made("seen")
+    for name in ONLY_OF_RUNS:
+        with pytest.raises(UsageError, match=rf"no {name}\(\). agentnb.attach\('seen', loop\) goes on with it here"):
+            getattr(seen, name)
+        assert not hasattr(seen, name)
+
+
+def test_the_calls_that_are_decided_and_have_not_begun_are_those_of_the_run(tmp_path: Path) -> None:
+    @tool(approve=True)
+    def pay(amount: int) -> int:
+        """Pay."""
+        return amount
+
+    store = Store(tmp_path / "runs.db")
+    loop = SessionLoop(ScriptedLLM([[call("pay", {"amount": 1}, id="p")], "done"]), [pay])
+    run = loop.start("hi", store=store)
+    asyncio.run(run.step("turn"))
+    run.approve("p")
+    seen = RecordedRun(store, store.runs()[0])
+    assert seen.decided == run.decided != []
     store.close()
 
 

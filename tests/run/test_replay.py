@@ -14,6 +14,7 @@ from agentnb.analysis import events
 from agentnb.core.events import CallStart
 from agentnb.core.evolve import evolve, fold
 from agentnb.errors import ReplayDiverged
+from agentnb.run import Replay
 from agentnb.testing import ScriptedLLM, call
 from tests.designs import WORLDS
 from tests.run.agents import Agent, sends
@@ -198,11 +199,24 @@ async def test_a_recorded_loop_cannot_be_run(tmp_path: Path) -> None:
         recorded.loop.advance(recorded.state)
 
 
-async def test_who_wants_to_decide_in_a_recording_is_told_of_forks() -> None:
+ONLY_OF_RUNS = [
+    name
+    for name in dir(agentnb.Run)
+    if not name.startswith("_") and callable(getattr(agentnb.Run, name)) and not hasattr(Replay, name)
+]
+
+
+@pytest.mark.parametrize("name", ONLY_OF_RUNS)
+async def test_who_wants_to_do_what_only_a_run_can_is_told_of_forks(name: str) -> None:
     recorded = replay(await finished())
-    with pytest.raises(UsageError, match=r"no approve\(\). fork\(\) goes on from where it stands"):
-        recorded.approve("c1")  # type: ignore[attr-defined]
-    assert not hasattr(recorded, "approve")
+    with pytest.raises(UsageError, match=rf"no {name}\(\). fork\(\) goes on from where it stands"):
+        getattr(recorded, name)
+    assert not hasattr(recorded, name)
+
+
+async def test_what_neither_a_run_nor_a_recording_has_is_an_attribute_that_there_is_not() -> None:
+    with pytest.raises(AttributeError, match="'Replay' object has no attribute 'levitate'"):
+        replay(await finished()).levitate  # type: ignore[attr-defined]  # noqa: B018
 
 
 @every_world

@@ -23,19 +23,24 @@ from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
-from agentnb.run.approvals.pending import Decided, Pending
+from agentnb.run.approvals.pending import Pending
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.gate import Unit
 from agentnb.run.gate.words import names_in
 from agentnb.run.given import check_path
 from agentnb.run.output import output_of
-from agentnb.run.past.asked import missing, questions, recorded_decisions, schemas
+from agentnb.run.past.asked import missing, questions, schemas
 from agentnb.run.past.divergence import Check
 from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.past.steps import Steps, ends_of
 from agentnb.run.recording import Recording
 from agentnb.run.watchers import Watchers
+
+_INSTEAD = (
+    "fork() goes on from where it stands, as a run; with decision=, message=, arguments= or result= something is"
+    " changed there."
+)
 
 
 class Replay(Recording):
@@ -65,7 +70,7 @@ class Replay(Recording):
     if not TYPE_CHECKING:  # which would take every name for one that there is
 
         def __getattr__(self, name: str) -> Any:
-            raise missing(name)
+            raise missing(self, name, _INSTEAD)
 
     @property
     def position(self) -> int:
@@ -98,12 +103,6 @@ class Replay(Recording):
         """The calls that waited for a person. Nothing can be decided about them here; `fork` can."""
         with self._lock:
             return questions(self.loop, self._state)
-
-    @property
-    def decided(self) -> list[Decided]:
-        """The calls that were decided and had not begun."""
-        with self._lock:
-            return recorded_decisions(self._state)
 
     def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
         """The JSON schema of each tool's arguments; none where nobody has the loop."""
