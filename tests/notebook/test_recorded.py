@@ -64,6 +64,18 @@ def test_the_calls_that_are_decided_and_have_not_begun_are_those_of_the_run(tmp_
     store.close()
 
 
+def test_a_breakpoint_where_nothing_would_stop_is_refused_with_where_one_would(made: Make) -> None:
+    run, seen = made("seen")
+    asyncio.run(run.step("turn"))
+    seen.refresh()
+    with pytest.raises(UsageError, match=r"Its at\(-1\) goes through it"):
+        seen.breakpoints.add("model_end")
+    assert len(seen.breakpoints) == 0
+    walked = seen.at(-1)
+    walked.breakpoints.add("model_end")
+    assert walked.continue_() is walked.breakpoints[0]
+
+
 def heard_of(run: RecordedRun) -> threading.Event:
     """Is set at the next event."""
     heard = threading.Event()
