@@ -18,6 +18,7 @@ from weakref import WeakSet
 from agentnb.core.events import Event, RunStart
 from agentnb.core.evolve import evolve
 from agentnb.core.state import State
+from agentnb.core.threads import forgotten_in_a_fork
 from agentnb.core.views import Prefix
 from agentnb.run import Pending, Snapshot
 from agentnb.run import host as hosting
@@ -137,6 +138,14 @@ def _follow(run: RecordedRun) -> None:
         if _follower is None:
             _follower = threading.Thread(target=_look, name="agentnb recordings", daemon=True)
             _follower.start()
+
+
+def _forget() -> None:
+    global _lock, _follower
+    _lock, _follower = threading.Lock(), None
+
+
+forgotten_in_a_fork(_forget)
 
 
 def _look() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -142,3 +145,41 @@ def test_who_begins_to_watch_as_the_last_watcher_has_gone_is_told(made: Make, mo
     assert is_late.wait(60)
     asyncio.run(run.step())
     assert heard.wait(60)
+
+
+FORKING = """
+import asyncio, multiprocessing, threading
+
+from agentnb import SessionLoop, Store
+from agentnb.notebook import recorded
+from agentnb.testing import ScriptedLLM
+
+recorded.EVERY = 0.01
+
+
+def follow(path):
+    store, heard = Store(path), threading.Event()
+    run = SessionLoop(ScriptedLLM(["Hello."])).start("hi", store=store)
+    asyncio.run(run.step())
+    seen = recorded.RecordedRun(store, store.runs()[0])
+    seen.watch(lambda event: heard.set())
+    asyncio.run(run.step())
+    return heard.wait(20), seen, run
+
+
+def heard_in(path):
+    return follow(path)[0]
+
+
+first = follow("first.db")
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    print(first[0], pool.apply(heard_in, ["second.db"]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this system")
+def test_a_forked_process_follows_recordings_of_its_own(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+    assert ran.stdout.strip() == "True True", ran.stderr
