@@ -15,16 +15,17 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 from weakref import WeakSet
 
-from agentnb.core.errors import AgentnbError, UsageError
 from agentnb.core.events import Event, RunStart
 from agentnb.core.evolve import evolve
 from agentnb.core.state import State
+from agentnb.core.threads import forgotten_in_a_fork
 from agentnb.core.views import Prefix
 from agentnb.run import Pending, Snapshot
 from agentnb.run import host as hosting
-from agentnb.run.past.asked import recorded_questions
+from agentnb.run.past.asked import missing, recorded_questions
 from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.recording import Recording
+from agentnb.run.watchers import Watchers
 from agentnb.store import RunInfo, Store
 
 EVERY = 1.0
@@ -48,7 +49,7 @@ class RecordedRun(Recording):
         self._events: list[Event] = []
         self._state = State()
         self._lock = threading.RLock()
-        self._watchers: tuple[Callable[[Event], object], ...] = ()
+        self._watchers = Watchers(self.id)
         self.refresh()
         self.loop = recorded_loop(self._events or [RunStart(loop=info.loop, name=info.loop)])
 
@@ -60,25 +61,23 @@ class RecordedRun(Recording):
                 evolve(self._state, event)
                 self._events.append(event)
         for event in new:
-            for watcher in self._watchers:
-                watcher(event)
+            self._watchers.tell_each(event)
         return bool(new)
 
     def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
-        """Call `watcher` with every event that comes from now on; gives a function that ends it."""
-        self._watchers = (*self._watchers, watcher)
+        """Call `watcher` with every event that comes from now on; gives a function that ends it.
+
+        One that raises is logged, and the others are told.
+        """
+        stop = self._watchers.watch(watcher)
         if not self.state.over:
             _follow(self)
-
-        def stop() -> None:
-            self._watchers = tuple(other for other in self._watchers if other is not watcher)
-
         return stop
 
     @property
     def watched(self) -> bool:
         """Whether anybody wants to know what comes."""
-        return bool(self._watchers)
+        return bool(self._watchers.watchers)
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
@@ -117,11 +116,9 @@ class RecordedRun(Recording):
     def _ipython_display_(self) -> None:
         hosting.presenter().present(self)
 
-    def _read_only(self, *_: Any, **__: Any) -> NoReturn:
-        raise UsageError(f"This is a recording. agentnb.attach({self.name or self.id!r}, loop) goes on with it here.")
-
-    play = pause = resume = cancel = step = submit_step = steer = follow_up = result = _read_only
-    approve = reject = edit = replace = answer = _read_only
+    def __getattr__(self, name: str) -> NoReturn:
+        called = self.__dict__.get("name") or self.__dict__.get("id")
+        raise missing(self, name, f"agentnb.attach({called!r}, loop) goes on with it here.")
 
     def __repr__(self) -> str:
         where = self.stop_reason or self.phase
@@ -143,6 +140,14 @@ def _follow(run: RecordedRun) -> None:
             _follower.start()
 
 
+def _forget() -> None:
+    global _lock, _follower
+    _lock, _follower = threading.Lock(), None
+
+
+forgotten_in_a_fork(_forget)
+
+
 def _look() -> None:
     time.sleep(EVERY)
     while _refresh_followed():
@@ -161,13 +166,13 @@ def _refresh_followed() -> bool:
             _follower = None
             return False
     for run in runs:
+        is_readable = True
         try:
             run.refresh()
-            done = run.state.over or not run.watched
-        except AgentnbError:  # the store was closed, or damaged: there is nothing more to see
+        except BaseException:  # the store was closed, or damaged; the others are followed on, whatever it was
             logger.exception("The run %s cannot be followed any more", run.id)
-            done = True
-        if done:
-            with _lock:
+            is_readable = False
+        with _lock:  # whoever begins to watch now follows it anew
+            if run.state.over or not run.watched or not is_readable:
                 _followed.discard(run)
     return True

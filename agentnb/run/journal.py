@@ -9,15 +9,13 @@ An event that cannot be (an illegal transition, a value that is not JSON) raises
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from agentnb.core.errors import THROWN_IN, UsageError
+from agentnb.core.errors import UsageError
 from agentnb.core.events import Delta, Event, encode_event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
@@ -25,8 +23,7 @@ from agentnb.core.readable import check_levels
 from agentnb.core.state import CallState, State
 from agentnb.run.frame import Frame
 from agentnb.run.portable import not_serializable
-
-logger = logging.getLogger("agentnb")
+from agentnb.run.watchers import Watchers
 
 Watcher = Callable[[Event | Delta], object]
 Observer = Callable[[Event, Frame], object]
@@ -55,24 +52,22 @@ class RunStore(Protocol):
         """How many events of the run it has."""
 
 
-class Journal:
+class Journal(Watchers):
     """A run's events, the state they fold to, the loops they are of, and whoever is told of new ones."""
 
     def __init__(self, design: Design, run_id: str) -> None:
-        self.run_id = run_id
+        self.lock = threading.RLock()
+        super().__init__(run_id, self.lock)
         self.events: list[Event] = []
         self.state = State()
         self.root = Frame(design, self.state)
         self.frames = [self.root]
         """The loops that are being run; each stands behind the one whose call it performs."""
-        self.lock = threading.RLock()
         self.fresh = False
         """Whether anything has become a fact since somebody last said False."""
         self.observers: tuple[Observer, ...] = ()
         """The run's own gate and driver where they need to know of each fact: told before the watchers."""
         self.recorder: Recorder | None = None
-        self.watchers: tuple[Watcher, ...] = ()
-        """Whoever is told of what happens."""
         self._telling = False
         self._untold: deque[Event | Delta] = deque()
 
@@ -157,31 +152,11 @@ class Journal:
                 return
             self._telling = True
             try:
-                self._tell_each(news)
+                self.tell_each(news)
                 while self._untold:
-                    self._tell_each(self._untold.popleft())
+                    self.tell_each(self._untold.popleft())
             finally:
                 self._telling = False
-
-    def _tell_each(self, news: Event | Delta) -> None:
-        for watcher in self.watchers:
-            try:
-                watcher(news)
-            except (asyncio.CancelledError, *THROWN_IN):
-                raise
-            except BaseException:
-                logger.exception("A watcher of run %s failed on %s", self.run_id, news.type)
-
-    def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Tell `watcher` of everything from now on, in order, from the thread it happens in; gives what ends it."""
-        with self.lock:
-            self.watchers = (*self.watchers, watcher)
-
-        def stop() -> None:
-            with self.lock:
-                self.watchers = tuple(w for w in self.watchers if w is not watcher)
-
-        return stop
 
     def _encode(self, event: Event) -> bytes:
         try:

@@ -17,7 +17,8 @@ from agentnb.loops.options import StartOptions
 from agentnb.run.approvals.pending import Decided, Pending
 from agentnb.run.approvals.remembered import Remembered
 from agentnb.run.driver.listening import QUEUES
-from agentnb.run.gate.breakpoints import Breakpoints
+from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
+from agentnb.run.past.asked import recorded_decisions
 from agentnb.run.past.fork import UNCHANGED, Change
 from agentnb.run.past.snapshot import Snapshot
 
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
     from agentnb.core.events import StopReason
     from agentnb.run.past.replay import Replay
     from agentnb.run.run import Run
+
+
+class NoBreakpoints(Breakpoints):
+    """Those of what goes on elsewhere, or not at all: none."""
+
+    def add(self, spec: Any = None, *, nth: int = 1, **conditions: Any) -> Breakpoint:
+        """Refused, for nothing would stop there. Raises UsageError."""
+        raise UsageError(
+            "This is a recording, which nothing here can stop. Its at(-1) goes through it from the beginning, with"
+            " breakpoints of its own and continue_()."
+        )
 
 
 class Recording(ABC):
@@ -102,8 +114,9 @@ class Recording(ABC):
 
     @property
     def decided(self) -> list[Decided]:
-        """The calls that are decided and have not begun, each of which `undo` takes back: none in a recording."""
-        return []
+        """The calls that are decided and have not begun, in the order they were made."""
+        with self.lock:
+            return recorded_decisions(self.state)
 
     @property
     def queued(self) -> list[tuple[Queue, Message]]:
@@ -112,11 +125,11 @@ class Recording(ABC):
 
     @property
     def breakpoints(self) -> Breakpoints:
-        """Where the run pauses: a recording does nowhere."""
-        return Breakpoints(())
+        """Where the run pauses: where nobody drives it here that is nowhere, and none can be added."""
+        return NoBreakpoints()
 
     def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
-        """The JSON schema of each tool's arguments: a recording has no tools."""
+        """The JSON schema of each tool's arguments; none where nothing is known of the loop."""
         return {}
 
     @property

@@ -42,6 +42,9 @@ class SavedCopy:
         self._run, self._key, self._to_the_end = run, key, to_the_end
         self._told: tuple[str, int, bool] = ("", -1, False)
         self._timer: threading.Timer | None = None
+        self._is_left = False
+        self._is_due = threading.Lock()  # held from news to the look; whoever brings more does not wait for it
+        self._sending = threading.Lock()  # not held while the page is drawn, which takes its time
         self._context = copy_context()  # ipykernel finds the cell an output belongs to by a context variable
         self._handle: Any = display(NOTHING, raw=True, display_id=uuid.uuid4().hex)  # type: ignore[no-untyped-call]
         self._stop = run.watch(self._news)
@@ -52,18 +55,25 @@ class SavedCopy:
         departs = self._run.diverged is not None
         told = (standing(self._run), len(self._run.events), departs)
         over = bool(self._run.state.over)
-        if told != self._told and (self._to_the_end or not over):
+        with self._sending:
+            if self._is_left or told == self._told or (over and not self._to_the_end):
+                return
             self._told = told
-            name = one_line(str(self._run.name or self._run.id), 80)
-            is_replay = isinstance(self._run, Replay)
-            since = f"As it stood on {time.strftime('%Y-%m-%d at %H:%M:%S')}. agentnb.attach({name!r}) shows it anew."
-            page = static_html(self._run, bounds=SMALL, note="" if over or is_replay else since)
-            page = f'<div data-agentnb-copy="{self._key}">{page}</div>'
-            self._handle.update({"text/plain": plain_text(self._run), "text/html": page}, raw=True)
+        name = one_line(str(self._run.name or self._run.id), 80)
+        is_replay = isinstance(self._run, Replay)
+        since = f"As it stood on {time.strftime('%Y-%m-%d at %H:%M:%S')}. agentnb.attach({name!r}) shows it anew."
+        page = static_html(self._run, bounds=SMALL, note="" if over or is_replay else since)
+        page = f'<div data-agentnb-copy="{self._key}">{page}</div>'
+        bundle = {"text/plain": plain_text(self._run), "text/html": page}
+        with self._sending:
+            if self._told is told and not self._is_left:  # else a later one is being drawn, or none is wanted any more
+                self._handle.update(bundle, raw=True)
 
     def stop(self) -> None:
         """Leave it as it is: its output is gone."""
         self._stop()
+        with self._sending:
+            self._is_left = True
         if (timer := self._timer) is not None:
             timer.cancel()
 
@@ -73,13 +83,14 @@ class SavedCopy:
         self._handle.update(NOTHING, raw=True)
 
     def _news(self, *_: object) -> None:
-        if self._timer is None:
-            self._timer = threading.Timer(REST, self._look)
-            self._timer.daemon = True
-            self._timer.start()
+        if self._is_due.acquire(blocking=False):
+            self._timer = timer = threading.Timer(REST, self._look)
+            timer.daemon = True
+            timer.start()
 
     def _look(self) -> None:
         self._timer = None
+        self._is_due.release()
         if isinstance(self._run, Replay) or standing(self._run) not in ("running", "cancelling"):
             try:
                 self._context.run(self.bring_up_to_date)

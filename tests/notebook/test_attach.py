@@ -89,7 +89,7 @@ def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_g
     assert "write" in copy["text/html"]
     assert copy["text/plain"].startswith("unfinished (SessionLoop): waiting for you, phase acting")
 
-    assert error(restarted, "agentnb.attach('unfinished').approve('w')")[0] == "UsageError"
+    assert error(restarted, "agentnb.attach('unfinished').approve('w')")[0] == "UnknownName"
     bundles = shown(restarted, "run = agentnb.attach('unfinished', loop('done'))\nrun")
     assert "application/vnd.jupyter.widget-view+json" in bundles[0]
     assert restarted.run("print(run.name, [waiting.id for waiting in run.pending])").strip() == "unfinished ['w']"

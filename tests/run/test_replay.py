@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from math import nan
 from pathlib import Path
@@ -11,8 +12,9 @@ import agentnb
 from agentnb import LimitReached, RunCancelled, RunFailed, SessionLoop, Snapshot, UsageError, replay, tool
 from agentnb.analysis import events
 from agentnb.core.events import CallStart
-from agentnb.core.evolve import fold
+from agentnb.core.evolve import evolve, fold
 from agentnb.errors import ReplayDiverged
+from agentnb.run import Replay
 from agentnb.testing import ScriptedLLM, call
 from tests.designs import WORLDS
 from tests.run.agents import Agent, sends
@@ -197,11 +199,24 @@ async def test_a_recorded_loop_cannot_be_run(tmp_path: Path) -> None:
         recorded.loop.advance(recorded.state)
 
 
-async def test_who_wants_to_decide_in_a_recording_is_told_of_forks() -> None:
+ONLY_OF_RUNS = [
+    name
+    for name in dir(agentnb.Run)
+    if not name.startswith("_") and callable(getattr(agentnb.Run, name)) and not hasattr(Replay, name)
+]
+
+
+@pytest.mark.parametrize("name", ONLY_OF_RUNS)
+async def test_who_wants_to_do_what_only_a_run_can_is_told_of_forks(name: str) -> None:
     recorded = replay(await finished())
-    with pytest.raises(UsageError, match=r"no approve\(\). fork\(\) goes on from where it stands"):
-        recorded.approve("c1")  # type: ignore[attr-defined]
-    assert not hasattr(recorded, "approve")
+    with pytest.raises(UsageError, match=rf"no {name}\(\). fork\(\) goes on from where it stands"):
+        getattr(recorded, name)
+    assert not hasattr(recorded, name)
+
+
+async def test_what_neither_a_run_nor_a_recording_has_is_an_attribute_that_there_is_not() -> None:
+    with pytest.raises(AttributeError, match="'Replay' object has no attribute 'levitate'"):
+        replay(await finished()).levitate  # type: ignore[attr-defined]  # noqa: B018
 
 
 @every_world
@@ -245,6 +260,57 @@ async def test_a_replay_of_a_run_that_has_not_begun_stays_where_it_is() -> None:
     assert set(heard) == {None}
     with pytest.raises(UsageError, match="no events yet"):
         recorded.to(0)
+
+
+# -- from several threads ----------------------------------------------------------------------------------------------
+
+
+class Overtaken:
+    """A replay's lock, which another thread that goes to the end gets before whoever wants it first."""
+
+    def __init__(self, recorded: Any) -> None:
+        self._recorded, self._lock, self._is_free = recorded, recorded.lock, True
+
+    def __enter__(self) -> None:
+        if self._is_free:
+            self._is_free = False
+            other = threading.Thread(target=self._recorded.to, args=(len(self._recorded.recording) - 1,))
+            other.start()
+            other.join()
+        self._lock.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        self._lock.__exit__(*raised)
+
+
+async def test_nothing_is_left_to_go_through_where_another_thread_has_come_to_the_end_first() -> None:
+    recorded = replay(await finished()).to(3)
+    recorded._lock = Overtaken(recorded)  # type: ignore[assignment]
+    assert [event async for event in recorded] == []
+    assert recorded.position == len(recorded.recording)
+
+
+async def test_who_reads_it_as_it_goes_back_sees_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = replay(await finished()).to(7)
+    seen: list[Any] = []
+
+    def look(state: Any, event: Any) -> None:
+        seen.append((recorded.position, len(recorded.events), recorded.state is before))
+        evolve(state, event)
+
+    before = recorded.state
+    monkeypatch.setattr("agentnb.run.past.replay.evolve", look)
+    recorded.to(5)
+    assert set(seen) == {(8, 8, True)}
+    assert recorded.position == 6
+
+
+async def test_the_result_is_the_one_of_the_end_wherever_another_goes_from_there() -> None:
+    recorded = replay(await finished())
+    end = recorded.recording[-1]
+    recorded.watch(lambda event: event is end and recorded.to(-1))
+    assert recorded.result() == "done"
+    assert recorded.position == 0
 
 
 # -- divergence --------------------------------------------------------------------------------------------------------

@@ -15,9 +15,11 @@ from agentnb.run.approvals.pending import Decided, Pending, decided, waiting
 from agentnb.run.frame import Frame
 from agentnb.run.past.recorded_loop import RecordedLoop
 
-_DECISIONS = ("approve", "reject", "edit", "replace", "answer", "undo")
-_ACTS = frozenset([*_DECISIONS, "steer", "follow_up", "withdraw", "play", "pause", "resume", "cancel"])
-"""What a run can do and a recording cannot."""
+_DECIDING = ("approve", "reject", "edit", "replace", "answer", "undo", "forget")
+_DRIVING = ("play", "pause", "resume", "cancel", "step", "submit_step", "result")
+_TALKING = ("steer", "follow_up", "queue", "queue_if_open", "withdraw")
+_ACTS = frozenset([*_DECIDING, *_DRIVING, *_TALKING])
+"""What a run can do and a recording cannot; a replay steps all the same, and has a result, and so is not asked here."""
 
 
 def questions(loop: Design, state: State) -> list[Pending]:
@@ -66,11 +68,8 @@ def _frames(loop: Design, state: State) -> list[Frame]:
     return frames
 
 
-def missing(name: str) -> AttributeError:
-    """The error for what a recording does not have, and what to do instead where a run has it."""
+def missing(recording: object, name: str, instead: str) -> AttributeError:
+    """The error for what a recording does not have; where a run has it, with what to do `instead`."""
     if name not in _ACTS:
-        return AttributeError(f"'Replay' object has no attribute {name!r}")
-    return UnknownName(
-        f"Nothing happens in a recording, so it has no {name}(). fork() goes on from where it stands, as a run; with"
-        " decision=, message=, arguments= or result= something is changed there."
-    )
+        return AttributeError(f"{type(recording).__name__!r} object has no attribute {name!r}")
+    return UnknownName(f"Nothing happens in a recording, so it has no {name}(). {instead}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,18 +23,24 @@ from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
-from agentnb.run.approvals.pending import Decided, Pending
+from agentnb.run.approvals.pending import Pending
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.gate import Unit
 from agentnb.run.gate.words import names_in
 from agentnb.run.given import check_path
 from agentnb.run.output import output_of
-from agentnb.run.past.asked import missing, questions, recorded_decisions, schemas
+from agentnb.run.past.asked import missing, questions, schemas
 from agentnb.run.past.divergence import Check
 from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.past.steps import Steps, ends_of
 from agentnb.run.recording import Recording
+from agentnb.run.watchers import Watchers
+
+_INSTEAD = (
+    "fork() goes on from where it stands, as a run; with decision=, message=, arguments= or result= something is"
+    " changed there."
+)
 
 
 class Replay(Recording):
@@ -57,14 +63,14 @@ class Replay(Recording):
         self._breakpoints = Breakpoints((), lambda: names_in(self.loop, self._recorded))
         self._state, self._moves = State(), 0
         self._lock = threading.RLock()
-        self._watchers: tuple[Callable[[Any], object], ...] = ()
+        self._watchers = Watchers(self.id)
 
     # -- where it stands -------------------------------------------------------------------------------------------
 
     if not TYPE_CHECKING:  # which would take every name for one that there is
 
         def __getattr__(self, name: str) -> Any:
-            raise missing(name)
+            raise missing(self, name, _INSTEAD)
 
     @property
     def position(self) -> int:
@@ -98,12 +104,6 @@ class Replay(Recording):
         with self._lock:
             return questions(self.loop, self._state)
 
-    @property
-    def decided(self) -> list[Decided]:
-        """The calls that were decided and had not begun."""
-        with self._lock:
-            return recorded_decisions(self._state)
-
     def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
         """The JSON schema of each tool's arguments; none where nobody has the loop."""
         with self._lock:
@@ -112,7 +112,8 @@ class Replay(Recording):
     @property
     def driven(self) -> bool:
         """Whether somebody drove the run then, which is so until it is over."""
-        return self.position > 0 and not self._state.over
+        state = self._state
+        return state.position > 0 and not state.over
 
     @property
     def diverged(self) -> ReplayDiverged | None:
@@ -133,14 +134,9 @@ class Replay(Recording):
     def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
         """Call `watcher` whenever the replay has moved, with the event it stands behind; gives what ends that.
 
-        Before the first event it is called with None.
+        Before the first event it is called with None. One that raises is logged, and the others are told.
         """
-        self._watchers = (*self._watchers, watcher)
-
-        def stop() -> None:
-            self._watchers = tuple(other for other in self._watchers if other is not watcher)
-
-        return stop
+        return self._watchers.watch(watcher)
 
     def panel(self) -> Any:
         """The recording's panel, with a slider."""
@@ -148,9 +144,9 @@ class Replay(Recording):
 
     def snapshot(self, name: str | None = None) -> Snapshot:
         """The run as it stood. Raises UsageError before its first event."""
-        if self.position == 0:
+        if not (events := self.events):
             raise UsageError("The replay stands before its first event, where there is nothing yet: step() goes on.")
-        return Snapshot.of(self.events, name=name or self.name)
+        return Snapshot.of(events, name=name or self.name)
 
     # -- walking ---------------------------------------------------------------------------------------------------
 
@@ -164,14 +160,14 @@ class Replay(Recording):
     def back(self, unit: Unit = "event") -> Steps:
         """Go back to where the step before this place began; gives the events that have not happened any more."""
         ends = ends_of(unit)
-        state, ending = State(), 0
-        for number, event in enumerate(self._recorded[: max(0, self.position - 1)], 1):
-            evolve(state, event)
-            if ends(event, state):
-                ending = number
-        undone = Steps(self._recorded[ending : self.position])
-        self.to(ending - 1)
-        return undone
+        with self._moving():
+            here, state, ending = self.position, State(), 0
+            for number, event in enumerate(self._recorded[: max(0, here - 1)], 1):
+                evolve(state, event)
+                if ends(event, state):
+                    ending = number
+            self._go_to(ending)
+        return Steps(self._recorded[ending:here])
 
     def to(self, seq: int) -> Replay:
         """Go to right after the event `seq`, forwards or backwards; -1 is before the first. Gives the replay itself."""
@@ -179,14 +175,8 @@ class Replay(Recording):
         if type(seq) is not int or not -1 <= seq < len(self._recorded):
             there = f"the events 0 to {len(self._recorded) - 1}" if self._recorded else "no events yet"
             raise UsageError(f"The recording has {there}, and no {seq!r}.")
-        try:
-            with self._lock:
-                if seq + 1 < self.position:
-                    self._stand_at(seq + 1)
-                while self.position <= seq:
-                    self._take_next()
-        finally:
-            self._tell()
+        with self._moving():
+            self._go_to(seq + 1)
         return self
 
     def find(self, predicate: Callable[[Event, State], bool], *, backwards: bool = False) -> Event | None:
@@ -212,13 +202,14 @@ class Replay(Recording):
 
         Where there is none the replay goes on to its end, or back to its beginning, and the answer is None.
         """
-        here = self.position
-        stops = self._stops(max(0, here - 1) if backwards else len(self._recorded))
-        found = list(stops)[-1:] if backwards else list(islice((stop for stop in stops if stop[0] >= here), 1))
-        seq, hit = found[0] if found else (-1 if backwards else len(self._recorded) - 1, None)
-        if backwards:
-            list(self._stops(seq + 1))  # counted up to there
-        self.to(seq)
+        with self._moving():
+            here = self.position
+            stops = self._stops(max(0, here - 1) if backwards else len(self._recorded))
+            found = list(stops)[-1:] if backwards else list(islice((stop for stop in stops if stop[0] >= here), 1))
+            seq, hit = found[0] if found else (-1 if backwards else len(self._recorded) - 1, None)
+            if backwards:
+                list(self._stops(seq + 1))  # counted up to there
+            self._go_to(seq + 1)
         return hit
 
     def _stops(self, until: int) -> Iterator[tuple[int, Breakpoint]]:
@@ -233,12 +224,8 @@ class Replay(Recording):
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """The events from here to the end."""
         while self.position < len(self._recorded):
-            try:
-                with self._lock:
-                    event = self._take_next()
-            finally:
-                self._tell()
-            yield event
+            for event in self._forwards(lambda event, state: True):  # none, where another thread has come there first
+                yield event
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Go to the end and give the output."""
@@ -247,27 +234,40 @@ class Replay(Recording):
 
     def result(self) -> Any:
         """Go to the end and give the output. Raises RunFailed, RunCancelled or LimitReached where the run did."""
-        self.to(len(self._recorded) - 1)
-        if (failure := self._state.failure) is not None:
+        with self._moving():
+            self._go_to(len(self._recorded))
+            state = self._state
+        if (failure := state.failure) is not None:
             raise RunFailed(f"{failure.type}: {failure.message}")
-        return output_of(self._state, self.loop)
+        return output_of(state, self.loop)
 
     def _forwards(self, ends: Callable[[Event, State], bool]) -> Steps:
         done = Steps()
-        try:
-            with self._lock:
-                while self.position < len(self._recorded):
-                    done.append(self._take_next())
-                    if ends(done[-1], self._state):
-                        break
-        finally:
-            self._tell()
+        with self._moving():
+            while self.position < len(self._recorded):
+                done.append(self._take_next())
+                if ends(done[-1], self._state):
+                    break
         return done
 
-    def _tell(self) -> None:
-        stands_behind = self._recorded[self.position - 1] if self.position else None
-        for watcher in self._watchers:
-            watcher(stands_behind)
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Nobody else moves it meanwhile. Whoever watches is told where it has come to, also where it could not go on.
+
+        Not under the lock: a watcher may wait for a thread that reads the replay.
+        """
+        try:
+            with self._lock:
+                yield
+        finally:
+            position = self.position
+            self._watchers.tell_each(self._recorded[position - 1] if position else None)
+
+    def _go_to(self, position: int) -> None:
+        if position < self.position:
+            self._stand_at(position)
+        while self.position < position:
+            self._take_next()
 
     def _take_next(self) -> Event:
         event = self._recorded[self.position]
@@ -284,12 +284,13 @@ class Replay(Recording):
         return event
 
     def _stand_at(self, position: int) -> None:
-        self._state, self._moves = State(), self._moves + 1
-        self._check = Check(self.loop) if self._check is not None else None
+        state, check = State(), Check(self.loop) if self._check is not None else None
         for event in self._recorded[:position]:  # up to here it has agreed before
-            evolve(self._state, event)
-            if self._check is not None:
-                self._check.take(event, self._state)
+            evolve(state, event)
+            if check is not None:
+                check.take(event, state)
+        # At last, at once: who reads where it stands without the lock sees no moment in between.
+        self._state, self._check, self._moves = state, check, self._moves + 1
 
     def _ipython_display_(self) -> None:
         hosting.presenter().present(self)

@@ -1,0 +1,101 @@
+"""The copy of a live panel that the notebook file keeps, where several threads look after it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentnb import replay
+from agentnb.widgets import saved
+from agentnb.widgets.saved import NOTHING, SavedCopy
+from tests.widgets.support import session
+
+
+@pytest.fixture
+def displayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """What the copy has been, oldest first. No time passes, so that it is brought up to date here alone."""
+    publisher = CapturingDisplayPublisher()
+    monkeypatch.setattr(InteractiveShell.instance(), "display_pub", publisher)
+    monkeypatch.setattr(saved, "REST", 3600.0)
+    yield lambda: [output["data"] for output in publisher.outputs]
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def while_drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], object]]]:
+    """What happens while the next copies are being drawn, one for each of them."""
+    happens: list[Callable[[], object]] = []
+    draw = saved.static_html
+
+    def static_html(*given: Any, **options: Any) -> str:
+        page = draw(*given, **options)
+        if happens:
+            happens.pop(0)()
+        return page
+
+    monkeypatch.setattr(saved, "static_html", static_html)
+    yield happens
+    assert happens == [], "it was not drawn"
+
+
+def test_a_copy_that_is_removed_while_it_is_drawn_does_not_come_back(
+    displayed: Callable[[], list[dict[str, Any]]], while_drawn: list[Callable[[], object]]
+) -> None:
+    copy = SavedCopy(session(["Hello."]), "key")
+    while_drawn.append(copy.remove)
+    copy.bring_up_to_date()
+    assert displayed()[-1] == NOTHING
+
+
+def test_a_copy_that_is_left_while_it_is_drawn_stays_as_it_was(
+    displayed: Callable[[], list[dict[str, Any]]], while_drawn: list[Callable[[], object]]
+) -> None:
+    copy = SavedCopy(session(["Hello."]), "key")
+    before = displayed()
+    while_drawn.append(copy.stop)
+    copy.bring_up_to_date()
+    assert displayed() == before
+
+
+def test_of_two_that_are_drawn_at_once_the_one_begun_last_stays(
+    displayed: Callable[[], list[dict[str, Any]]], while_drawn: list[Callable[[], object]]
+) -> None:
+    run = session(["Hello."])
+    run.submit_step().result(30)
+    copy = SavedCopy(run, "key")
+
+    def go_on() -> None:
+        run.submit_step("turn").result(30)
+        copy.bring_up_to_date()
+
+    while_drawn.append(go_on)
+    copy.bring_up_to_date()
+    assert "model_end" in displayed()[-1]["text/html"]
+    copy.stop()
+
+
+def test_news_that_comes_while_a_look_is_being_arranged_arranges_no_other(
+    displayed: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = session(["Hello."])
+    run.result(30)
+    recorded, timers = replay(run), []
+
+    class Timer(threading.Timer):
+        """While the first is made, the replay moves on."""
+
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            timers.append(self)
+            if len(timers) == 1:
+                recorded.step()
+
+    monkeypatch.setattr("agentnb.widgets.saved.threading.Timer", Timer)
+    copy = SavedCopy(recorded, "key")
+    assert len(timers) == 1
+    copy.stop()
