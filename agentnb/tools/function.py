@@ -65,7 +65,7 @@ class FunctionTool:
         self.detached = detached
         adapter, self._takes_progress = _arguments_of(function, self.name, parameter_words)
         self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
-        whole = inspect.unwrap(function)
+        whole = inspect.unwrap(_called(function))
         self._is_async = inspect.iscoroutinefunction(whole)
         self._yields = inspect.isgeneratorfunction(whole) or inspect.isasyncgenfunction(whole)
         self.parameters = _schema(adapter)
@@ -118,6 +118,15 @@ def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, functools.partial):
         function = function.func
     return function
+
+
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs when it is called: of an object that is none of Python's functions, its class's `__call__`."""
+    whole = _whole(function)
+    if inspect.isroutine(whole) or inspect.isclass(whole) or hasattr(whole, "__wrapped__"):
+        return whole
+    called: Callable[..., Any] = whole.__call__
+    return called
 
 
 def _check_options(timeout: Any, yes_or_no: Mapping[str, Any]) -> None:
@@ -199,7 +208,8 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """The docstring's words for the function, and for each parameter."""
-    text = inspect.getdoc(_whole(function))
+    whole, called = _whole(function), _called(function)
+    text = inspect.getdoc(called if called is whole or called.__doc__ else whole)
     if not text:
         return "", {}
     import docstring_parser  # needed when a tool is made, and not when agentnb is imported
@@ -217,7 +227,7 @@ def _arguments_of(
     A TypedDict, not a model: its keys may have any name a parameter has, and what was not given stays out.
     """
     try:
-        hints = get_type_hints(_whole(function), include_extras=True)
+        hints = get_type_hints(_called(function), include_extras=True)
     except NameError as error:
         raise UsageError(f"The tool {name} has an annotation that cannot be resolved: {error}.") from error
     fields: dict[str, Any] = {}
@@ -254,15 +264,15 @@ def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Par
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], words: Mapping[str, str]) -> Any:
     type_ = hints.get(parameter.name, Any)
-    described = words.get(parameter.name)
+    described: dict[str, Any] = {"description": said} if (said := words.get(parameter.name)) else {}
     if isinstance(parameter.default, FieldInfo):  # Python itself would give the function that
         raise UsageError(
             f"The parameter {parameter.name} has a Field as its default. Where it belongs is the type, with the default"
             f" behind it: {parameter.name}: Annotated[{getattr(type_, '__name__', type_)}, Field(...)] = ..."
         )
     if parameter.default is inspect.Parameter.empty:
-        return Annotated[type_, Field(description=described)]
-    return NotRequired[Annotated[type_, Field(description=described, json_schema_extra=_default(parameter.default))]]
+        return Annotated[type_, Field(**described)]
+    return NotRequired[Annotated[type_, Field(**described, json_schema_extra=_default(parameter.default))]]
 
 
 def _default(value: Any) -> dict[str, Any]:

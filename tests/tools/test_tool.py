@@ -369,6 +369,35 @@ def test_a_field_as_a_default_is_refused_and_works_in_the_type() -> None:
         tool(looks).bind({"limit": 0})
 
 
+def test_a_parameter_that_the_docstring_does_not_describe_keeps_the_words_of_its_field() -> None:
+    def work(
+        days: Annotated[int, Field(ge=1, description="How many.")],
+        city: Annotated[str, Field(description="A city.")] = "Cairo",
+    ) -> None:
+        """Work.
+
+        Args:
+            city: Where.
+        """
+
+    described = tool(work).parameters["properties"]
+    assert (described["days"]["description"], described["city"]["description"]) == ("How many.", "Where.")
+
+
+class Search:
+    """Searches an index."""
+
+    async def __call__(self, query: str, limit: int = 3) -> str:
+        return f"{limit} of {query}"
+
+
+async def test_an_object_that_is_called_is_a_tool_where_it_is_given_a_name() -> None:
+    search = tool(name="search")(Search())
+    assert search.description == "Searches an index."
+    assert search.parameters["properties"]["limit"] == {"type": "integer", "default": 3}
+    assert await run(search, query="nile") == "3 of nile"
+
+
 def test_the_last_tool_of_a_name_counts() -> None:
     first, second = tool(describe), tool(name="describe")(Desk().note)
     assert as_tools([first, second]) == {"describe": second}
