@@ -72,11 +72,25 @@ class _AllAtOnce:
         is_async = inspect.iscoroutinefunction(self._ask)
         asked = self._ask(*given) if is_async else await asyncio.wrap_future(THREADS.call(self._ask, *given))
         answer = await asked if inspect.isawaitable(asked) else asked
+        _check_answer(self._ask, answer)
         content = answer if isinstance(answer, str) else _field(answer, "content")
         if content:
             yield {"type": "text_delta", "content": content}
         if calls := None if isinstance(answer, str) else _field(answer, "tool_calls"):
             yield {"type": "tool_calls", "tool_calls": calls}
+
+
+def _check_answer(ask: Any, answer: Any) -> None:
+    """Raise UsageError for what is no answer: a `return` was forgotten, or it is a whole response of some client's."""
+    if isinstance(answer, Mapping):
+        is_answer = "content" in answer or "tool_calls" in answer
+    else:
+        is_answer = isinstance(answer, str) or hasattr(answer, "content") or hasattr(answer, "tool_calls")
+    if not is_answer:
+        raise UsageError(
+            f"A model's {getattr(ask, '__name__', 'answer')} returns a text, or an object or a mapping with content and"
+            f" tool_calls, and this one returned {answer!r:.80}."
+        )
 
 
 class _WithoutTools:

@@ -547,6 +547,12 @@ async def test_a_stop_hook_that_fails_ends_the_stream_with_an_error() -> None:
     assert loop._stream.run.stop_reason == "error"
 
 
+async def test_a_run_whose_stop_hook_failed_says_which_hook_and_how() -> None:
+    loop = World().loop("done", should_stop_after_turn=lambda messages: messages.length)
+    with pytest.raises(RunFailed, match=r"should_stop_after_turn failed: AttributeError: .*'length'"):
+        await loop.start("hi")
+
+
 async def test_no_further_request_where_every_result_says_terminate() -> None:
     @tool
     def finish() -> dict[str, Any]:
