@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
 import inspect
 import re
@@ -27,8 +28,10 @@ from typing_extensions import TypedDict  # pydantic asks for this one below Pyth
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.threads import THREADS
 from agentnb.core.tools import Invocation, Progress
+from agentnb.tools.called import called_in, whole_of, words_of
 
 _VALUE_SHOWN = 80
+_PLAIN = (bool, int, float, str)
 _NAME = r"[a-zA-Z0-9_-]{1,64}"  # what OpenAI and Anthropic both take
 
 
@@ -54,8 +57,8 @@ class FunctionTool:
         _check_options(timeout, yes_or_no)
         functools.update_wrapper(self, function)
         self.function = function
-        self.name = _check_name(name or str(getattr(_whole(function), "__name__", "")))
-        words, parameter_words = _docstring(function)
+        self.name = _check_name(name or str(getattr(whole_of(function), "__name__", "")))
+        words, parameter_words = words_of(function)
         self.description = description if description is not None else words
         self.approve = approve
         self.idempotent = idempotent
@@ -65,7 +68,7 @@ class FunctionTool:
         self.detached = detached
         adapter, self._takes_progress = _arguments_of(function, self.name, parameter_words)
         self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
-        whole = inspect.unwrap(_called(function))
+        whole = inspect.unwrap(called_in(function))
         self._is_async = inspect.iscoroutinefunction(whole)
         self._yields = inspect.isgeneratorfunction(whole) or inspect.isasyncgenfunction(whole)
         self.parameters = _schema(adapter)
@@ -99,6 +102,14 @@ class FunctionTool:
             raise InvalidArguments(_explain(self.name, error)) from error
         return functools.partial(self._invoke, values)
 
+    def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with the plain values that the function gets: to a bool "false" is False, also in a policy."""
+        try:
+            values = self._validate(copy.deepcopy(arguments))
+        except ValidationError:
+            return arguments
+        return {**arguments, **{name: value for name, value in values.items() if type(value) in _PLAIN}}
+
     def _invoke(self, values: dict[str, Any], progress: Progress) -> Awaitable[Any]:
         if self._takes_progress:
             values = {**values, "progress": progress}
@@ -111,22 +122,6 @@ class FunctionTool:
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
-
-
-def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of which some arguments are given already by functools.partial: it has the name and the words."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function
-
-
-def _called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What runs when it is called: of an object that is none of Python's functions, its class's `__call__`."""
-    whole = _whole(function)
-    if inspect.isroutine(whole) or inspect.isclass(whole) or hasattr(whole, "__wrapped__"):
-        return whole
-    called: Callable[..., Any] = whole.__call__
-    return called
 
 
 def _check_options(timeout: Any, yes_or_no: Mapping[str, Any]) -> None:
@@ -206,19 +201,6 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The docstring's words for the function, and for each parameter."""
-    whole, called = _whole(function), _called(function)
-    text = inspect.getdoc(called if called is whole or called.__doc__ else whole)
-    if not text:
-        return "", {}
-    import docstring_parser  # needed when a tool is made, and not when agentnb is imported
-
-    parsed = docstring_parser.parse(text)
-    words = "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
-    return words, {p.arg_name: p.description for p in parsed.params if p.description}
-
-
 def _arguments_of(
     function: Callable[..., Any], name: str, words: Mapping[str, str]
 ) -> tuple[TypeAdapter[dict[str, Any]], bool]:
@@ -227,7 +209,7 @@ def _arguments_of(
     A TypedDict, not a model: its keys may have any name a parameter has, and what was not given stays out.
     """
     try:
-        hints = get_type_hints(_called(function), include_extras=True)
+        hints = get_type_hints(called_in(function), include_extras=True)
     except NameError as error:
         raise UsageError(f"The tool {name} has an annotation that cannot be resolved: {error}.") from error
     fields: dict[str, Any] = {}
