@@ -543,8 +543,8 @@ async def test_a_stop_hook_that_fails_ends_the_stream_with_an_error() -> None:
     loop = World().loop("done", should_stop_after_turn=fail)
     events = await collect(loop.run("hi"))
     assert notation(events)[-1].startswith("AE(")
-    assert loop._stream is not None
-    assert loop._stream.run.stop_reason == "error"
+    assert loop._telling is not None
+    assert loop._telling.run.stop_reason == "error"
 
 
 async def test_a_run_whose_stop_hook_failed_says_which_hook_and_how() -> None:
@@ -747,8 +747,8 @@ async def test_at_most_max_turns_requests(limit: int) -> None:
     events = await collect(loop.run("hi"))
     assert len(loop.llm.requests) == limit
     assert notation(events)[-1].startswith("AE(")
-    assert loop._stream is not None
-    assert loop._stream.run.stop_reason == "max_turns"
+    assert loop._telling is not None
+    assert loop._telling.run.stop_reason == "max_turns"
     assert provider_faults(loop.messages) == []
 
 
