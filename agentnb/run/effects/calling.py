@@ -123,6 +123,11 @@ class Calling:
                 return blocked(call, said)
         if self._policy is None:
             return verdict
+        return await self.put_to_policy(call, arguments)
+
+    async def put_to_policy(self, call: CallState, arguments: dict[str, Any]) -> Verdict:
+        """What the policy says about the call with these arguments; there is one, and there is the call's tool."""
+        assert self._policy is not None
         tool = self._tools[call.name]
         proposed = propose(call.id, call.name, arguments, tool)
         try:

@@ -32,7 +32,8 @@ def restore(
 
     Calls that have a result do not run again. A call that was started and has none runs again only if its tool is
     idempotent; otherwise it waits in `run.pending`: approve runs it again, answer gives its result, reject fails it. A
-    model that was being asked, or had failed, is asked again. A cancelled run goes on from before it was cancelled.
+    model that was being asked, or had failed, is asked again. A cancelled run goes on from before it was cancelled. A
+    call that waits for a decision is put to `approve` first, where that is given.
 
     Raises RecordingMismatch where the recording is of another kind of loop, and warns where the loop is configured
     differently. With `store`, the run goes on under its own id where the store has nothing newer of it, and otherwise
