@@ -432,6 +432,22 @@ async def test_a_run_that_was_saved_while_it_met_its_limit_goes_on_from_before_t
         assert [event.result for event in again.events if event.type == "call_end"] == ["R:a", "R:b"]
 
 
+async def test_a_run_that_met_its_limit_goes_on_where_it_is_restored_with_other_limits() -> None:
+    run = Agent().loop([call("look", {"value": value}, id=value) for value in "ab"]).start("hi", limits={"calls": 1})
+    with pytest.raises(LimitReached):
+        await run
+    again = restore(run.snapshot(), Agent().loop("done"), limits={"calls": 2})
+    assert await again == "done"
+    assert [event.result for event in again.events if event.type == "call_end"] == ["R:a", "R:b"]
+
+
+async def test_a_run_that_met_its_limit_is_over_where_it_is_restored_without_any() -> None:
+    run = Agent().loop([call("look", {"value": "a"})]).start("hi", limits={"calls": 0})
+    with pytest.raises(LimitReached):
+        await run
+    assert restore(run.snapshot(), Agent().loop("done")).stop_reason == "limit"
+
+
 async def test_a_call_that_is_approved_is_refused_in_words_where_its_tool_is_gone() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     await run.step("turn")
