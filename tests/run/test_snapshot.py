@@ -433,12 +433,12 @@ async def test_a_run_that_was_saved_while_it_met_its_limit_goes_on_from_before_t
 
 
 async def test_a_run_that_met_its_limit_goes_on_where_it_is_restored_with_other_limits() -> None:
-    run = Agent().loop([call("look", {"value": value}, id=value) for value in "ab"]).start("hi", limits={"calls": 1})
+    run = Agent().loop([call("look", {"value": "a"})]).start("hi", limits={"turns": 1})
     with pytest.raises(LimitReached):
         await run
-    again = restore(run.snapshot(), Agent().loop("done"), limits={"calls": 2})
-    assert await again == "done"
-    assert [event.result for event in again.events if event.type == "call_end"] == ["R:a", "R:b"]
+    rest = Agent()
+    assert await restore(run.snapshot(), rest.loop("done"), limits={"turns": 2}) == "done"
+    assert rest.ran == []
 
 
 async def test_a_run_that_met_its_limit_is_over_where_it_is_restored_without_any() -> None:
