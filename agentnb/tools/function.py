@@ -17,7 +17,7 @@ import copy
 import functools
 import inspect
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, NotRequired, cast, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -68,10 +68,8 @@ class FunctionTool:
         self.detached = detached
         adapter, self._takes_progress = _arguments_of(function, self.name, parameter_words)
         self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
-        whole = inspect.unwrap(called_in(function))
-        self._is_async = inspect.iscoroutinefunction(whole)
-        self._yields = inspect.isgeneratorfunction(whole) or inspect.isasyncgenfunction(whole)
-        self.parameters = _schema(adapter)
+        self._is_async = inspect.iscoroutinefunction(called_in(function))
+        self.parameters = _schema(adapter, self.name)
         self._options: dict[str, Any] = {
             **yes_or_no,
             "name": name,
@@ -100,13 +98,16 @@ class FunctionTool:
             values = self._validate(arguments)
         except ValidationError as error:
             raise InvalidArguments(_explain(self.name, error)) from error
+        except Exception as error:  # a validator of the user's, which what the model says is the first to upset
+            why = f"{type(error).__name__}: {error}"
+            raise InvalidArguments(f"Invalid arguments for {self.name}: they cannot be checked ({why}).") from error
         return functools.partial(self._invoke, values)
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the plain values that the function gets: to a bool "false" is False, also in a policy."""
         try:
             values = self._validate(copy.deepcopy(arguments))
-        except ValidationError:
+        except Exception:  # they fit no more, or a validator of the user's fails: `bind` says how
             return arguments
         return {**arguments, **{name: value for name, value in values.items() if type(value) in _PLAIN}}
 
@@ -116,8 +117,6 @@ class FunctionTool:
         if self._is_async:
             called: Awaitable[Any] = self.function(**values)
             return called
-        if self._yields:
-            return _collected(self.function(**values))
         return _in_thread(functools.partial(self.function, **values))
 
     def __repr__(self) -> str:
@@ -189,16 +188,17 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 _OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 
 
-async def _collected(items: AsyncGenerator[Any, None] | Iterable[Any]) -> list[Any]:
-    if not isinstance(items, AsyncGenerator):
-        return cast("list[Any]", await _in_thread(functools.partial(list, items)))
-    async with contextlib.aclosing(items):
-        return [item async for item in items]
-
-
 async def _in_thread(function: Callable[[], Any]) -> Any:
+    """What the function comes to. What it gives tells, and not what it wraps: a decorator may have changed that."""
     result = await asyncio.wrap_future(THREADS.call(function))
-    return await result if inspect.isawaitable(result) else result
+    if inspect.isawaitable(result):
+        result = await result
+    if isinstance(result, AsyncGenerator):
+        async with contextlib.aclosing(result):
+            return [item async for item in result]
+    if inspect.isgenerator(result):
+        return await asyncio.wrap_future(THREADS.call(functools.partial(list, result)))
+    return result
 
 
 def _arguments_of(
@@ -225,12 +225,18 @@ def _arguments_of(
             fields[parameter.name] = _field(parameter, hints, words)
     arguments = TypedDict("arguments", fields)  # type: ignore[misc]  # its keys are not known before
     arguments.__pydantic_config__ = ConfigDict(extra="allow" if extra else "forbid")  # type: ignore[attr-defined]
-    try:
+    with _described(name):
         return TypeAdapter(cast("type[dict[str, Any]]", arguments)), takes_progress
+
+
+@contextlib.contextmanager
+def _described(name: str) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:  # pydantic raises several kinds for a type it has no schema for
         why = str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0]
         raise UsageError(
-            f"The tool {name} cannot be described by a JSON schema: {why} A parameter is a number, a text, a list, a"
+            f"The tool {name} cannot be described by a JSON schema: {why.rstrip('.')}. A parameter is a number, a text, a list, a"
             " dict, an enum, a dataclass or a pydantic model."
         ) from None
 
@@ -264,8 +270,9 @@ def _default(value: Any) -> dict[str, Any]:
         return {}
 
 
-def _schema(arguments: TypeAdapter[dict[str, Any]]) -> dict[str, Any]:
-    schema = arguments.json_schema()
+def _schema(arguments: TypeAdapter[dict[str, Any]], name: str) -> dict[str, Any]:
+    with _described(name):
+        schema = arguments.json_schema()
     schema.pop("title", None)
     for described in schema.get("properties", {}).values():
         described.pop("title", None)

@@ -4,11 +4,12 @@ import asyncio
 import enum
 import functools
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import pytest
 from jsonschema import Draft202012Validator
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from agentnb import SessionLoop, UsageError, tool
 from agentnb.core.errors import InvalidArguments
@@ -206,6 +207,9 @@ def test_an_annotation_that_is_no_schema_is_refused() -> None:
     take.__annotations__["value"] = Odd
     with pytest.raises(UsageError, match="JSON schema"):
         tool(take)
+    take.__annotations__["value"] = Callable[[int], int]
+    with pytest.raises(UsageError, match="JSON schema"):
+        tool(take)
     take.__annotations__["value"] = "NoSuchType"
     with pytest.raises(UsageError, match="cannot be resolved"):
         tool(take)
@@ -259,6 +263,51 @@ async def test_a_function_that_yields_gives_all_of_it() -> None:
             yield number
 
     assert await run(count, to=3) == await run(count_slowly, to=3) == [0, 1, 2]
+
+
+def joined(function: Any) -> Any:
+    @functools.wraps(function)
+    def join() -> str:
+        return "".join(function())
+
+    return join
+
+
+def run_to_the_end(function: Any) -> Any:
+    @functools.wraps(function)
+    def run_it() -> Any:
+        return asyncio.run(function())
+
+    return run_it
+
+
+async def test_a_decorator_decides_what_a_function_that_yields_or_waits_gives() -> None:
+    @tool
+    @joined
+    def letters() -> Any:
+        yield from "abc"
+
+    @tool
+    @run_to_the_end
+    async def waits() -> str:
+        await asyncio.sleep(0)
+        return "waited"
+
+    assert (await run(letters), await run(waits)) == ("abc", "waited")
+
+
+def words_of(given: Any) -> Any:
+    return given.split()  # a list has none
+
+
+async def test_a_validator_that_fails_is_an_argument_at_fault_and_not_the_end_of_the_run() -> None:
+    @tool
+    def search(terms: Annotated[list[str], BeforeValidator(words_of)]) -> str:
+        return "found"
+
+    run = SessionLoop(ScriptedLLM([[call("search", {"terms": ["nile"]})], "done"]), [search]).start("go")
+    assert await run == "done"
+    assert "Invalid arguments for search: they cannot be checked (AttributeError" in run.messages[2].content
 
 
 async def test_a_function_that_yields_may_fail() -> None:
