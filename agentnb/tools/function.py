@@ -236,8 +236,8 @@ def _described(name: str) -> Iterator[None]:
     except Exception as error:  # pydantic raises several kinds for a type it has no schema for
         why = str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0]
         raise UsageError(
-            f"The tool {name} cannot be described by a JSON schema: {why.rstrip('.')}. A parameter is a number, a text, a"
-            " list, a dict, an enum, a dataclass or a pydantic model."
+            f"The tool {name} cannot be described by a JSON schema: {why.rstrip('.')}. A parameter is a number, a text,"
+            " a list, a dict, an enum, a dataclass or a pydantic model."
         ) from None
 
 

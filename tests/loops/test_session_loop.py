@@ -547,6 +547,14 @@ async def test_a_stop_hook_that_fails_ends_the_stream_with_an_error() -> None:
     assert loop._telling.run.stop_reason == "error"
 
 
+@pytest.mark.parametrize(
+    ("option", "wrong"), [("queue", []), ("messages", "be brief"), ("messages", {"role": "user", "content": "hi"})]
+)
+def test_an_option_that_cannot_be_is_refused_where_the_session_is_made(option: str, wrong: Any) -> None:
+    with pytest.raises(UsageError, match=f"{option}= takes a"):
+        SessionLoop(ScriptedLLM([]), **{option: wrong})
+
+
 async def test_a_run_whose_stop_hook_failed_says_which_hook_and_how() -> None:
     loop = World().loop("done", should_stop_after_turn=lambda messages: messages.length)
     with pytest.raises(RunFailed, match=r"should_stop_after_turn failed: AttributeError: .*'length'"):

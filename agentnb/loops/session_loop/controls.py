@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 from agentnb.core.calls import result_message
@@ -34,6 +34,10 @@ class SessionControls(Loop):
         name: str | None,
     ) -> None:
         super().__init__(llm, tools, name=name)
+        if queue is not None and not isinstance(queue, MessageQueue):
+            raise UsageError(f"queue= takes a MessageQueue, not {queue!r:.80}.")
+        if isinstance(messages, (str, Mapping)) or not isinstance(messages, Iterable):
+            raise UsageError(f"messages= takes a list of messages, not {messages!r:.80}.")
         self.queue = queue if queue is not None else MessageQueue()
         self._telling: Telling[SessionEvent] | None = None
         self._messages = to_messages(list(messages))
