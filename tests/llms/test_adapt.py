@@ -37,6 +37,21 @@ async def test_a_model_that_answers_all_at_once_has_its_text_and_its_calls_kept(
     assert [each["name"] for each in llm.asked[0][1]] == ["double"]
 
 
+class ByName:
+    def generate_with_tools(self, messages: list[Any], *, tools: Any = None) -> str:
+        return ", ".join(each["name"] for each in tools or ())
+
+
+class Whatever:
+    async def generate_with_tools(self, messages: list[Any], **options: Any) -> str:
+        return ", ".join(each["name"] for each in options.get("tools", ()))
+
+
+@pytest.mark.parametrize("llm", [ByName(), Whatever()], ids=["keyword only", "any keywords"])
+async def test_a_model_that_takes_tools_by_name_is_offered_them(llm: Any) -> None:
+    assert await SessionLoop(llm, [double]).start("go") == "double"
+
+
 class Completing:
     def complete(self, messages: list[Any]) -> SimpleNamespace:
         return SimpleNamespace(content=f"{len(messages)} heard")
