@@ -4,8 +4,8 @@
 docstring (Google, NumPy or reST style). The model's arguments are checked against it before the function is called,
 and an error names the argument, because it is the model that has to mend it.
 
-A parameter called `progress` is not the model's: the function gets a callback there and may tell how far it is. A sync
-function runs in a worker thread, so that it cannot hold up the run; the threads grow with the calls, because asyncio's
+A parameter called `progress` is not the model's: the function gets a callback there and may tell how far it is (one of
+type `float` is the model's all the same). A sync function runs in a worker thread, so that it cannot hold up the run; the threads grow with the calls, because asyncio's
 own pool has six on two cores and a hundred calls would queue for them.
 """
 
@@ -18,7 +18,8 @@ import functools
 import inspect
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, NotRequired, cast, get_type_hints, overload
+from types import UnionType
+from typing import Annotated, Any, Literal, NotRequired, Union, cast, get_args, get_origin, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -172,8 +173,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     other call runs beside it. detached: an ExecutionLoop goes on while it runs, and only the run's end waits for it.
     name, description: instead of the function's own.
 
-    A parameter called `progress` is not the model's: it is a function that tells how far the call is, by a number from
-    0 to 1, `{"done": 3, "total": 8}`, or words. Of a result that JSON cannot say, a table for one, the model gets the
+    A parameter called `progress` is not the model's, unless its type is a number, a text or a bool: it is a function
+    that tells how far the call is, by a number from 0 to 1, `{"done": 3, "total": 8}`, or words. Of a result that JSON cannot say, a table for one, the model gets the
     text, as `print` shows it: long ones shortened, if that is what their library does.
 
     Raises UsageError where the signature cannot be a schema.
@@ -219,7 +220,7 @@ def _arguments_of(
             extra = True
         elif parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
             raise UsageError(f"The tool {name} takes {parameter}, which a model cannot give by name.")
-        elif parameter.name == "progress":
+        elif parameter.name == "progress" and not _is_data(hints.get("progress")):
             takes_progress = True
         else:
             fields[parameter.name] = _field(parameter, hints, words)
@@ -239,6 +240,15 @@ def _described(name: str) -> Iterator[None]:
             f"The tool {name} cannot be described by a JSON schema: {why.rstrip('.')}. A parameter is a number, a text,"
             " a list, a dict, an enum, a dataclass or a pydantic model."
         ) from None
+
+
+def _is_data(hint: Any) -> bool:
+    """Whether this is the type of a value that a model gives, `float` or `float | None`, and not of a callback."""
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    if get_origin(hint) in (Union, UnionType):
+        return any(_is_data(one) for one in get_args(hint))
+    return hint in _PLAIN or get_origin(hint) is Literal
 
 
 def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Parameter]:

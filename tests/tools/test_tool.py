@@ -180,6 +180,18 @@ async def test_a_progress_callback_is_not_the_models() -> None:
         work.bind({"value": "v", "progress": 1})
 
 
+SHORT = Annotated[str, Field(max_length=9)]
+
+
+@pytest.mark.parametrize(("type_", "given"), [(float, 0.5), (int | None, 1), (SHORT, "half"), (Literal["all"], "all")])
+async def test_a_progress_that_is_a_value_is_the_models(type_: Any, given: Any) -> None:
+    def report(progress: Any) -> Any:
+        return progress
+
+    report.__annotations__["progress"] = type_
+    assert await run(tool(report), progress=given) == given
+
+
 async def test_keyword_arguments_take_whatever_comes() -> None:
     @tool
     async def take(**values: Any) -> Any:
