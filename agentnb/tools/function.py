@@ -4,9 +4,9 @@
 docstring (Google, NumPy or reST style). The model's arguments are checked against it before the function is called,
 and an error names the argument, because it is the model that has to mend it.
 
-A parameter called `progress` is not the model's: the function gets a callback there and may tell how far it is (one of
-type `float` is the model's all the same). A sync function runs in a worker thread, so that it cannot hold up the run; the threads grow with the calls, because asyncio's
-own pool has six on two cores and a hundred calls would queue for them.
+A parameter called `progress` is not the model's, unless its type is a value's (`float`): the function gets a callback
+there and may tell how far it is. A sync function runs in a worker thread, so that it cannot hold up the run; the
+threads grow with the calls, because asyncio's own pool has six on two cores and a hundred calls would queue for them.
 """
 
 from __future__ import annotations
@@ -174,8 +174,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     name, description: instead of the function's own.
 
     A parameter called `progress` is not the model's, unless its type is a number, a text or a bool: it is a function
-    that tells how far the call is, by a number from 0 to 1, `{"done": 3, "total": 8}`, or words. Of a result that JSON cannot say, a table for one, the model gets the
-    text, as `print` shows it: long ones shortened, if that is what their library does.
+    that tells how far the call is, by a number from 0 to 1, `{"done": 3, "total": 8}`, or words. Of a result that JSON
+    cannot say, a table for one, the model gets the text, as `print` shows it: long ones shortened, if that is what
+    their library does.
 
     Raises UsageError where the signature cannot be a schema.
     """
