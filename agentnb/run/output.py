@@ -21,13 +21,5 @@ def output_of(state: State, design: Design, *, cause: BaseException | None = Non
     if reason == "limit" or reason in design.limits_that_raise:
         raise LimitReached(error.message if error is not None else str(reason))
     if reason == "error":
-        raise RunFailed(f"{error.type}: {error.message}" if error is not None else _failed_in(state)) from cause
+        raise RunFailed(f"{error.type}: {error.message}" if error is not None else "The loop failed.") from cause
     return to_plain(state.output)
-
-
-def _failed_in(state: State) -> str:
-    """Why a loop that says of no error has ended with one: a function of its own has failed (a hook, say)."""
-    for call in state.calls.values():
-        if call.hidden and call.end is not None and call.end.is_error:
-            return f"{call.name} failed: {call.end.result}"
-    return "The loop failed."

@@ -555,12 +555,6 @@ def test_an_option_that_cannot_be_is_refused_where_the_session_is_made(option: s
         SessionLoop(ScriptedLLM([]), **{option: wrong})
 
 
-async def test_a_run_whose_stop_hook_failed_says_which_hook_and_how() -> None:
-    loop = World().loop("done", should_stop_after_turn=lambda messages: messages.length)
-    with pytest.raises(RunFailed, match=r"should_stop_after_turn failed: AttributeError: .*'length'"):
-        await loop.start("hi")
-
-
 async def test_no_further_request_where_every_result_says_terminate() -> None:
     @tool
     def finish() -> dict[str, Any]:
