@@ -22,7 +22,7 @@ from agentnb.core.evolve import evolve
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.core.tools import Tool
-from agentnb.run.approvals.policy import FAILED, ProposedCall, Verdict, make_policy
+from agentnb.run.approvals.policy import FAILED, ProposedCall, Verdict, make_policy, propose
 from agentnb.run.given import shown
 from agentnb.run.host import host
 from agentnb.run.past.divergence import Check
@@ -148,7 +148,7 @@ def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
         for row in _decided_by_people(decision_rows(source)):
             rows.append(row)  # the policy gets a copy: what it does to a call must not happen to the recording
             tool = tools.get(row.seq, {}).get(row.tool)
-            calls.append(ProposedCall(row.call_id, row.tool, deepcopy(row.arguments), tool))
+            calls.append(propose(row.call_id, row.tool, row.arguments, tool))
     verdicts = map(_fitting, _verdicts([policy(call) for call in calls]), calls)
     return Backtest([_judged(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)])
 

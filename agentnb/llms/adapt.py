@@ -55,9 +55,13 @@ class _AllAtOnce:
     def __init__(self, ask: Any) -> None:
         self._ask = ask
         parameters = inspect.signature(ask).parameters.values()
+        by_name = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        if getattr(ask, "__name__", "") == "generate_with_tools":  # whatever else it may be given, it is given tools
+            by_name |= {"tools" for p in parameters if p.kind is p.VAR_KEYWORD}
         self._takes_tools = any(p.name == "tools" and p.kind is not p.KEYWORD_ONLY for p in parameters) or (
             sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) > 1
         )
+        self._takes_tools_by_name = "tools" in by_name and not self._takes_tools
 
     async def stream(
         self,
@@ -69,14 +73,29 @@ class _AllAtOnce:
     ) -> AsyncGenerator[Chunk, None]:
         """The answer, in one piece."""
         given = (list(messages), list(tools or ())) if self._takes_tools else (list(messages),)
-        is_async = inspect.iscoroutinefunction(self._ask)
-        asked = self._ask(*given) if is_async else await asyncio.wrap_future(THREADS.call(self._ask, *given))
+        ask = functools.partial(self._ask, tools=list(tools or ())) if self._takes_tools_by_name else self._ask
+        is_async = inspect.iscoroutinefunction(ask)
+        asked = ask(*given) if is_async else await asyncio.wrap_future(THREADS.call(ask, *given))
         answer = await asked if inspect.isawaitable(asked) else asked
+        _check_answer(self._ask, answer)
         content = answer if isinstance(answer, str) else _field(answer, "content")
         if content:
             yield {"type": "text_delta", "content": content}
         if calls := None if isinstance(answer, str) else _field(answer, "tool_calls"):
             yield {"type": "tool_calls", "tool_calls": calls}
+
+
+def _check_answer(ask: Any, answer: Any) -> None:
+    """Raise UsageError for what is no answer: a `return` was forgotten, or it is a whole response of some client's."""
+    if isinstance(answer, Mapping):
+        is_answer = "content" in answer or "tool_calls" in answer
+    else:
+        is_answer = isinstance(answer, str) or hasattr(answer, "content") or hasattr(answer, "tool_calls")
+    if not is_answer:
+        raise UsageError(
+            f"A model's {getattr(ask, '__name__', 'answer')} returns a text, or an object or a mapping with content and"
+            f" tool_calls, and this one returned {answer!r:.80}."
+        )
 
 
 class _WithoutTools:

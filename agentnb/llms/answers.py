@@ -61,7 +61,14 @@ def count(value: object) -> int | None:
     return int(number) if 0 <= number < 2**53 else None
 
 
-def usage_chunk(**counts: int | None) -> Chunk:
+def amount(value: object) -> float | None:
+    """Give an amount of money; None for what is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value < 2**53 else None
+
+
+def usage_chunk(**counts: float | None) -> Chunk:
     """Give the chunk of what was used: input and output always, the others where they are told."""
     told = {name: number for name, number in counts.items() if number is not None}
     return {"type": "usage", "input_tokens": 0, "output_tokens": 0} | told

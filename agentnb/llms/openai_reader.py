@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelProtocolError
 from agentnb.llms import failures
-from agentnb.llms.answers import DONE, count, stop_reason, texts, usage_chunk
+from agentnb.llms.answers import DONE, amount, count, stop_reason, texts, usage_chunk
 from agentnb.llms.openai_calls import ToolCallPieces
 from agentnb.llms.reasoning_details import ReasoningDetails
 from agentnb.llms.sse import WHOLE
@@ -151,6 +151,7 @@ def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
         return count(details.get(field)) if isinstance(details, Mapping) else None
 
     return usage_chunk(
+        cost=amount(usage.get("cost")),  # OpenRouter tells it
         input_tokens=count(usage.get("prompt_tokens")),
         output_tokens=count(usage.get("completion_tokens")),
         cache_read_tokens=detail("prompt_tokens_details", "cached_tokens"),

@@ -99,7 +99,8 @@ class Loop(Design):
         person is asked; True, False, a callable of the call, or rules (`agentnb.run.approvals.policy`). breakpoints:
         pause at these; callables of `(event, state)`, or an event type, a tool's name, or a phase. limits: end at
         these; `turns, calls, seconds, tokens, cost`, of all the loops inside too. A call is one of a tool. The seconds
-        of a run that was restored or forked begin when it goes on.
+        of a run that was restored or forked begin when it goes on. The cost is what the server tells, as
+        OpenRouter's does; OpenAI's and Anthropic's tell tokens alone, and the run ends at a limit that cannot be kept.
         """
         return self._start(input=input, name=name, store=store, approve=approve, breakpoints=breakpoints, limits=limits)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -12,26 +13,60 @@ if TYPE_CHECKING:
 Said = TypeVar("Said")
 
 
-class DesignStream(ABC, Generic[Said]):
-    """The events of one run, as it goes on; it begins when the first is asked for.
+class Telling(ABC, Generic[Said]):
+    """A run that is told in a design's words; `ended` is whether the last of them has been said.
 
-    Closing it before its end cancels the run. Awaiting it goes on to the end, and gives the run's output, or raises why
-    there is none. `run` is the run, `ended` whether the last event has been said.
+    A loop holds on to this and not to the stream, so that a stream that nobody has any more (a `break` has left it) is
+    closed as any async generator is, and the loop can be run again.
     """
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.ended = False
-        self._events = self._stream()
+        self.read_by: weakref.ref[Any] | None = None
+        """The stream, once somebody has begun to read it."""
 
     @abstractmethod
-    def _stream(self) -> AsyncGenerator[Said, None]:
+    def events(self) -> AsyncGenerator[Said, None]:
         """What the run says in the design's words."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody may go on with it. Where its reader has left it, its run is cancelled."""
+        if not self.ended and self.read_by is not None and self.read_by() is None:
+            self.close()
+        return not self.ended
+
+    def close(self) -> None:
+        """Cancel the run, where it is not over."""
+        self.run.cancel("the stream was closed")
+        self.ended = True
+
+
+class DesignStream(Generic[Said]):
+    """The events of one run, as it goes on; it begins when the first is asked for.
+
+    Closing it before its end cancels the run, and so does leaving it where nobody else has it. Awaiting it goes on to
+    the end, and gives the run's output, or raises why there is none. `run` is the run, `ended` whether the last event
+    has been said.
+    """
+
+    def __init__(self, telling: Telling[Said]) -> None:
+        self.run = telling.run
+        self.telling = telling
+        self._events = telling.events()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last event has been said."""
+        return self.telling.ended
 
     def __aiter__(self) -> AsyncIterator[Said]:
         return self
 
     async def __anext__(self) -> Said:
+        if self.telling.read_by is None:
+            self.telling.read_by = weakref.ref(self)
         return await anext(self._events)
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -46,5 +81,4 @@ class DesignStream(ABC, Generic[Said]):
         """Cancel the run, where it is not over, and wait until all of it has stopped."""
         await self._events.aclose()
         if not self.ended:  # it was closed before it began
-            self.run.cancel("the stream was closed")
-            self.ended = True
+            self.telling.close()

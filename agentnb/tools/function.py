@@ -4,20 +4,22 @@
 docstring (Google, NumPy or reST style). The model's arguments are checked against it before the function is called,
 and an error names the argument, because it is the model that has to mend it.
 
-A parameter called `progress` is not the model's: the function gets a callback there and may tell how far it is. A sync
-function runs in a worker thread, so that it cannot hold up the run; the threads grow with the calls, because asyncio's
-own pool has six on two cores and a hundred calls would queue for them.
+A parameter called `progress` is not the model's, unless its type is a value's (`float`): the function gets a callback
+there and may tell how far it is. A sync function runs in a worker thread, so that it cannot hold up the run; the
+threads grow with the calls, because asyncio's own pool has six on two cores and a hundred calls would queue for them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
 import inspect
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from typing import Annotated, Any, NotRequired, cast, get_type_hints, overload
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from types import UnionType
+from typing import Annotated, Any, Literal, NotRequired, Union, cast, get_args, get_origin, get_type_hints, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -27,8 +29,10 @@ from typing_extensions import TypedDict  # pydantic asks for this one below Pyth
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.threads import THREADS
 from agentnb.core.tools import Invocation, Progress
+from agentnb.tools.called import called_in, whole_of, words_of
 
 _VALUE_SHOWN = 80
+_PLAIN = (bool, int, float, str)
 _NAME = r"[a-zA-Z0-9_-]{1,64}"  # what OpenAI and Anthropic both take
 
 
@@ -54,8 +58,8 @@ class FunctionTool:
         _check_options(timeout, yes_or_no)
         functools.update_wrapper(self, function)
         self.function = function
-        self.name = _check_name(name or str(getattr(_whole(function), "__name__", "")))
-        words, parameter_words = _docstring(function)
+        self.name = _check_name(name or str(getattr(whole_of(function), "__name__", "")))
+        words, parameter_words = words_of(function)
         self.description = description if description is not None else words
         self.approve = approve
         self.idempotent = idempotent
@@ -65,10 +69,8 @@ class FunctionTool:
         self.detached = detached
         adapter, self._takes_progress = _arguments_of(function, self.name, parameter_words)
         self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
-        whole = inspect.unwrap(function)
-        self._is_async = inspect.iscoroutinefunction(whole)
-        self._yields = inspect.isgeneratorfunction(whole) or inspect.isasyncgenfunction(whole)
-        self.parameters = _schema(adapter)
+        self._is_async = inspect.iscoroutinefunction(called_in(function))
+        self.parameters = _schema(adapter, self.name)
         self._options: dict[str, Any] = {
             **yes_or_no,
             "name": name,
@@ -97,7 +99,18 @@ class FunctionTool:
             values = self._validate(arguments)
         except ValidationError as error:
             raise InvalidArguments(_explain(self.name, error)) from error
+        except Exception as error:  # a validator of the user's, which what the model says is the first to upset
+            why = f"{type(error).__name__}: {error}"
+            raise InvalidArguments(f"Invalid arguments for {self.name}: they cannot be checked ({why}).") from error
         return functools.partial(self._invoke, values)
+
+    def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with the plain values that the function gets: to a bool "false" is False, also in a policy."""
+        try:
+            values = self._validate(copy.deepcopy(arguments))
+        except Exception:  # they fit no more, or a validator of the user's fails: `bind` says how
+            return arguments
+        return {**arguments, **{name: value for name, value in values.items() if type(value) in _PLAIN}}
 
     def _invoke(self, values: dict[str, Any], progress: Progress) -> Awaitable[Any]:
         if self._takes_progress:
@@ -105,19 +118,10 @@ class FunctionTool:
         if self._is_async:
             called: Awaitable[Any] = self.function(**values)
             return called
-        if self._yields:
-            return _collected(self.function(**values))
         return _in_thread(functools.partial(self.function, **values))
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
-
-
-def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of which some arguments are given already by functools.partial: it has the name and the words."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function
 
 
 def _check_options(timeout: Any, yes_or_no: Mapping[str, Any]) -> None:
@@ -169,9 +173,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     other call runs beside it. detached: an ExecutionLoop goes on while it runs, and only the run's end waits for it.
     name, description: instead of the function's own.
 
-    A parameter called `progress` is not the model's: it is a function that tells how far the call is, by a number from
-    0 to 1, `{"done": 3, "total": 8}`, or words. Of a result that JSON cannot say, a table for one, the model gets the
-    text, as `print` shows it: long ones shortened, if that is what their library does.
+    A parameter called `progress` is not the model's, unless its type is a number, a text or a bool: it is a function
+    that tells how far the call is, by a number from 0 to 1, `{"done": 3, "total": 8}`, or words. Of a result that JSON
+    cannot say, a table for one, the model gets the text, as `print` shows it: long ones shortened, if that is what
+    their library does.
 
     Raises UsageError where the signature cannot be a schema.
     """
@@ -185,28 +190,17 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 _OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 
 
-async def _collected(items: AsyncGenerator[Any, None] | Iterable[Any]) -> list[Any]:
-    if not isinstance(items, AsyncGenerator):
-        return cast("list[Any]", await _in_thread(functools.partial(list, items)))
-    async with contextlib.aclosing(items):
-        return [item async for item in items]
-
-
 async def _in_thread(function: Callable[[], Any]) -> Any:
+    """What the function comes to. What it gives tells, and not what it wraps: a decorator may have changed that."""
     result = await asyncio.wrap_future(THREADS.call(function))
-    return await result if inspect.isawaitable(result) else result
-
-
-def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The docstring's words for the function, and for each parameter."""
-    text = inspect.getdoc(_whole(function))
-    if not text:
-        return "", {}
-    import docstring_parser  # needed when a tool is made, and not when agentnb is imported
-
-    parsed = docstring_parser.parse(text)
-    words = "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
-    return words, {p.arg_name: p.description for p in parsed.params if p.description}
+    if inspect.isawaitable(result):
+        result = await result
+    if isinstance(result, AsyncGenerator):
+        async with contextlib.aclosing(result):
+            return [item async for item in result]
+    if inspect.isgenerator(result):
+        return await asyncio.wrap_future(THREADS.call(functools.partial(list, result)))
+    return result
 
 
 def _arguments_of(
@@ -217,7 +211,7 @@ def _arguments_of(
     A TypedDict, not a model: its keys may have any name a parameter has, and what was not given stays out.
     """
     try:
-        hints = get_type_hints(_whole(function), include_extras=True)
+        hints = get_type_hints(called_in(function), include_extras=True)
     except NameError as error:
         raise UsageError(f"The tool {name} has an annotation that cannot be resolved: {error}.") from error
     fields: dict[str, Any] = {}
@@ -227,20 +221,35 @@ def _arguments_of(
             extra = True
         elif parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
             raise UsageError(f"The tool {name} takes {parameter}, which a model cannot give by name.")
-        elif parameter.name == "progress":
+        elif parameter.name == "progress" and not _is_data(hints.get("progress")):
             takes_progress = True
         else:
             fields[parameter.name] = _field(parameter, hints, words)
     arguments = TypedDict("arguments", fields)  # type: ignore[misc]  # its keys are not known before
     arguments.__pydantic_config__ = ConfigDict(extra="allow" if extra else "forbid")  # type: ignore[attr-defined]
-    try:
+    with _described(name):
         return TypeAdapter(cast("type[dict[str, Any]]", arguments)), takes_progress
+
+
+@contextlib.contextmanager
+def _described(name: str) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:  # pydantic raises several kinds for a type it has no schema for
         why = str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0]
         raise UsageError(
-            f"The tool {name} cannot be described by a JSON schema: {why} A parameter is a number, a text, a list, a"
-            " dict, an enum, a dataclass or a pydantic model."
+            f"The tool {name} cannot be described by a JSON schema: {why.rstrip('.')}. A parameter is a number, a text,"
+            " a list, a dict, an enum, a dataclass or a pydantic model."
         ) from None
+
+
+def _is_data(hint: Any) -> bool:
+    """Whether this is the type of a value that a model gives, `float` or `float | None`, and not of a callback."""
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    if get_origin(hint) in (Union, UnionType):
+        return any(_is_data(one) for one in get_args(hint))
+    return hint in _PLAIN or get_origin(hint) is Literal
 
 
 def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Parameter]:
@@ -254,15 +263,15 @@ def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Par
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], words: Mapping[str, str]) -> Any:
     type_ = hints.get(parameter.name, Any)
-    described = words.get(parameter.name)
+    described: dict[str, Any] = {"description": said} if (said := words.get(parameter.name)) else {}
     if isinstance(parameter.default, FieldInfo):  # Python itself would give the function that
         raise UsageError(
             f"The parameter {parameter.name} has a Field as its default. Where it belongs is the type, with the default"
             f" behind it: {parameter.name}: Annotated[{getattr(type_, '__name__', type_)}, Field(...)] = ..."
         )
     if parameter.default is inspect.Parameter.empty:
-        return Annotated[type_, Field(description=described)]
-    return NotRequired[Annotated[type_, Field(description=described, json_schema_extra=_default(parameter.default))]]
+        return Annotated[type_, Field(**described)]
+    return NotRequired[Annotated[type_, Field(**described, json_schema_extra=_default(parameter.default))]]
 
 
 def _default(value: Any) -> dict[str, Any]:
@@ -272,8 +281,9 @@ def _default(value: Any) -> dict[str, Any]:
         return {}
 
 
-def _schema(arguments: TypeAdapter[dict[str, Any]]) -> dict[str, Any]:
-    schema = arguments.json_schema()
+def _schema(arguments: TypeAdapter[dict[str, Any]], name: str) -> dict[str, Any]:
+    with _described(name):
+        schema = arguments.json_schema()
     schema.pop("title", None)
     for described in schema.get("properties", {}).values():
         described.pop("title", None)

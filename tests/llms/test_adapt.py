@@ -37,6 +37,21 @@ async def test_a_model_that_answers_all_at_once_has_its_text_and_its_calls_kept(
     assert [each["name"] for each in llm.asked[0][1]] == ["double"]
 
 
+class ByName:
+    def generate_with_tools(self, messages: list[Any], *, tools: Any = None) -> str:
+        return ", ".join(each["name"] for each in tools or ())
+
+
+class Whatever:
+    async def generate_with_tools(self, messages: list[Any], **options: Any) -> str:
+        return ", ".join(each["name"] for each in options.get("tools", ()))
+
+
+@pytest.mark.parametrize("llm", [ByName(), Whatever()], ids=["keyword only", "any keywords"])
+async def test_a_model_that_takes_tools_by_name_is_offered_them(llm: Any) -> None:
+    assert await SessionLoop(llm, [double]).start("go") == "double"
+
+
 class Completing:
     def complete(self, messages: list[Any]) -> SimpleNamespace:
         return SimpleNamespace(content=f"{len(messages)} heard")
@@ -60,6 +75,18 @@ async def test_a_model_that_is_not_async_holds_up_nobody() -> None:
     await asked.wait()
     released.set()
     assert await run == "released"
+
+
+@pytest.mark.parametrize(
+    "answer", [None, ("hello", []), {"text": "hello"}, SimpleNamespace()], ids=["nothing", "pair", "text", "SDK"]
+)
+async def test_what_is_no_answer_is_told_and_is_no_empty_one(answer: Any) -> None:
+    class Forgetful:
+        def complete(self, messages: list[Any]) -> Any:
+            return answer
+
+    with pytest.raises(RunFailed, match="complete returns a text, or an object or a mapping with content"):
+        await SessionLoop(Forgetful()).start("go")
 
 
 async def test_what_is_no_model_is_said_to_be_none() -> None:

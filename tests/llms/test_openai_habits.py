@@ -144,6 +144,15 @@ async def test_a_number_of_tokens_that_is_none_is_not_counted(peer: Peer, amount
     assert only(chunks, "usage") == {"type": "usage", "input_tokens": 0, "output_tokens": 2}
 
 
+@pytest.mark.parametrize(
+    ("told", "cost"), [(0.25, 0.25), (0, 0.0), (-1, None), ("1", None), (True, None), (1e999, None)]
+)
+async def test_what_an_answer_has_cost_is_read_where_it_is_told(peer: Peer, told: object, cost: float | None) -> None:
+    usage = {"prompt_tokens": 7, "completion_tokens": 2, "cost": told}
+    chunks = await answer(peer, completion(delta(content="x"), event({"choices": [], "usage": usage})))
+    assert only(chunks, "usage").get("cost") == cost
+
+
 BAD = {"object": "error", "message": "Sorry.", "type": "BadRequestError", "code": 400}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, RunFailed, SessionLoop, Store, tool
+from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, RunFailed, SessionLoop, Store, UsageError, tool
 from agentnb.loops.loop_agent import InvocationContext
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import collect
@@ -122,6 +122,28 @@ async def test_awaiting_a_stream_gives_the_output(stream: Callable[[Any], Any]) 
     going = stream(ScriptedLLM(['{"output": "gone"}']))
     assert "gone" in await going
     assert going.ended
+
+
+AGAIN: dict[str, Callable[[Any], Any]] = {"SessionLoop": SessionLoop, "ExecutionLoop": ExecutionLoop}
+
+
+@pytest.mark.parametrize("design", AGAIN.values(), ids=list(AGAIN))
+async def test_a_loop_whose_stream_was_left_by_a_break_can_be_run_again(design: Callable[[Any], Any]) -> None:
+    loop = design(ScriptedLLM(['{"output": "gone"}'], repeat=True))
+    async for _ in loop.run("go"):
+        break
+    assert "gone" in await loop.run("go again")
+
+
+@pytest.mark.parametrize("design", AGAIN.values(), ids=list(AGAIN))
+async def test_a_stream_that_somebody_has_is_gone_on_with_after_a_break(design: Callable[[Any], Any]) -> None:
+    loop = design(ScriptedLLM(['{"output": "gone"}']))
+    stream = loop.run("go")
+    async for _ in stream:
+        break
+    with pytest.raises(UsageError, match="is running"):
+        loop.run("go again")
+    assert "gone" in await stream
 
 
 @every_stream

@@ -27,7 +27,7 @@ from tests.worlds import (
 
 async def told(loop: ExecutionLoop) -> list[str]:
     events = await collect(loop.run())
-    stream = loop._stream
+    stream = loop._telling
     assert stream is not None
     assert_folds(stream.run)
     assert provider_faults([m.plain for m in stream.run.messages if m.role != "data"]) == []

@@ -544,9 +544,17 @@ async def test_a_stop_hook_that_fails_ends_the_stream_with_an_error() -> None:
     events = await collect(loop.run("hi"))
     assert notation(events)[-1].startswith("AE(")
     assert events[-1].messages[-1].error_message == "stop down"
-    assert loop._stream is not None
+    assert loop._telling is not None
     with pytest.raises(RunFailed, match="LookupError: stop down"):
-        await loop._stream.run
+        await loop._telling.run
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"), [("queue", []), ("messages", "be brief"), ("messages", {"role": "user", "content": "hi"})]
+)
+def test_an_option_that_cannot_be_is_refused_where_the_session_is_made(option: str, wrong: Any) -> None:
+    with pytest.raises(UsageError, match=f"{option}= takes a"):
+        SessionLoop(ScriptedLLM([]), **{option: wrong})
 
 
 async def test_no_further_request_where_every_result_says_terminate() -> None:
@@ -743,8 +751,8 @@ async def test_at_most_max_turns_requests(limit: int) -> None:
     events = await collect(loop.run("hi"))
     assert len(loop.llm.requests) == limit
     assert notation(events)[-1].startswith("AE(")
-    assert loop._stream is not None
-    assert loop._stream.run.stop_reason == "max_turns"
+    assert loop._telling is not None
+    assert loop._telling.run.stop_reason == "max_turns"
     assert provider_faults(loop.messages) == []
 
 

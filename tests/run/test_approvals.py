@@ -364,6 +364,25 @@ async def test_a_rule_sees_what_a_tool_takes_where_the_call_leaves_it_out(
     assert went == sent
 
 
+FORBIDS_IN_EARNEST: dict[str, Any] = {
+    "rules": [{"arguments": {"dry_run": False}, "decision": "reject"}, {"decision": "approve"}],
+    "callable": lambda asked: asked.arguments["dry_run"] is not False,
+}
+
+
+@pytest.mark.parametrize("policy", FORBIDS_IN_EARNEST.values(), ids=FORBIDS_IN_EARNEST)
+async def test_a_policy_sees_a_value_as_its_tool_gets_it_and_not_as_the_model_spells_it(policy: Any) -> None:
+    paid: list[bool] = []
+
+    @tool
+    def pay(dry_run: bool) -> None:
+        paid.append(dry_run)
+
+    turn = [call("pay", {"dry_run": "false"}), call("pay", {"dry_run": "true"})]
+    await SessionLoop(ScriptedLLM([turn, "done"]), [pay]).start("hi", approve=policy)
+    assert paid == [True]
+
+
 @pytest.mark.parametrize(
     ("pattern", "given", "matches"),
     [

@@ -328,6 +328,14 @@ async def test_a_limit_ends_the_run(limits: dict[str, float], requests: int, cal
         await run
 
 
+async def test_a_limit_of_cost_that_nobody_counts_is_said_and_spends_no_more() -> None:
+    turn = [*asks("a"), {"type": "usage", "input_tokens": 6, "output_tokens": 4}]
+    run = Agent().loop(turn, "done").start("hi", limits={"cost": 5})
+    with pytest.raises(LimitReached, match="tells tokens and no cost"):
+        await run
+    assert len(run.loop.llm.requests) == 1
+
+
 async def test_a_limit_of_seconds_ends_what_is_in_flight() -> None:
     agent = Agent()
     run = agent.loop(asks("hold")).start("hi", limits={"seconds": 0.5})

@@ -353,6 +353,27 @@ async def test_a_run_that_waits_for_a_person_waits_again() -> None:
     assert sorted(restored.ran) == ["a>all", "edited>all"]
 
 
+POLICIES: dict[str, tuple[Any, list[str], int]] = {
+    "yes": (True, ["n>all"], 0),
+    "no": (False, [], 0),
+    "a rule": ([{"needs": "network", "decision": "approve"}], ["n>all"], 0),
+    "no rule matches": ([{"tool": "echo", "decision": "approve"}], [], 1),
+}
+
+
+@pytest.mark.parametrize(("policy", "ran", "still_waiting"), POLICIES.values(), ids=list(POLICIES))
+async def test_a_call_that_waits_is_put_to_the_policy_of_the_restored_run(
+    policy: Any, ran: list[str], still_waiting: int
+) -> None:
+    agent = Agent()
+    run = agent.loop(sends("n"), "done").start("hi")
+    await run.step("turn")
+    again = restore(run.snapshot(), agent.loop("done"), approve=policy)
+    await again.step("turn")
+    assert agent.ran == ran
+    assert len(again.pending) == still_waiting
+
+
 async def test_a_model_that_was_being_asked_is_asked_again() -> None:
     run = Agent().loop("never").start("hi")
     while types(run.events)[-1:] != ["model_start"]:
@@ -409,6 +430,22 @@ async def test_a_run_that_was_saved_while_it_met_its_limit_goes_on_from_before_t
         again = restore(run.at(end).snapshot(), Agent().loop("done"))
         assert await again == "done"
         assert [event.result for event in again.events if event.type == "call_end"] == ["R:a", "R:b"]
+
+
+async def test_a_run_that_met_its_limit_goes_on_where_it_is_restored_with_other_limits() -> None:
+    run = Agent().loop([call("look", {"value": "a"})]).start("hi", limits={"turns": 1})
+    with pytest.raises(LimitReached):
+        await run
+    rest = Agent()
+    assert await restore(run.snapshot(), rest.loop("done"), limits={"turns": 2}) == "done"
+    assert rest.ran == []
+
+
+async def test_a_run_that_met_its_limit_is_over_where_it_is_restored_without_any() -> None:
+    run = Agent().loop([call("look", {"value": "a"})]).start("hi", limits={"calls": 0})
+    with pytest.raises(LimitReached):
+        await run
+    assert restore(run.snapshot(), Agent().loop("done")).stop_reason == "limit"
 
 
 async def test_a_call_that_is_approved_is_refused_in_words_where_its_tool_is_gone() -> None:

@@ -4,11 +4,12 @@ import asyncio
 import enum
 import functools
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import pytest
 from jsonschema import Draft202012Validator
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from agentnb import SessionLoop, UsageError, tool
 from agentnb.core.errors import InvalidArguments
@@ -179,6 +180,18 @@ async def test_a_progress_callback_is_not_the_models() -> None:
         work.bind({"value": "v", "progress": 1})
 
 
+SHORT = Annotated[str, Field(max_length=9)]
+
+
+@pytest.mark.parametrize(("type_", "given"), [(float, 0.5), (int | None, 1), (SHORT, "half"), (Literal["all"], "all")])
+async def test_a_progress_that_is_a_value_is_the_models(type_: Any, given: Any) -> None:
+    def report(progress: Any) -> Any:
+        return progress
+
+    report.__annotations__["progress"] = type_
+    assert await run(tool(report), progress=given) == given
+
+
 async def test_keyword_arguments_take_whatever_comes() -> None:
     @tool
     async def take(**values: Any) -> Any:
@@ -204,6 +217,9 @@ def test_an_annotation_that_is_no_schema_is_refused() -> None:
     def take(value: Any) -> None: ...
 
     take.__annotations__["value"] = Odd
+    with pytest.raises(UsageError, match="JSON schema"):
+        tool(take)
+    take.__annotations__["value"] = Callable[[int], int]
     with pytest.raises(UsageError, match="JSON schema"):
         tool(take)
     take.__annotations__["value"] = "NoSuchType"
@@ -259,6 +275,51 @@ async def test_a_function_that_yields_gives_all_of_it() -> None:
             yield number
 
     assert await run(count, to=3) == await run(count_slowly, to=3) == [0, 1, 2]
+
+
+def joined(function: Any) -> Any:
+    @functools.wraps(function)
+    def join() -> str:
+        return "".join(function())
+
+    return join
+
+
+def run_to_the_end(function: Any) -> Any:
+    @functools.wraps(function)
+    def run_it() -> Any:
+        return asyncio.run(function())
+
+    return run_it
+
+
+async def test_a_decorator_decides_what_a_function_that_yields_or_waits_gives() -> None:
+    @tool
+    @joined
+    def letters() -> Any:
+        yield from "abc"
+
+    @tool
+    @run_to_the_end
+    async def waits() -> str:
+        await asyncio.sleep(0)
+        return "waited"
+
+    assert (await run(letters), await run(waits)) == ("abc", "waited")
+
+
+def words_of(given: Any) -> Any:
+    return given.split()  # a list has none
+
+
+async def test_a_validator_that_fails_is_an_argument_at_fault_and_not_the_end_of_the_run() -> None:
+    @tool
+    def search(terms: Annotated[list[str], BeforeValidator(words_of)]) -> str:
+        return "found"
+
+    run = SessionLoop(ScriptedLLM([[call("search", {"terms": ["nile"]})], "done"]), [search]).start("go")
+    assert await run == "done"
+    assert "Invalid arguments for search: they cannot be checked (AttributeError" in run.messages[2].content
 
 
 async def test_a_function_that_yields_may_fail() -> None:
@@ -367,6 +428,35 @@ def test_a_field_as_a_default_is_refused_and_works_in_the_type() -> None:
     assert tool(looks).parameters["properties"]["limit"]["minimum"] == 1
     with pytest.raises(InvalidArguments, match="limit"):
         tool(looks).bind({"limit": 0})
+
+
+def test_a_parameter_that_the_docstring_does_not_describe_keeps_the_words_of_its_field() -> None:
+    def work(
+        days: Annotated[int, Field(ge=1, description="How many.")],
+        city: Annotated[str, Field(description="A city.")] = "Cairo",
+    ) -> None:
+        """Work.
+
+        Args:
+            city: Where.
+        """
+
+    described = tool(work).parameters["properties"]
+    assert (described["days"]["description"], described["city"]["description"]) == ("How many.", "Where.")
+
+
+class Search:
+    """Searches an index."""
+
+    async def __call__(self, query: str, limit: int = 3) -> str:
+        return f"{limit} of {query}"
+
+
+async def test_an_object_that_is_called_is_a_tool_where_it_is_given_a_name() -> None:
+    search = tool(name="search")(Search())
+    assert search.description == "Searches an index."
+    assert search.parameters["properties"]["limit"] == {"type": "integer", "default": 3}
+    assert await run(search, query="nile") == "3 of nile"
 
 
 def test_the_last_tool_of_a_name_counts() -> None:

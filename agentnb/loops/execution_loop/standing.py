@@ -17,9 +17,11 @@ from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.dataflow import Dataflow
 from agentnb.loops.execution_loop.messages import context, to_context, to_input
 from agentnb.loops.execution_loop.plan import MODES, Mode, check_plans
+from agentnb.loops.execution_loop.projection import ExecutionEvent
 from agentnb.loops.execution_loop.stream import ExecutionStream
 from agentnb.loops.execution_loop.values import ErrorMessage
 from agentnb.loops.options import StartOptions
+from agentnb.loops.streaming import Telling
 
 
 class ExecutionStanding(Loop):
@@ -45,7 +47,7 @@ class ExecutionStanding(Loop):
         """The tools of a run, by name; None before there was one."""
         self._given: list[Message] = [to_context(message) for message in given]
         self._frame: Frame | None = None
-        self._stream: ExecutionStream | None = None
+        self._telling: Telling[ExecutionEvent] | None = None
         self._reading: tuple[State, Context] | None = None
         self._lock = threading.Lock()
 
@@ -65,10 +67,11 @@ class ExecutionStanding(Loop):
 
         options: as for `start`.
         """
-        if self._stream is not None and not self._stream.ended:
+        if self._telling is not None and self._telling.is_open:
             raise UsageError("This loop is running; go on with its stream, or close it.")
-        self._stream = ExecutionStream(self.start(input, **options), self)
-        return self._stream
+        stream = ExecutionStream(self.start(input, **options), self)
+        self._telling = stream.telling
+        return stream
 
     @property
     def state(self) -> dict[str, Any]:

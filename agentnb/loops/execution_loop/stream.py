@@ -9,27 +9,22 @@ from typing import TYPE_CHECKING, Any
 from agentnb.core.errors import RunFailed
 from agentnb.loops.execution_loop.ahead import Ahead
 from agentnb.loops.execution_loop.projection import ExecutionEvent, Projection
-from agentnb.loops.streaming import DesignStream
+from agentnb.loops.streaming import DesignStream, Telling
 
 if TYPE_CHECKING:
     from agentnb.loops.execution_loop.standing import ExecutionStanding
     from agentnb.run import Run
 
 
-class ExecutionStream(DesignStream[ExecutionEvent]):
-    """The events of one run of an execution loop; `result()` gives the output once it is over."""
+class ExecutionTelling(Telling[ExecutionEvent]):
+    """A run in the words of an execution loop."""
 
     def __init__(self, run: Run, loop: ExecutionStanding) -> None:
-        self._projection = Projection(loop)
         super().__init__(run)
+        self._projection = Projection(loop)
 
-    async def result(self) -> Any:
-        """Go on to the end; gives the output. Raises as awaiting the run does."""
-        async for _ in self:
-            pass
-        return await self.run
-
-    async def _stream(self) -> AsyncGenerator[ExecutionEvent, None]:
+    async def events(self) -> AsyncGenerator[ExecutionEvent, None]:
+        """The loop's events, to `loop_completed`. Raises RunFailed where the loop itself has failed."""
         try:
             async with aclosing(Ahead(aiter(self.run))) as events:
                 async for event in events:
@@ -46,3 +41,16 @@ class ExecutionStream(DesignStream[ExecutionEvent]):
                 raise
         finally:
             self.ended = True
+
+
+class ExecutionStream(DesignStream[ExecutionEvent]):
+    """The events of one run of an execution loop; `result()` gives the output once it is over."""
+
+    def __init__(self, run: Run, loop: ExecutionStanding) -> None:
+        super().__init__(ExecutionTelling(run, loop))
+
+    async def result(self) -> Any:
+        """Go on to the end; gives the output. Raises as awaiting the run does."""
+        async for _ in self:
+            pass
+        return await self.run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 from agentnb.core.calls import result_message
@@ -15,8 +15,10 @@ from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.options import StartOptions
 from agentnb.loops.session_loop.history import in_order, is_broken_off
+from agentnb.loops.session_loop.projection import SessionEvent
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
+from agentnb.loops.streaming import Telling
 
 
 class SessionControls(Loop):
@@ -32,8 +34,12 @@ class SessionControls(Loop):
         name: str | None,
     ) -> None:
         super().__init__(llm, tools, name=name)
+        if queue is not None and not isinstance(queue, MessageQueue):
+            raise UsageError(f"queue= takes a MessageQueue, not {queue!r:.80}.")
+        if isinstance(messages, (str, Mapping)) or not isinstance(messages, Iterable):
+            raise UsageError(f"messages= takes a list of messages, not {messages!r:.80}.")
         self.queue = queue if queue is not None else MessageQueue()
-        self._stream: EventStream | None = None
+        self._telling: Telling[SessionEvent] | None = None
         self._messages = to_messages(list(messages))
         self._stands_at: tuple[int, bool] | None = None
         """Up to where `_messages` has the last run: its position, and whether its stream has ended."""
@@ -75,11 +81,11 @@ class SessionControls(Loop):
     def _open(self, message: Any, options: StartOptions) -> EventStream:
         self._check_not_open()
         self._messages = self.messages
-        if self._stream is not None:
+        if self._telling is not None:
             self.queue.detach()
-        self._stream = EventStream(self.start(message, **options))
-        self._stands_at = None
-        return self._stream
+        stream = EventStream(self.start(message, **options))
+        self._telling, self._stands_at = stream.telling, None
+        return stream
 
     def _check_not_open(self) -> None:
         if self._is_open:
@@ -88,15 +94,15 @@ class SessionControls(Loop):
     @property
     def _is_open(self) -> bool:
         """Whether a run goes on. One that was aborted does not, even if nobody reads its stream to the end."""
-        stream = self._stream
-        return stream is not None and not stream.ended and not stream.run.state.over
+        telling = self._telling
+        return telling is not None and telling.is_open and not telling.run.state.over
 
     @property
     def messages(self) -> list[Message]:
         """The conversation; assign to it to go on from another one, or add to it while nothing runs."""
-        if self._stream is None:
+        if self._telling is None:
             return self._messages
-        state, ended = self._stream.run.state, self._stream.ended
+        state, ended = self._telling.run.state, self._telling.ended
         if self._stands_at != (state.position, ended):
             unheard = state.queues["input"] if state.over else ()  # it was said, and stays so
             self._messages = [*state.messages, *(_left_open(state) if ended else ()), *unheard] or self._messages
@@ -107,7 +113,7 @@ class SessionControls(Loop):
     def messages(self, messages: Sequence[Any]) -> None:
         if self._is_open:
             raise UsageError("The messages of a session that is running cannot be replaced.")
-        self._stream, self._messages = None, _read(messages)
+        self._telling, self._messages = None, _read(messages)
 
     def steer(self, text: Any) -> None:
         """Redirect the session: heard as soon as `steering_mode` allows, or when it next runs."""
@@ -119,7 +125,7 @@ class SessionControls(Loop):
 
     def abort(self, reason: str = "aborted") -> bool:
         """End the run that is open; every call gets its result, what is queued stays queued. False where none is."""
-        return self._stream is not None and self._stream.run.cancel(reason)
+        return self._telling is not None and self._telling.run.cancel(reason)
 
 
 def _read(messages: Sequence[Any]) -> list[Message]:

@@ -10,30 +10,25 @@ from agentnb.core.errors import RunFailed
 from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.loops.session_loop.projection import Projection, SessionEvent
-from agentnb.loops.streaming import DesignStream
+from agentnb.loops.streaming import DesignStream, Telling
 
 if TYPE_CHECKING:
     from agentnb.run import Run
 
 
-class EventStream(DesignStream[SessionEvent]):
-    """The events of one run of a session; `result()` gives the new messages once it is over."""
+class SessionTelling(Telling[SessionEvent]):
+    """A run in the words of a session."""
 
     def __init__(self, run: Run) -> None:
-        self._projection = Projection()
         super().__init__(run)
+        self.projection = Projection()
 
-    async def result(self) -> list[Message]:
-        """Go on to the end; gives the messages this run has added."""
-        async for _ in self:
-            pass
-        return self._projection.new
-
-    async def _stream(self) -> AsyncGenerator[SessionEvent, None]:
+    async def events(self) -> AsyncGenerator[SessionEvent, None]:
+        """The session's events, to `agent_end`. Raises RunFailed where the loop has crashed."""
         try:
             async with aclosing(aiter(self.run)) as events:
                 async for event in events:
-                    for said in self._projection.say(event):
+                    for said in self.projection.say(event):
                         self.ended = said.type == "agent_end"
                         yield said
         except RunFailed as error:
@@ -41,11 +36,26 @@ class EventStream(DesignStream[SessionEvent]):
             if failure is None and error.__cause__ is not None and not _is_of_a_hook(self.run.state):
                 raise  # a crash is no event of a session
             if failure is not None and not self.ended:  # the model of a loop inside has failed
-                for said in self._projection.fail(failure):
+                for said in self.projection.fail(failure):
                     self.ended = said.type == "agent_end"
                     yield said
         finally:
             self.ended = True
+
+
+class EventStream(DesignStream[SessionEvent]):
+    """The events of one run of a session; `result()` gives the new messages once it is over."""
+
+    telling: SessionTelling
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(SessionTelling(run))
+
+    async def result(self) -> list[Message]:
+        """Go on to the end; gives the messages this run has added."""
+        async for _ in self:
+            pass
+        return self.telling.projection.new
 
 
 def _is_of_a_hook(state: State) -> bool:

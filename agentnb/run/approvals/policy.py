@@ -2,9 +2,9 @@
 
 `approve=` of `start` is True (every call may run), False (none may), a callable of the call, or rules. A rule is
 `{"tool": glob, "arguments": {name: glob or value}, "decision": "approve" | "reject" | "ask"}`; the first that matches
-wins, and no match means ask. An argument that the call leaves out is what its tool takes then. A rule may have a
-`reason`, and one that asks a `deadline` in seconds, after which the answer is no. Without a policy only tools declared
-with `approve=True` ask.
+wins, and no match means ask. An argument that the call leaves out is what its tool takes then, and one that is made
+something plain for the tool ("false" for a bool) is that. A rule may have a `reason`, and one that asks a `deadline` in
+seconds, after which the answer is no. Without a policy only tools declared with `approve=True` ask.
 
 The callable gets the call (`id`, `name`, `arguments`, `tool`) and returns True, False, None (ask), a word
 (`"approve"`, `"reject"`, `"ask"`), a mapping like a rule, or a mapping with `arguments` to run it with others. It may
@@ -14,6 +14,7 @@ be async. A policy that fails has not said yes: the person is asked, and told ho
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from agentnb.core.foreign import number_in
 from agentnb.core.tools import Tool
 from agentnb.core.unicode import mended
 from agentnb.run.portable import text_of_error
+from agentnb.tools import FunctionTool
 
 Word = Literal["approve", "reject", "ask", "edit"]
 
@@ -37,6 +39,15 @@ class ProposedCall:
     name: str
     arguments: dict[str, Any]
     tool: Any
+
+
+def propose(id: str, name: str, arguments: Mapping[str, Any], tool: Any) -> ProposedCall:
+    """The call for a policy: a copy, because what that does to it must not happen to the call.
+
+    A model may say "false", and a function that takes a bool runs with False: whoever forbids that means both.
+    """
+    copied = copy.deepcopy(dict(arguments))
+    return ProposedCall(id, name, tool.read(copied) if isinstance(tool, FunctionTool) else copied, tool)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ somebody waits for, and a question that one step after the other has found.
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from agentnb.core.state import CallState
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.headless import IN_BACKGROUND, STEPPED, Headless, in_force
 from agentnb.run.approvals.outcomes import reject
-from agentnb.run.approvals.policy import FAILED, ProposedCall, Verdict
+from agentnb.run.approvals.policy import FAILED, Verdict, propose
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
@@ -162,7 +161,7 @@ class Unattended:
         assert asked is not None
         if tool is None or asked.unknown:  # a policy can say whether a call may happen, not whether it has happened
             return Verdict("reject", asked.reason)
-        return headless.decider()(ProposedCall(call.id, call.name, copy.deepcopy(asked.arguments), tool))
+        return headless.decider()(propose(call.id, call.name, asked.arguments, tool))
 
     def _carry_out(self, headless: Headless, frame: Frame, call: CallState, said: Verdict) -> None:
         with self._journal.lock:

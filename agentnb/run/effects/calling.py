@@ -25,7 +25,7 @@ from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool
 from agentnb.core.wanted import Effect
-from agentnb.run.approvals.policy import FAILED, NO_POLICY, Policy, ProposedCall, Verdict, why_it_asks
+from agentnb.run.approvals.policy import FAILED, NO_POLICY, Policy, Verdict, propose, why_it_asks
 from agentnb.run.companions import companion_of
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.effects.interrupt import show
@@ -125,8 +125,13 @@ class Calling:
                 return blocked(call, said)
         if self._policy is None:
             return verdict
+        return await self.put_to_policy(call, arguments)
+
+    async def put_to_policy(self, call: CallState, arguments: dict[str, Any]) -> Verdict:
+        """What the policy says about the call with these arguments; there is one, and there is the call's tool."""
+        assert self._policy is not None
         tool = self._tools[call.name]
-        proposed = ProposedCall(call.id, call.name, copy.deepcopy(arguments), tool)
+        proposed = propose(call.id, call.name, arguments, tool)
         try:
             verdict = await _maybe(self._policy(proposed))
         except asyncio.CancelledError as error:  # a policy that fails has not said yes

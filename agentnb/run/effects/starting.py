@@ -75,6 +75,8 @@ class Work:
         self._enter = enter
         self.inside: dict[str, Work] = {}
         """The loops that perform calls of this one, by the call."""
+        self._left_open = _questions_for(policy, frame)
+        """The calls about which a person was asked before this run was restored or forked, and its policy was not."""
 
     def wants(self) -> Sequence[Effect]:
         """What of this loop must be in flight."""
@@ -101,6 +103,9 @@ class Work:
                 continue
             kind, id, _ = effect
             if kind == "question" or (inside and id in inside):
+                if id in self._left_open:
+                    self._left_open.remove(id)
+                    self._inflight.spawn(effect, partial(self._answer_by_policy, state.open[id]))
                 continue
             if journal.fresh and not self._may_still_start():
                 return None
@@ -211,6 +216,15 @@ class Work:
     async def _check(self, call: CallState, arguments: dict[str, Any]) -> None:
         self._verdicts[call.id] = (arguments, await self.calling.check_with_hooks(call, arguments))
 
+    async def _answer_by_policy(self, call: CallState) -> None:
+        """Put a question that stands to the policy of this run; what that does not decide is left to the person."""
+        asked = call.approval
+        assert asked is not None
+        verdict = await self.calling.put_to_policy(call, asked.arguments)
+        with self._journal.lock:
+            if verdict.decision != "ask" and self.frame.state.open.get(call.id) is call and call.approval is asked:
+                self._apply(verdict, call, asked.arguments)
+
     def _apply(self, verdict: Verdict | Refusal | ApprovalDecision, call: CallState, arguments: dict[str, Any]) -> None:
         if isinstance(verdict, Refusal):
             self._journal.append(verdict.end, self.frame, call)
@@ -313,6 +327,14 @@ class Work:
     def _pauses_before_it_begins(self) -> bool:
         """Whether a loop inside this one that has been said to start can wait before its first step."""
         return self.frame.design.pauses_inside or not self._gate.is_open(self._journal.state, finishing=True)
+
+
+def _questions_for(policy: Policy | None, frame: Frame) -> set[str]:
+    """The questions of a recording that a policy can answer: not those about what has become of a lost call."""
+    if policy is None:
+        return set()
+    asking = (call for call in frame.state.open.values() if call.status == "asking" and call.name in frame.tools)
+    return {call.id for call in asking if call.approval is not None and not call.approval.unknown}
 
 
 def _is_decided(call: CallState, arguments: dict[str, Any]) -> bool:

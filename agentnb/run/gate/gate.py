@@ -138,6 +138,8 @@ class Gate:
             "cost": state.usage.get("cost", 0),
         }
         for name, limit in self.limits.items():
+            if name == "cost" and state.usage and "cost" not in state.usage:  # a budget that nobody counts is none
+                return f"The limit of {limit:g} cost cannot be kept: the model tells tokens and no cost. Limit those."
             if used[name] >= limit:
                 return f"The limit of {limit:g} {name} is reached."
         return None

@@ -32,7 +32,9 @@ def restore(
 
     Calls that have a result do not run again. A call that was started and has none runs again only if its tool is
     idempotent; otherwise it waits in `run.pending`: approve runs it again, answer gives its result, reject fails it. A
-    model that was being asked, or had failed, is asked again. A cancelled run goes on from before it was cancelled.
+    model that was being asked, or had failed, is asked again. A cancelled run goes on from before it was cancelled. A
+    call that waits for a decision is put to `approve` first, where that is given. A run that met one of its `limits`
+    goes on from before that where `limits` are given; without them it is over.
 
     Raises RecordingMismatch where the recording is of another kind of loop, and warns where the loop is configured
     differently. With `store`, the run goes on under its own id where the store has nothing newer of it, and otherwise
@@ -49,7 +51,7 @@ def restore(
     if not isinstance(loop, Design):
         raise UsageError(f"restore(snapshot, loop) takes the loop to go on with, not {shown(loop)}.")
     _check(snapshot, loop)
-    events: Sequence[Event] = past_of_a_restored_run(snapshot.events, loop)
+    events: Sequence[Event] = past_of_a_restored_run(snapshot.events, loop, has_new_limits=limits is not None)
     if store is not None and store.position(snapshot.run_id) > len(events):
         events = as_of(new_run_id(), events)
     return Run(

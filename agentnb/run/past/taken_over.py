@@ -31,10 +31,11 @@ def as_of(run_id: str, events: Sequence[Event]) -> list[Event]:
     return [event.model_copy(update={"run_id": run_id, "seq": number}) for number, event in enumerate(events)]
 
 
-def past_of_a_restored_run(events: Sequence[Event], loop: Design) -> Sequence[Event]:
+def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_limits: bool = False) -> Sequence[Event]:
     """Without a cancellation or a suspension: those end a run in its process only (DESIGN 4).
 
-    Nor with a part of an end that was not recorded to its own: it goes on from before that.
+    Nor with the end at a limit, where there are new ones; nor with a part of an end that was not recorded to its own:
+    it goes on from before that.
     """
     last = events[-1]
     if isinstance(last, RunEnd) and last.terminal:
@@ -42,7 +43,7 @@ def past_of_a_restored_run(events: Sequence[Event], loop: Design) -> Sequence[Ev
             return events[:-1]
         if last.reason == "error":
             return events[: loop.goes_on_after_an_error_from(events)]
-        if last.reason != "cancelled":
+        if last.reason != "cancelled" and not (last.reason == "limit" and has_new_limits):
             return events
     over = ending(events)
     results = [event.model_copy(update={"seq": n}) for n, event in enumerate(results_in(events[over:]), over)]
