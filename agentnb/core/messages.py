@@ -132,6 +132,21 @@ class Message(_Readable):
             values["_plain"] = made  # not by cached_property, which takes a lock each time below Python 3.12
         return made
 
+    def handed_over(self) -> dict[str, Any]:
+        """The message as plain dicts and lists for somebody who may change them: nothing of it is the message's own.
+
+        It is `plain` itself, which is made again where anybody asks for it, because copying it takes longer.
+        """
+        said = self.plain
+        self.__dict__["_plain"] = None
+        for name, value in said.items():
+            if name == "tool_calls":
+                for call in value:
+                    call["arguments"] = to_plain(call["arguments"])
+            elif type(value) is not str:
+                said[name] = to_plain(value)
+        return said
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy, with other values where `update` has them."""
         copied = super().model_copy(update=update, deep=deep)

@@ -270,9 +270,10 @@ class Driver:
                 raise UsageError(
                     f"{frame.design.name}.advance gives an event (agentnb.core.events), not {shown(fact)}."
                 )
-            if fact.type in _OF_ANY_VALUE:
+            kind = fact.type
+            if kind in _OF_ANY_VALUE:
                 said_in_json(fact, frame.design.name)
-            if fact.type == "model_start":
+            if kind == "model_start":
                 limits = self._gate.limits
                 if limits and (why := self._gate.limit_reached(self._state, starting="model")) is not None:
                     self.finish("limit", why)

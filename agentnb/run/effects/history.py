@@ -49,9 +49,8 @@ class PlainHistory:
             self._start_over()
         plain = self._plain
         for message in messages[self._seen :]:
-            said = message.plain
-            if said["role"] in ROLES:
-                plain.append(to_plain(said))  # a copy: what a model does to it must not happen to the record
+            if message.role in ROLES:
+                plain.append(message.handed_over())
             else:
                 self._left_out.append(len(plain) - len(self.prefix) + len(self._left_out))
         self._seen, self._length = len(messages), len(plain)
