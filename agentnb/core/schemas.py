@@ -27,3 +27,8 @@ def _rename(schema: Any, renamed: Mapping[str, str]) -> Any:
         name: renamed.get(part, part) if name == "$ref" and isinstance(part, str) else _rename(part, renamed)
         for name, part in schema.items()
     }
+
+
+def why_none(error: Exception) -> str:
+    """Why pydantic has no schema for a type, without what would have to be set in a model that nobody sees."""
+    return str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0].rstrip(".")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import functools
 import inspect
 import re
@@ -27,6 +26,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
 from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.schemas import why_none
 from agentnb.core.threads import THREADS
 from agentnb.core.tools import Invocation, Progress
 from agentnb.tools.called import called_in, whole_of, words_of
@@ -105,9 +105,12 @@ class FunctionTool:
         return functools.partial(self._invoke, values)
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with the plain values that the function gets: to a bool "false" is False, also in a policy."""
+        """The arguments with the plain values that the function gets: to a bool "false" is False, also in a policy.
+
+        They are given up: a validator of the user's may change them.
+        """
         try:
-            values = self._validate(copy.deepcopy(arguments))
+            values = self._validate(arguments)
         except Exception:  # they fit no more, or a validator of the user's fails: `bind` says how
             return arguments
         return {**arguments, **{name: value for name, value in values.items() if type(value) in _PLAIN}}
@@ -236,9 +239,8 @@ def _described(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # pydantic raises several kinds for a type it has no schema for
-        why = str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0]
         raise UsageError(
-            f"The tool {name} cannot be described by a JSON schema: {why.rstrip('.')}. A parameter is a number, a text,"
+            f"The tool {name} cannot be described by a JSON schema: {why_none(error)}. A parameter is a number, a text,"
             " a list, a dict, an enum, a dataclass or a pydantic model."
         ) from None
 

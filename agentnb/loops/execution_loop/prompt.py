@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
 from agentnb.core.errors import UsageError
-from agentnb.core.schemas import hoist_definitions
+from agentnb.core.schemas import hoist_definitions, why_none
 from agentnb.core.tools import Tool
 from agentnb.loops.execution_loop.data import METHODS
 from agentnb.loops.execution_loop.references import DAGGER
@@ -123,8 +123,7 @@ class OutputCheck:
                 self._adapter = TypeAdapter(output)
                 self.schema = self._adapter.json_schema()
             except Exception as error:  # pydantic raises several kinds for a type it has no schema for
-                why = str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0]
-                raise UsageError(f"output= takes a JSON schema, or a type that has one: {why}") from None
+                raise UsageError(f"output= takes a JSON schema, or a type that has one: {why_none(error)}.") from None
 
     def read(self, value: Any) -> tuple[Any, str | None]:
         """The output as it is kept, and what is wrong with it."""
