@@ -13,11 +13,13 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Future
 from contextlib import aclosing
+from typing import Any
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Delta, Event
 from agentnb.run import host as hosting
 from agentnb.run.driver.claims import Driving
+from agentnb.run.effects.calling import task_here
 from agentnb.run.journal import Journal
 
 
@@ -62,16 +64,20 @@ class Watching:
 
 def consume(run: Driving) -> AsyncGenerator[Event | Delta, None]:
     """What has happened so far, then live, to the end; drives the run where nobody does."""
+    taken_in = task_here()
     if not hosting.environment.hosted or run.driver.news.is_here():
-        return _pull(run)
-    return _pull_from_host(run)
+        return _pull(run, taken_in)
+    return _pull_from_host(run, taken_in)
 
 
-async def _pull(run: Driving) -> AsyncGenerator[Event | Delta, None]:  # noqa: C901 - from the first event to the last
+async def _pull(  # noqa: C901 - from the first event to the last
+    run: Driving, taken_in: asyncio.Task[Any] | None
+) -> AsyncGenerator[Event | Delta, None]:
     if run.settled or not run.claim("pull"):
         async for item in _look_on(run):
             yield item
         return
+    run.taken_in = taken_in
     news: deque[Event | Delta] = deque()
     with run.journal.lock:
         news.extend(run.journal.events)
@@ -124,9 +130,9 @@ async def _look_on(run: Driving) -> AsyncIterator[Event | Delta]:
         run.outcome()
 
 
-async def _pull_from_host(run: Driving) -> AsyncGenerator[Event | Delta, None]:
+async def _pull_from_host(run: Driving, taken_in: asyncio.Task[Any] | None) -> AsyncGenerator[Event | Delta, None]:
     """Pull in agentnb's own thread, item by item; where the caller waits, clicks get in."""
-    remote = _pull(run)
+    remote = _pull(run, taken_in)
     step: Future[Event | Delta | None] | None = None
     try:
         while True:

@@ -286,6 +286,36 @@ async def test_what_a_tool_has_left_to_a_task_may_wait_for_the_run() -> None:
         assert await left[0] == "It did not."
 
 
+async def test_code_that_takes_the_events_is_told_that_it_cannot_wait_for_the_end_in_between() -> None:
+    run = Agent().loop("done").start("hi")
+    async with asyncio.timeout(60):
+        async for event in run:
+            if event.type == "model_end":
+                with pytest.raises(UsageError, match="takes the run's events one by one"):
+                    await run
+                with pytest.raises(UsageError, match="takes the run's events one by one"):
+                    run.result()
+        assert await run == "done"
+
+
+async def test_code_that_only_looks_on_may_wait_for_the_end_in_between() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def look_on() -> Any:
+        await anext(aiter(run))
+        return await run
+
+    driving = asyncio.create_task(collect(run))
+    await agent.holding.wait()
+    looking_on = asyncio.create_task(look_on())
+    await asyncio.sleep(0)
+    agent.release.set()
+    async with asyncio.timeout(60):
+        assert await looking_on == "done"
+        await driving
+
+
 @pytest.mark.parametrize("drive", [_await, collect, _play])
 async def test_cancelling_in_mid_stream_stops_listening(drive: Any) -> None:
     run = Agent().loop(["text_delta", *text("a b c d"), delay(60)][1:]).start("hi")

@@ -22,7 +22,7 @@ from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.driver.driver import Driver
-from agentnb.run.effects.calling import check_not_within
+from agentnb.run.effects.calling import check_not_within, task_here
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
@@ -45,6 +45,8 @@ class Driving:
         self.driver = driver
         self.decisions = Decisions(journal, driver.lost)
         self.owner: Owner | None = None
+        self.taken_in: asyncio.Task[Any] | None = None
+        """The task that takes the events one by one, where one does, and so drives the run."""
         self.reported = len(journal.events)
         """Where the next step's events begin: behind the last step's, or where whoever else drove has left off."""
         self._design = design
@@ -94,7 +96,7 @@ class Driving:
         with self.journal.lock:
             if self.owner != "step":
                 self.reported = len(self.journal.events)
-            self.owner = None
+            self.owner = self.taken_in = None
             _in_background.pop(self, None)
             self.gate.running = False
             if self._playing and not self.settled:
@@ -136,7 +138,7 @@ class Driving:
 
     async def to_the_end(self) -> Any:
         """Drive, or wait for who does, until the run is settled; gives its output."""
-        check_not_within(self.journal)
+        self._check_may_wait()
         while not self.settled:
             if not hosting.environment.hosted and self.claim("await"):
                 await self._drain()
@@ -145,6 +147,15 @@ class Driving:
         if self.state.over:
             await self.driver.broken_off()
         return self.outcome()
+
+    def _check_may_wait(self) -> None:
+        """Raise UsageError where the run goes on only when the caller does, who would wait for ever."""
+        check_not_within(self.journal)
+        if self.taken_in is not None and self.taken_in is task_here():
+            raise UsageError(
+                "This code takes the run's events one by one, and the run goes on when it asks for the next; it cannot"
+                " wait for the end in between. Wait for it behind the last event, or let another task take them."
+            )
 
     async def _drain(self) -> None:
         try:
@@ -174,7 +185,7 @@ class Driving:
 
     def result(self, timeout: float | None) -> Any:
         """Block until the run is settled; gives its output. Raises TimeoutError after `timeout` seconds."""
-        check_not_within(self.journal)
+        self._check_may_wait()
         until = time.monotonic() + timeout if timeout is not None else None
         while not self.settled:
             try:

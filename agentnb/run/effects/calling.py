@@ -54,15 +54,15 @@ def check_not_within(journal: Journal) -> None:
     run_id, path, call_id = current_call.get() or ("", "", "")
     frame = journal.frame_at(path) if run_id == journal.run_id else None
     call = frame.state.open.get(call_id) if frame is not None else None
-    if call is not None and _task_here() in (None, _performed_in.get()):
+    if call is not None and task_here() in (None, _performed_in.get()):
         raise UsageError(
             f"The call of {call.name} waits for its own run, which waits for that call. Return, and leave it to whoever"
             " started the run to wait for it."
         )
 
 
-def _task_here() -> asyncio.Task[Any] | None:
-    """None in a thread without an event loop, where a sync tool runs."""
+def task_here() -> asyncio.Task[Any] | None:
+    """The task that the caller runs in; None in a thread without an event loop, where a sync tool runs."""
     try:
         return asyncio.current_task()
     except RuntimeError:
