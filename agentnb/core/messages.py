@@ -137,13 +137,16 @@ class Message(_Readable):
 
         It is `plain` itself, which is made again where anybody asks for it, because copying it takes longer.
         """
-        said = self.plain
-        self.__dict__["_plain"] = None
+        values = self.__dict__
+        said: dict[str, Any] = values.get("_plain") or self.plain
+        values["_plain"] = None
         for name, value in said.items():
+            if type(value) is str:
+                continue
             if name == "tool_calls":
                 for call in value:
                     call["arguments"] = to_plain(call["arguments"])
-            elif type(value) is not str:
+            else:
                 said[name] = to_plain(value)
         return said
 

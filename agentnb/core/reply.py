@@ -37,6 +37,8 @@ _CUT_SHORT = frozenset({"length", "content_filter", "refusal"})
 CUT_OFF = "(the answer was cut off before them)"
 """The arguments of a call that had none when its answer was cut short: nobody knows whether it was to have some."""
 
+_JSON_TEXT = (str, bytes, bytearray)
+
 _TAKEN_BY = {
     "reasoning_delta": "_reason",
     "tool_call_delta": "_fragment",
@@ -227,8 +229,9 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     try:
         parsed = arguments
         for _ in range(2):
-            if isinstance(parsed, str | bytes | bytearray):
-                parsed = json.loads(parsed) if parsed.strip() else None
+            if not isinstance(parsed, _JSON_TEXT):
+                break
+            parsed = json.loads(parsed) if parsed.strip() else None
         return ({} if parsed is None else _object(parsed)), None
     except (ValueError, TypeError, RecursionError):
         return {}, mended(str(arguments))

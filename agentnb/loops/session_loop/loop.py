@@ -30,6 +30,8 @@ from agentnb.loops.session_loop.hooks import ToolCallContext, after_call, before
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.steering import SteeringMode, passed_over, why_pass_over
 
+_make_request = ModelStart.make  # found once: each attribute of a record's class is looked for by way of its metaclass
+
 Drain = Literal["one-at-a-time", "all"]
 
 
@@ -114,7 +116,7 @@ class SessionLoop(SessionControls):
         if queues["follow_up"] and self.drain == "all" and "follow_up" in heard:
             return take(state, "follow_up")
         if heard or self._has_results_to_answer(state) or self._begins_with_a_question(state):
-            return self._unless_at_limit(state, ModelStart.make(turn=state.turn + 1))
+            return self._unless_at_limit(state, _make_request(turn=state.turn + 1))
         if self._hears(state, "follow_up"):
             return self._unless_at_limit(state, take(state, "follow_up"))
         return self._end(state, "completed" if state.messages else "empty")
