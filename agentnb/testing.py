@@ -18,6 +18,7 @@ from typing import Any
 
 from agentnb.core.errors import ScriptEnded, UsageError
 from agentnb.core.loop import Design
+from agentnb.core.maybe_async import settled
 from agentnb.core.views import as_it_stands
 from agentnb.llms.recorded import RecordedModel
 from agentnb.loops import design_of
@@ -101,8 +102,7 @@ class ScriptedLLM:
             raise ScriptEnded(f"The script has {len(self.turns)} turns; this is request {number + 1}.")
         turn: Any = self.turns[number]
         if callable(turn) and not isinstance(turn, Iterable):
-            turn = turn(messages)
-            turn = await turn if inspect.isawaitable(turn) else turn
+            turn = await settled(turn(messages))
         for chunk in text(turn) if isinstance(turn, str) else turn:
             if isinstance(chunk, Delay):
                 await asyncio.sleep(chunk.seconds)

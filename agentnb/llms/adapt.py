@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from agentnb.core.errors import UsageError
+from agentnb.core.maybe_async import is_async, settled
 from agentnb.core.threads import THREADS
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 
@@ -74,9 +75,8 @@ class _AllAtOnce:
         """The answer, in one piece."""
         given = (list(messages), list(tools or ())) if self._takes_tools else (list(messages),)
         ask = functools.partial(self._ask, tools=list(tools or ())) if self._takes_tools_by_name else self._ask
-        is_async = inspect.iscoroutinefunction(ask)
-        asked = ask(*given) if is_async else await asyncio.wrap_future(THREADS.call(ask, *given))
-        answer = await asked if inspect.isawaitable(asked) else asked
+        asked = ask(*given) if is_async(ask) else await asyncio.wrap_future(THREADS.call(ask, *given))
+        answer = await settled(asked)
         _check_answer(self._ask, answer)
         content = answer if isinstance(answer, str) else _field(answer, "content")
         if content:

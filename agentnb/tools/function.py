@@ -26,6 +26,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
 from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.maybe_async import settled
 from agentnb.core.schemas import why_none
 from agentnb.core.threads import THREADS
 from agentnb.core.tools import Invocation, Progress
@@ -195,9 +196,7 @@ _OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
     """What the function comes to. What it gives tells, and not what it wraps: a decorator may have changed that."""
-    result = await asyncio.wrap_future(THREADS.call(function))
-    if inspect.isawaitable(result):
-        result = await result
+    result = await settled(await asyncio.wrap_future(THREADS.call(function)))
     if isinstance(result, AsyncGenerator):
         async with contextlib.aclosing(result):
             return [item async for item in result]

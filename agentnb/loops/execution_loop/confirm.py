@@ -9,7 +9,6 @@ it), and not confirmed again: it is itself the decision.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from pydantic_core import to_jsonable_python
 from agentnb.core.errors import THROWN_IN
 from agentnb.core.events import ApprovalDecision
 from agentnb.core.foreign import number_in
+from agentnb.core.maybe_async import settled
 from agentnb.core.state import CallState, State
 from agentnb.loops.execution_loop.values import Call, Reject
 
@@ -35,9 +35,7 @@ def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
             return None
         asked = Call.of(call)
         try:
-            said = confirm(Call(asked, id=call.id))
-            said = await said if inspect.isawaitable(said) else said
-            return _decision(asked, said)
+            return _decision(asked, await settled(confirm(Call(asked, id=call.id))))
         except THROWN_IN:
             raise
         except BaseException as error:  # it has not said yes

@@ -10,11 +10,11 @@ shown to the model, for it to choose.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.maybe_async import settled
 from agentnb.core.tools import Invocation, Progress
 from agentnb.loops.execution_loop.scopes import Choice, check_scopes
 from agentnb.loops.execution_loop.values import Call, parameters
@@ -85,8 +85,7 @@ class SchemaTool:
             activity = self.activity
 
             async def act(progress: Progress) -> Any:
-                done = activity(call, self, context())
-                return await done if inspect.isawaitable(done) else done
+                return await settled(activity(call, self, context()))
 
             return act
         if "_output" not in call:

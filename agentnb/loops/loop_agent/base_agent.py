@@ -20,6 +20,7 @@ from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, RunEnd, StateUpdate
 from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Result
+from agentnb.core.maybe_async import settled
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.core.unicode import mended, mended_inside
@@ -182,8 +183,7 @@ class BaseAgent(AgentInTree):
 
     async def _call_back(self, callback: Callback | None, ctx: InvocationContext) -> Event | None:
         """Call a callback, unless the invocation is to end; what it returns, as an event."""
-        said = callback(ctx) if callback is not None and not ctx.end_invocation else None
-        said = await said if inspect.isawaitable(said) else said
+        said = await settled(callback(ctx)) if callback is not None and not ctx.end_invocation else None
         return Event(author=self.name, content=said, invocation_id=ctx.invocation_id) if said is not None else None
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentnb.core.events import CallEnd
+from agentnb.core.maybe_async import settled
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import CallState, State
 
@@ -36,10 +36,6 @@ class ToolCallContext:
         return getattr(self, name)
 
 
-async def _said(value: Any | Awaitable[Any]) -> Any:
-    return await value if inspect.isawaitable(value) else value
-
-
 def _dict_or_none(hook: str, said: Any, keys: Collection[str]) -> Mapping[str, Any]:
     """What a hook said. Raises TypeError where it is not that: a misspelt `block` would let the call run."""
     if said is not None and not isinstance(said, Mapping):
@@ -54,7 +50,7 @@ def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, 
 
     async def before(call: CallState, state: State) -> str | None:
         said = _dict_or_none(
-            "before_tool_call", await _said(hook(ToolCallContext.of(call, state))), ("block", "reason")
+            "before_tool_call", await settled(hook(ToolCallContext.of(call, state))), ("block", "reason")
         )
         return (said.get("reason") or "Tool execution was blocked") if said.get("block") else None
 
@@ -66,7 +62,7 @@ def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, C
     names = {"content": "result", "details": "details", "is_error": "is_error", "terminate": "terminate"}
 
     async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
-        said = _dict_or_none("after_tool_call", await _said(hook(ToolCallContext.of(call, state, end))), names)
+        said = _dict_or_none("after_tool_call", await settled(hook(ToolCallContext.of(call, state, end))), names)
         flags = {"is_error", "terminate"}  # read as what a tool returns: not only True is a yes
         return {names[k]: bool(value) if k in flags else value for k, value in said.items() if value is not None}
 
@@ -87,7 +83,7 @@ def preparation(transform: Any, convert: Any) -> Callable[[Sequence[Message]], A
         made: list[Any] = list(messages)
         for name, step in (("transform_context", transform), ("convert_to_llm", convert)):
             if step is not None:
-                made = _messages(name, await _said(step(made)))
+                made = _messages(name, await settled(step(made)))
         return made
 
     return prepare

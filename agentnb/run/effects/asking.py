@@ -15,6 +15,7 @@ from typing import Any
 from agentnb.core.errors import THROWN_IN, ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelFailed
 from agentnb.core.loop import Design
+from agentnb.core.maybe_async import settled
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece
@@ -106,10 +107,7 @@ class Asking:
     async def _prepared(self) -> Sequence[Mapping[str, Any]]:
         """The messages as the design wants them sent."""
         assert self._design.prepare is not None
-        messages = self._design.prepare(self._frame.state.messages)
-        if inspect.isawaitable(messages):
-            messages = await messages
-        return self._history.prepared(messages)
+        return self._history.prepared(await settled(self._design.prepare(self._frame.state.messages)))
 
     def _open(self, prepared: Sequence[Mapping[str, Any]] | None, state: State) -> Any:
         model = self._model

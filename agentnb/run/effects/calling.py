@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
 from collections.abc import Awaitable
 from contextlib import aclosing
 from contextvars import ContextVar
@@ -21,6 +20,7 @@ from agentnb.core.ending import ABORTED
 from agentnb.core.errors import THROWN_IN, InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.loop import Design, Result, beside
+from agentnb.core.maybe_async import settled
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool
@@ -113,7 +113,7 @@ class Calling:
                 if arguments is not call.arguments:
                     seen = copy.copy(call)
                     seen.arguments = arguments
-                said = await _maybe(self._design.before_call(seen, self._frame.state))
+                said = await settled(self._design.before_call(seen, self._frame.state))
             except THROWN_IN:
                 raise
             except BaseException as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
@@ -133,7 +133,7 @@ class Calling:
         tool = self._tools[call.name]
         proposed = propose(call.id, call.name, arguments, tool)
         try:
-            verdict = await _maybe(self._policy(proposed))
+            verdict = await settled(self._policy(proposed))
         except asyncio.CancelledError as error:  # a policy that fails has not said yes
             self._go_if_cancelled(call, error)
             return Verdict("ask", f"{FAILED}{_words_of(error)}")
@@ -198,7 +198,7 @@ class Calling:
         """One of the loop's own calls; what it says on its way is a fact at once, and it stands there meanwhile."""
         said = self._design.perform(call, self._frame.state)
         if not hasattr(said, "__aiter__"):
-            return await _maybe(said)
+            return await settled(said)
         result = None
         async with aclosing(said):
             await self._stand(call, inline)
@@ -260,7 +260,7 @@ class Calling:
         hook = self._design.after_call
         assert hook is not None
         try:
-            changed = await _maybe(hook(call, end, self._frame.state))
+            changed = await settled(hook(call, end, self._frame.state))
         except THROWN_IN:
             raise
         except BaseException as error:  # an error result, as in SEMANTICS 3e
@@ -296,7 +296,3 @@ class _BrokenOff(Exception):
 
 class _TimedOut(Exception):
     """A tool took longer than it may."""
-
-
-async def _maybe(value: Any | Awaitable[Any]) -> Any:
-    return await value if inspect.isawaitable(value) else value
