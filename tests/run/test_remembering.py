@@ -181,13 +181,14 @@ async def test_a_store_brings_it_back(tmp_path: Any) -> None:
     store.close()
 
 
-async def test_it_can_be_forgotten() -> None:
+@pytest.mark.parametrize("given", ["as it is", "by number"])
+async def test_it_can_be_forgotten(given: str) -> None:
     agent = Agent()
     run = agent.loop(sends("a"), sends("b"), "done").start("hi")
     await waiting(run)
     run.approve("a", remember="tool")
     (rule,) = run.remembered
-    run.forget(rule.event)
+    run.forget(rule if given == "as it is" else rule.event)
     assert run.remembered == []
     await until(lambda: run.pending)
     with pytest.raises(UsageError, match="remembered: none"):

@@ -20,7 +20,7 @@ from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import carry_out, expire
 from agentnb.run.approvals.outcomes import reject as refuse
 from agentnb.run.approvals.pending import Decided, Pending, question_about_lost, ready, waiting
-from agentnb.run.approvals.remembered import decide_those_waiting, remembering
+from agentnb.run.approvals.remembered import Remembered, decide_those_waiting, remembering
 from agentnb.run.frame import Frame
 from agentnb.run.given import check_text
 from agentnb.run.journal import Journal
@@ -107,11 +107,12 @@ class Decisions:
             )
             self._journal.append(again, frame, call)
 
-    def forget(self, event: int) -> None:
-        """Decide no more calls by a remembered decision; `event` is its number. Raises UsageError.
+    def forget(self, event: int | Remembered) -> None:
+        """Decide no more calls by a remembered decision, one of `remembered` or its number. Raises UsageError.
 
         What it has decided already stands.
         """
+        event = event.event if isinstance(event, Remembered) else event
         with self._journal.lock:
             rule = next((rule for rule in self._journal.state.rules if rule.seq == event), None)
             if rule is None:
