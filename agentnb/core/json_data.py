@@ -6,6 +6,7 @@ such a thing, because it will read it again.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -22,6 +23,11 @@ def json_of(value: Any, whose: str) -> Any:
         return mended_inside(to_jsonable_python(to_plain(value), fallback=_number))
     except Exception as error:  # whatever the methods of an object raise while it is read
         raise NotSerializable(f"{whose}: what becomes a fact of the run must be JSON. {error}") from None
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Whether two values say the same, as JSON: to Python 1 would be True and 1.0 too, and NaN no other NaN."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _number(value: Any) -> bool | int | float:

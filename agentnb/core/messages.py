@@ -194,7 +194,7 @@ def to_message(value: Message | Mapping[str, Any] | str) -> Message:
     if not isinstance(value, Mapping):
         raise InvalidArguments(f"A message is text, or a mapping with role and content, not {value!r}.")
     try:
-        return Message.model_validate(dict(value))
+        return Message.model_validate(to_plain(dict(value)))  # a copy: what becomes of the dict is no news to a run
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(map(str, fault['loc'][:1]))}: {fault['msg']}" for fault in error.errors(include_url=False)

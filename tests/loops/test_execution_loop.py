@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import numpy as np
@@ -771,6 +772,91 @@ async def test_the_tools_are_offered_by_the_providers_means_or_in_a_schema() -> 
 
 
 # -- confirming ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [True, False])
+async def test_what_confirm_does_to_a_call_it_is_shown_does_not_happen_to_the_call(said: bool) -> None:
+    def confirm(call: Call) -> bool:
+        call["v"]["x"] = "changed"
+        return said
+
+    world = World()
+    call = c("give", "†state.y", v={"x": 1})
+    run = world.loop(solution(call, output=1), confirm=confirm).start(None)
+    await run
+    assert world.ran == (["give {'x': 1}"] if said else [])
+    assert "changed" not in str(run.events)
+
+
+@pytest.mark.parametrize("given", [{"x": 0}, "†input"])
+async def test_a_call_that_confirm_has_changed_inside_and_gives_back_is_a_replacement(given: Any) -> None:
+    asked = 0
+
+    def confirm(call: Call) -> Call:
+        nonlocal asked
+        asked += 1
+        call["v"]["x"] = asked
+        return call
+
+    world = World()
+    async with asyncio.timeout(60):
+        context = [{"type": "data", "kind": "input", "data": {"x": 0}}]
+        await world.loop(solution(c("give", v=given), output=1), confirm=confirm, context=context).start(None)
+    assert (asked, world.ran) == (1, ["give {'x': 1}"])
+
+
+async def test_true_in_place_of_one_is_another_call() -> None:
+    world = World()
+    await world.loop(solution(c("give", v=1), output=1), confirm=lambda call: Call(call, v=True)).start(None)
+    assert world.ran == ["give True"]
+
+
+async def test_a_confirm_that_is_not_async_holds_up_nothing_else() -> None:
+    world, has_run = World(), threading.Event()
+
+    @tool
+    def tick() -> None:
+        has_run.set()
+
+    def confirm(call: Call) -> bool:
+        return call.name == "tick" or has_run.wait(60)
+
+    answer = solution(c("fast"), c("tick"), output=1)
+    await world.loop(answer, tools=[*world.tools, tick], confirm=confirm).start(None)
+    assert world.ran == ["fast"]
+
+
+async def test_activities_that_are_not_async_run_beside_each_other() -> None:
+    together = threading.Barrier(3, timeout=60)
+    loop = World().loop(
+        solution(*[c("meet") for _ in range(3)], output=1),
+        tools=[{"_tool": "meet"}],
+        activities={"meet": lambda call, tool, context: together.wait()},
+    )
+    run = loop.start(None)
+    await run
+    assert all(call.end.outcome == "returned" for call in run.state.calls.values())
+
+
+async def test_the_context_is_a_copy_of_what_was_given_and_what_is_read_is_a_copy_of_it() -> None:
+    given = [{"type": "data", "kind": "input", "data": {"u": {"name": "alice"}}}]
+
+    def meddle(call: Call, tool: Any, context: list[dict[str, Any]]) -> str:
+        seen.append(json.dumps(context[0]["data"]))
+        context[0]["data"]["u"]["name"] = "meddled"
+        return "done"
+
+    seen: list[str] = []
+    loop = World().loop(
+        solution(c("meddle")), solution(c("meddle"), output=1),
+        tools=[{"_tool": "meddle"}], activities={"meddle": meddle}, context=given,
+    )  # fmt: skip
+    run = loop.start(None)
+    await run
+    given[0]["data"]["u"]["name"] = "reused"
+    loop.context[0]["data"]["u"]["name"] = "read"
+    assert run.events[0].history[0].plain["data"] == loop.context[0]["data"] == {"u": {"name": "alice"}}
+    assert seen == ['{"u": {"name": "alice"}}'] * 2
 
 
 async def test_confirm_sees_the_data_and_may_reject_for_a_reason() -> None:

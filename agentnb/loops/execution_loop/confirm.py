@@ -1,6 +1,7 @@
 """confirm: the loop's own question about each call, right before it is launched (SEMANTICS 2g.11).
 
-It is asked about the call with its data, call by call, while the others go on, and before any policy or person is.
+It is asked about a copy of the call with its data, call by call, while the others go on (where it is not async, in a
+thread), and before any policy or person is.
 Only True lets a call run; a failure of `confirm` and every answer that is none are a no. A call that it puts in the
 place of another is looked at again like any (it may be blocked, it may not fit its tool, a person may be asked about
 it), and not confirmed again: it is itself the decision.
@@ -17,8 +18,10 @@ from pydantic_core import to_jsonable_python
 from agentnb.core.errors import THROWN_IN
 from agentnb.core.events import ApprovalDecision
 from agentnb.core.foreign import number_in
-from agentnb.core.maybe_async import settled
+from agentnb.core.json_data import same_json
 from agentnb.core.state import CallState, State
+from agentnb.loops import functions
+from agentnb.loops.execution_loop.references import copied
 from agentnb.loops.execution_loop.values import Call, Reject
 
 Confirm = Callable[[Call], Any]
@@ -35,7 +38,7 @@ def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
             return None
         asked = Call.of(call)
         try:
-            return _decision(asked, await settled(confirm(Call(asked, id=call.id))))
+            return _decision(asked, await functions.call(confirm, Call(copied(asked), id=call.id)))
         except THROWN_IN:
             raise
         except BaseException as error:  # it has not said yes
@@ -50,10 +53,11 @@ def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
 def _decision(asked: Call, said: Any) -> ApprovalDecision | None:
     if isinstance(yes := number_in(said), bool):  # what a comparison of columns gives
         said = yes
-    if said is True or (isinstance(said, Mapping) and dict(said) == asked):
+    if said is True:
         return None
     if isinstance(said, Mapping):
-        return _replace(asked, said)
+        fields = to_jsonable_python(dict(said), serialize_unknown=True)
+        return None if same_json(fields, asked) else _replace(asked, fields)
     if said is False:
         return _reject(asked.id, "")
     if isinstance(said, Reject):
@@ -61,15 +65,13 @@ def _decision(asked: Call, said: Any) -> ApprovalDecision | None:
     return _reject(asked.id, f"confirm returned {said!r}, which is no decision")
 
 
-def _replace(asked: Call, said: Mapping[str, Any]) -> ApprovalDecision:
-    fields = dict(said)
+def _replace(asked: Call, fields: dict[str, Any]) -> ApprovalDecision:
     if set(fields) <= {"id", "name", "arguments"} and "name" in fields:
         fields = {"_tool": fields["name"], **fields.get("arguments", {})}
     kept = () if "_outputPath" in fields else _KEPT
     fields = {**{name: asked[name] for name in kept if name in asked}, "_tool": asked.name, **fields}
     name = str(fields.pop("_tool"))
-    arguments = to_jsonable_python(fields, serialize_unknown=True)
-    return ApprovalDecision.make(call_id=asked.id, decision="replace", by="loop", name=name, arguments=arguments)
+    return ApprovalDecision.make(call_id=asked.id, decision="replace", by="loop", name=name, arguments=fields)
 
 
 def _reject(call_id: str, reason: str) -> ApprovalDecision:

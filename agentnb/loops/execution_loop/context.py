@@ -182,9 +182,14 @@ class Context:
         return copied(self._data.get((kind, None), {}))
 
     def log(self, state: State) -> list[dict[str, Any]]:
-        """The log as it will be: with what calls of this tick have written whose turn to be appended has not come."""
+        """The log as it will be: with what calls of this tick have written whose turn to be appended has not come.
+
+        A copy, for code of the user's: what becomes of it does not happen to the record.
+        """
         coming = [message for call in self.ended for message in self.written[call.id]]
-        return [*self._log, *map(context, coming[max(0, self.logged(state) - len(self.errors)) :])]
+        written = map(context, coming[max(0, self.logged(state) - len(self.errors)) :])
+        log: list[dict[str, Any]] = copied([*self._log, *written])
+        return log
 
     def logged(self, state: State) -> int:
         """How much of what this tick has come to stands in the log: what its calls wrote, and the errors."""

@@ -53,7 +53,7 @@ def _data(kind: str, given: Mapping[str, Any]) -> Message:
     fields = {name: value for name, value in given.items() if name not in ("role", "content")}
     if isinstance(wrote := fields.get("_call"), Mapping):  # by another run, whose ids mean nothing here
         fields["_call"] = {name: value for name, value in wrote.items() if name != "_id"}
-    return Message.model_validate({**fields, "role": "data", "content": "", "type": "data", "kind": kind})
+    return to_message({**fields, "role": "data", "content": "", "type": "data", "kind": kind})
 
 
 def context(message: Message) -> dict[str, Any]:

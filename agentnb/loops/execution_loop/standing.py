@@ -18,6 +18,7 @@ from agentnb.loops.execution_loop.dataflow import Dataflow
 from agentnb.loops.execution_loop.messages import context, to_context, to_input
 from agentnb.loops.execution_loop.plan import MODES, Mode, check_plans
 from agentnb.loops.execution_loop.projection import ExecutionEvent
+from agentnb.loops.execution_loop.references import copied
 from agentnb.loops.execution_loop.stream import ExecutionStream
 from agentnb.loops.execution_loop.values import ErrorMessage
 from agentnb.loops.options import StartOptions
@@ -83,8 +84,8 @@ class ExecutionStanding(Loop):
     def context(self) -> list[dict[str, Any]]:
         """The log: what the run was given, and every data message and error since, oldest first."""
         if self._frame is None or self._frame.state.started is None:
-            return [context(message) for message in self._given]
-        return [dict(message) for message in self._read().log(self._frame.state)]
+            return [copied(context(message)) for message in self._given]
+        return self._read().log(self._frame.state)
 
     @property
     def output(self) -> Any:

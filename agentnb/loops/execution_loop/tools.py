@@ -3,9 +3,9 @@
 A tool may be given as the design writes it: a JSON schema whose names with an underscore are not parameters. Where no
 activity of its name (or of the name in `_activity`) is known, it is latent: the model has given the result in
 `_output`, and a call without it is a mistake. An activity is called with the call (data in place of its references),
-the tool and the context; it may be async. `_scopes` says what of the context that is (`scopes`), `_delegate` who
-performs the call instead (`delegates`); what of these and of the fields of a call is no constant, but a schema, is
-shown to the model, for it to choose.
+the tool and the context; one that is not async runs in a thread. `_scopes` says what of the context that is (`scopes`),
+`_delegate` who performs the call instead (`delegates`); what of these and of the fields of a call is no constant, but a
+schema, is shown to the model, for it to choose.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.maybe_async import settled
 from agentnb.core.tools import Invocation, Progress
+from agentnb.loops import functions
 from agentnb.loops.execution_loop.scopes import Choice, check_scopes
 from agentnb.loops.execution_loop.values import Call, parameters
 
@@ -85,7 +85,7 @@ class SchemaTool:
             activity = self.activity
 
             async def act(progress: Progress) -> Any:
-                return await settled(activity(call, self, context()))
+                return await functions.call(activity, call, self, context())
 
             return act
         if "_output" not in call:

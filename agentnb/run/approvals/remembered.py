@@ -8,12 +8,12 @@ unknown outcome is always a person's to decide.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentnb.core.events import ApprovalDecision, Decision, Remember
+from agentnb.core.json_data import same_json
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import reject
 from agentnb.run.frame import Frame
@@ -78,10 +78,5 @@ def _rule_for(rules: Sequence[ApprovalDecision], tool: str, arguments: Mapping[s
     of_tool = [rule for rule in reversed(rules) if rule.name == tool]
     if not of_tool:
         return None
-    exact = (rule for rule in of_tool if rule.arguments is not None and same_arguments(rule.arguments, arguments))
+    exact = (rule for rule in of_tool if rule.arguments is not None and same_json(rule.arguments, arguments))
     return next(exact, None) or next((rule for rule in of_tool if rule.remember == "tool"), None)
-
-
-def same_arguments(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
-    """Whether two calls say the same, as JSON: to Python 1 would be True and 1.0 too, and NaN no other NaN."""
-    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)

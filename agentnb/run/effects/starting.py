@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallStart, ModelStart
+from agentnb.core.json_data import same_json
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.approvals.outcomes import carry_out, reject
 from agentnb.run.approvals.pending import question_about_lost
 from agentnb.run.approvals.policy import NO_POLICY, Policy, Verdict
-from agentnb.run.approvals.remembered import decide_as_before, same_arguments
+from agentnb.run.approvals.remembered import decide_as_before
 from agentnb.run.effects.asking import Asking
 from agentnb.run.effects.calling import Calling
 from agentnb.run.effects.endings import end_at_limit
@@ -345,4 +346,4 @@ def _is_decided(call: CallState, arguments: dict[str, Any]) -> bool:
     shown = decision.arguments
     if shown is None and call.approval is not None:
         shown = call.approval.arguments
-    return shown is None or shown is arguments or same_arguments(shown, arguments)
+    return shown is None or shown is arguments or same_json(shown, arguments)
