@@ -126,7 +126,7 @@ async def _look_on(run: Driving) -> AsyncIterator[Event | Delta]:
     finally:
         stop()
         watching.stop()
-    if run.state.failure is not None or run.state.stop_reason == "error":
+    if run.state.stop_reason == "error" or (run.state.failure is not None and not run.state.over):
         run.outcome()
 
 

@@ -3,7 +3,8 @@
 The pump says `journal.fresh = False`, looks at where the run stands, and waits where there is nothing to do. A fact
 sets `fresh`, and rings the bell where the pump waits or the fact is to be written; otherwise that is all it does,
 because the pump is then at work and will look again. Facts are written to disk at the event loop's next turn, all that
-belong together at once, and at once where they come from another thread.
+belong together at once; and each by itself where it comes from another thread, or where anybody is told of it: whoever
+has been told that a call is over never finds it open again.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class News:
         else:
             if self._waiter is not None:
                 self.wake()
-            if self._scheduled is None and self._journal.recorder is not None:
+            if self._journal.watchers:  # what anybody has been told of is on disk
+                self.flush()
+            elif self._scheduled is None and self._journal.recorder is not None:
                 # At the next turn: the pump may append more that belongs to the same write.
                 self._scheduled = loop.call_soon(self._flush_as_scheduled)
 

@@ -73,8 +73,7 @@ class Run(Decisions, Recording):
         self._journal.root.recorded = len(recording)
         self._driver = Driver(self._journal, self._gate, policy, begin)
         self._hearing = hear(self._journal, begin=self._driver.begin)
-        if not recording:
-            loop.hears(self._hearing)
+        loop.hears(self._hearing)
         super().__init__(self._journal, self._driver.lost)
         self._driving = Driving(self, loop, self._journal, self._gate, self._driver)
         _remember(self)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import RunFailed, SessionLoop, UsageError, restore, tool
+from agentnb import RunCancelled, RunFailed, SessionLoop, UsageError, restore, tool
 from agentnb.loops.session_loop import EventStream, MessageQueue
 from agentnb.testing import ScriptedLLM, call, text
 from tests.worlds import asks, assert_folds, collect, notation, provider_faults, running_tasks, says
@@ -1101,3 +1101,80 @@ async def test_calls_start_in_source_order_however_long_their_hooks_take() -> No
     loop = SessionLoop(ScriptedLLM([asks("t1", "t2"), "done"]), [echo], before_tool_call=before)
     said = notation(await collect(loop.run("hi")))
     assert [word for word in said if word.startswith("XS")] == ["XS(t1)", "XS(t2)"]
+
+
+# -- what is told is what happened ---------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_never_came_has_nothing_of_the_one_before() -> None:
+    @tool
+    def stop() -> str:
+        loop.abort()
+        return "stopped"
+
+    loop = SessionLoop(ScriptedLLM([[*text("let me look"), call("stop", id="s")]]), [stop])
+    said = [event.message for event in await collect(loop.run("hi")) if event.type == "message_end"]
+    assert [(m.content, m.stop_reason) for m in said if m.role == "assistant"] == [
+        ("let me look", None),
+        ("", "aborted"),
+    ]
+
+
+@pytest.mark.parametrize("force", [True, "true", 1])
+async def test_hooks_see_the_values_that_the_tool_gets(force: Any) -> None:
+    seen: list[Any] = []
+
+    @tool
+    def remove(path: str, force: bool) -> str:
+        seen.append(force)
+        return "removed"
+
+    loop = SessionLoop(
+        ScriptedLLM([[call("remove", {"path": "p", "force": force})], "done"]),
+        [remove],
+        before_tool_call=lambda about: seen.append(about.args["force"]),
+        after_tool_call=lambda about: seen.append(about.args["force"]),
+    )
+    run = loop.start("go")
+    await run
+    assert seen == [True, True, True]
+    assert all(value is True for value in seen)
+    assert run.messages[1].tool_calls[0].arguments == {"path": "p", "force": force}
+
+
+@pytest.mark.parametrize("mode", ["after_batch", "skip_pending", "discard"])
+async def test_should_stop_after_turn_sees_the_results_of_the_turn(mode: Any) -> None:
+    loop = World().loop(
+        asks("a"),
+        "not asked for",
+        steering_mode=mode,
+        should_stop_after_turn=lambda messages: messages[-1].content == "R:a",
+    )
+    await loop.start("hi")
+    assert len(loop.llm.requests) == 1
+
+
+async def test_a_call_whose_loop_has_failed_is_told_of_in_the_same_words_everywhere() -> None:
+    inner = SessionLoop(ScriptedLLM([[RuntimeError("inner down")]]), name="helper")
+    loop = SessionLoop(ScriptedLLM([[call("helper", {"input": "q"}, id="h")], "done"]), [inner])
+    (end,) = [event for event in await collect(loop.run("hi")) if event.type == "agent_end"]
+    await collect(loop.run("go on"))
+    told = [end.messages[2].content, loop.messages[2].content, loop.llm.requests[1].messages[2]["content"]]
+    assert told == ["RuntimeError: inner down"] * 3
+
+
+async def test_a_run_goes_on_from_the_conversation_whether_or_not_anybody_has_looked_at_it() -> None:
+    loop = World().loop("one", "two")
+    await collect(loop.run("hi"))
+    await loop.start("and then?")
+    assert sent(loop, 1) == ["user:hi", "assistant", "user:and then?"]
+
+
+async def test_abort_ends_the_run_that_was_begun_last_however_it_was_begun() -> None:
+    world = World()
+    world.during["a"] = lambda: loop.abort("enough")
+    loop = world.loop(asks("a"), "not asked for")
+    run = loop.start("hi")
+    with pytest.raises(RunCancelled, match="enough"):
+        await run
+    assert not loop.abort()

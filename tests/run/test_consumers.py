@@ -286,6 +286,18 @@ async def test_what_a_tool_has_left_to_a_task_may_wait_for_the_run() -> None:
         assert await left[0] == "It did not."
 
 
+async def test_a_run_that_was_cancelled_after_its_model_had_failed_is_a_cancelled_one() -> None:
+    run = Agent().loop([RuntimeError("down")]).start("hi")
+    with pytest.raises(RunFailed):
+        await run
+    run.cancel("bye")
+    with pytest.raises(RunCancelled, match="bye"):
+        await run
+    with pytest.raises(RunCancelled, match="bye"):
+        run.result()
+    assert (await collect(run))[-1].reason == "cancelled"
+
+
 async def test_code_that_takes_the_events_is_told_that_it_cannot_wait_for_the_end_in_between() -> None:
     run = Agent().loop("done").start("hi")
     async with asyncio.timeout(60):

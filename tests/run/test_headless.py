@@ -16,6 +16,7 @@ from agentnb.run.approvals import headless as declaring
 from agentnb.run.driver import unattended
 from agentnb.testing import ScriptedLLM, call
 from tests.kernels import REPOSITORY
+from tests.worlds import collect, until
 
 ran: list[str] = []
 
@@ -199,7 +200,6 @@ async def test_steps_that_find_the_same_question_again_and_again_come_to_an_end(
 PAUSES = {
     "breakpoint": ({"breakpoints": ["model_end"]}, "breakpoint at model_end"),
     "breakpoint at the question": ({"breakpoints": ["approval_request"]}, "breakpoint at approval_request"),
-    "pause": ({}, "paused \\(looking\\)"),
 }
 
 
@@ -208,8 +208,6 @@ PAUSES = {
 async def test_a_pause_that_nobody_will_end_ends_the_run_and_says_so(pause: str, wait: str) -> None:
     options, words = PAUSES[pause]
     run = start(**options)
-    if pause == "pause":
-        run.watch(lambda event: event.type == "model_start" and run.pause("looking"))
     words = f"{words}.*nobody is there to resume it: this is a script.*run.resume"
     if wait == "async for":
         assert [event async for event in run][-1].type == "run_end"
@@ -218,6 +216,25 @@ async def test_a_pause_that_nobody_will_end_ends_the_run_and_says_so(pause: str,
             await (run if wait == "await" else asyncio.to_thread(run.result, 10))
     assert re.search(words, str(run.state.cancelled))
     assert ran == []
+
+
+@pytest.mark.parametrize("wait", ["await", "async for"])
+async def test_a_pause_that_code_has_asked_for_stands_until_code_ends_it(wait: str) -> None:
+    run = start()
+    stop = run.watch(lambda event: event.type == "model_start" and run.pause("looking"))
+
+    async def await_it() -> None:
+        await run
+
+    waiting = asyncio.create_task(await_it() if wait == "await" else collect(run))
+    await until(lambda: run.state.paused)
+    await asyncio.sleep(0.15)  # three times as long as a question stands
+    assert run.paused_for == "looking"
+    stop()
+    agentnb.headless("approve", after=0.05)
+    assert run.resume()
+    await waiting
+    assert run.output == "done"
 
 
 async def test_a_pause_is_left_to_code_that_resumes_and_goes_on_where_everything_is_approved() -> None:

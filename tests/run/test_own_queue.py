@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import ConversationEngine, Loop, LoopAgent, SessionLoop, Snapshot, restore, tool
+from agentnb import ConversationEngine, Loop, LoopAgent, RunCancelled, SessionLoop, Snapshot, restore, tool
 from agentnb.loops.session_loop import MessageQueue
 from agentnb.testing import ScriptedLLM, call
 from tests.loops.loop_agents import K
@@ -139,6 +139,38 @@ async def test_a_run_that_was_restored_inside_hears_it() -> None:
     assert await again == "fin"
     assert elsewhere.heard()[-1] == "mind this"
     run.cancel()
+
+
+@pytest.mark.parametrize("how", ["restored", "forked"])
+async def test_a_run_that_goes_on_from_a_recording_hears_it(how: str) -> None:
+    run = World().session.start("go")
+    await run
+    made = next(event.seq for event in run.events if event.type == "model_end")
+    elsewhere = World("heard", "and that")
+    elsewhere.during = lambda: elsewhere.session.steer("mind this")
+    if how == "restored":
+        again = restore(Snapshot.from_json(run.at(made).snapshot().to_json()), elsewhere.session)
+    else:
+        again = run.fork(at=made, loop=elsewhere.session)
+    await again
+    assert elsewhere.heard() == ["go", "mind this"]
+
+
+async def test_what_a_file_has_and_the_session_has_kept_is_heard_once() -> None:
+    world = World([call("work", id="c1")], "one", "two", "three")
+    run = world.session.start("go")
+
+    def say_and_end() -> None:
+        world.session.steer("once")
+        run.cancel()
+
+    world.during = say_and_end
+    with pytest.raises(RunCancelled):
+        await run
+    queued = next(event.seq for event in run.events if event.type == "queued")
+    await restore(Snapshot.from_json(run.at(queued).snapshot().to_json()), world.session)
+    assert world.heard() == ["go", "once"]
+    assert world.queue.dequeue_steering() == []
 
 
 async def test_what_a_restored_run_has_from_its_recording_is_heard_once() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from agentnb import RunFailed, SessionLoop, Store, restore, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
+from agentnb.core.events import Delta
 from agentnb.run.effects.asking import HELD_UP
 from agentnb.testing import ScriptedLLM, call
 from tests.run.agents import Agent, sends
@@ -319,3 +320,20 @@ def test_the_log_takes_as_much_of_a_file_that_was_made_with_larger_pages(path: P
         ((pages,),) = store._database.query("PRAGMA wal_autocheckpoint")
         assert store._database.query("PRAGMA page_size") == [(page_bytes,)]
     assert pages * page_bytes == 8 * 1024 * 1024
+
+
+@pytest.mark.parametrize("told", ["a consumer", "a watcher"])
+async def test_what_anybody_is_told_of_is_on_disk(told: str, store: Store, path: Path) -> None:
+    run = Agent().two_turns().start("hi", store=store)
+    other = Store(path)
+    on_disk: list[tuple[int, int]] = []
+    if told == "a watcher":
+        run.watch(lambda event: not isinstance(event, Delta) and on_disk.append((event.seq, other.position(run.id))))
+        await run
+    else:
+        async for event in run:
+            if not isinstance(event, Delta):
+                on_disk.append((event.seq, other.position(run.id)))
+    assert len(on_disk) == len(run.events)
+    assert all(count > seq for seq, count in on_disk)
+    other.close()

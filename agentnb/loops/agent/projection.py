@@ -63,7 +63,7 @@ class Projection:
         yield from self._recovered(T.RECOVERY_FAILED)
         for call in list(self._calls.values()):
             fields = {"result": failure.message, "is_error": True, "outcome": "aborted", "error": failure}
-            yield from self._call_end(e.CallEnd.make(call_id=call.id, name=call.name, **fields))
+            yield from self._call_end(e.CallEnd.make(call_id=call.id, name=call.name, time=self._time, **fields))
         yield from self._end(T.ERROR, error=failure)
 
     # -- words -----------------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from agentnb.core.calls import result_message
 from agentnb.core.ending import ABORTED
@@ -14,11 +15,14 @@ from agentnb.core.messages import Message, to_message, to_messages
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.options import StartOptions
-from agentnb.loops.session_loop.history import in_order, is_broken_off
+from agentnb.loops.session_loop.history import in_order, is_broken_off, words_of_failures
 from agentnb.loops.session_loop.projection import SessionEvent
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
 from agentnb.loops.streaming import Telling
+
+if TYPE_CHECKING:
+    from agentnb.run import Run
 
 
 class SessionControls(Loop):
@@ -40,6 +44,8 @@ class SessionControls(Loop):
             raise UsageError(f"messages= takes a list of messages, not {messages!r:.80}.")
         self.queue = queue if queue is not None else MessageQueue()
         self._telling: Telling[SessionEvent] | None = None
+        self._latest: weakref.ref[Run] | None = None
+        """The run that was begun last."""
         self._messages = to_messages(list(messages))
         self._stands_at: tuple[int, bool] | None = None
         """Up to where `_messages` has the last run: its position, and whether its stream has ended."""
@@ -50,8 +56,10 @@ class SessionControls(Loop):
 
     def _start(self, **options: Any) -> Any:
         if "history" not in options:
-            options["history"] = in_order(_read(self._messages))
-        return super()._start(**options)
+            options["history"] = in_order(_read(self.messages))
+        run = super()._start(**options)
+        self._latest = weakref.ref(run)
+        return run
 
     def hears(self, run: Hearing) -> None:
         """What is queued is for this run, alone or inside another loop's."""
@@ -125,7 +133,8 @@ class SessionControls(Loop):
 
     def abort(self, reason: str = "aborted") -> bool:
         """End the run that is open; every call gets its result, what is queued stays queued. False where none is."""
-        return self._telling is not None and self._telling.run.cancel(reason)
+        run = self._latest() if self._latest is not None else None
+        return run is not None and run.cancel(reason)
 
 
 def _read(messages: Sequence[Any]) -> list[Message]:
@@ -140,7 +149,8 @@ def _left_open(state: State) -> Iterator[Message]:
     """
     if not any(not call.hidden for call in state.open.values()):
         return
+    words = words_of_failures(state)
     for call in state.calls.values():
         if not call.hidden:
-            ended = {"result": ABORTED, "is_error": True, "outcome": "aborted"}
+            ended = {"result": words.get(call.id, ABORTED), "is_error": True, "outcome": "aborted"}
             yield result_message(call, call.end or CallEnd.make(call_id=call.id, name=call.name, **ended))

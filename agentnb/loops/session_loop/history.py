@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from agentnb.core.messages import Message
+from agentnb.core.state import State
 
 NO_RESULT = "No result provided"
 
@@ -21,6 +22,15 @@ def in_order(messages: Sequence[Message]) -> list[Message]:
 def is_broken_off(message: Message) -> bool:
     """Whether it is an answer that failed or was aborted: what the session's stream says of one that never came."""
     return message.role == "assistant" and message.stop_reason in ("error", "aborted")
+
+
+def words_of_failures(state: State) -> dict[str, str]:
+    """What each call is told that a loop inside performs whose model has failed, by the call."""
+    return {
+        child.call: f"{child.failure.type}: {child.failure.message}"
+        for child in state.children.values()
+        if child.failure is not None
+    }
 
 
 def _answered(messages: Sequence[Message]) -> Iterator[Message]:

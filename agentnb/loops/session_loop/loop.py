@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+from agentnb.core.calls import result_message
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallProposed, Event, ModelEnd, ModelStart, Queue, RunEnd, StopReason
 from agentnb.core.messages import Message, ToolCall, text_of
@@ -98,7 +99,7 @@ class SessionLoop(SessionControls):
         if transform_context is not None or convert_to_llm is not None:
             self.prepare = preparation(transform_context, convert_to_llm)
         if should_stop_after_turn is not None:
-            self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(list(state.messages))}
+            self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(_with_results(state))}
 
     # -- the decision ----------------------------------------------------------------------------------------------
 
@@ -184,6 +185,12 @@ class SessionLoop(SessionControls):
         """The modes and limits of this session."""
         names = ("steering_mode", "drain", "tool_execution", "max_turns", "system_prompt")
         return {**super().config(), **{name: getattr(self, name) for name in names}}
+
+
+def _with_results(state: State) -> list[Message]:
+    """The messages, and the results of the turn that may still be replaced, and are not among them yet."""
+    ended = [call for call in state.calls.values() if state.unsaid and not call.hidden and call.end is not None]
+    return [*state.messages, *(result_message(call, call.end) for call in ended if call.end is not None)]
 
 
 _RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})

@@ -17,6 +17,7 @@ from agentnb.core.evolve import evolve
 from agentnb.core.messages import Message
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
+from agentnb.loops.session_loop.history import words_of_failures
 
 Type = Literal[
     "agent_start",
@@ -128,7 +129,7 @@ class Projection:
                 if message.role == "tool":
                     self._results.append(message)
                 elif message.role == "assistant":
-                    self._answer = message
+                    self._answer, self._text = message, ""
             # An answer's turn is over with the last of its results, whenever those are told (discard: not before the
             # next thing happens).
             if self._answer is not None and len(self._results) == len(self._answer.tool_calls):
@@ -183,8 +184,7 @@ class Projection:
 
         The run may be resumed; a failure that it has gone on from is no end.
         """
-        failed = {child.call for child in self._state.children.values() if child.failure is not None}
-        yield from self._end_calls(dict.fromkeys(failed, f"{failure.type}: {failure.message}"))
+        yield from self._end_calls(words_of_failures(self._state))
         yield from self.say(RunEnd.make(reason="error", error=failure))
 
     def _end_calls(self, words: Mapping[str, str] = MappingProxyType({})) -> Iterator[SessionEvent]:

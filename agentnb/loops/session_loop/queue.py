@@ -72,9 +72,9 @@ class MessageQueue:
             since_it_began, has = self._take_kept() if is_the_only_one else {}, run.unheard()
         for queue, messages in since_it_began.items():
             for message in messages:
-                if not any(
-                    message is other for other in has[queue]
-                ):  # a run that was restored has it from its recording
+                if message in has[queue]:  # a run that was restored has it from its recording
+                    has[queue].remove(message)
+                else:
                     self._add(queue, message)
 
     def _open_run(self) -> Hearing | None:

@@ -215,7 +215,7 @@ class Driving:
     def outcome(self) -> Any:
         """The output of a run that is settled. Raises RunFailed, RunCancelled or LimitReached where it has none."""
         state = self.state
-        if state.failure is not None:
+        if state.failure is not None and not state.over:
             raise self.driver.failed()
         output = output_of(state, self._design, cause=self.driver.cause)
         if (crash := self.driver.crash) is not None:  # it came to an end, and that could not be recorded

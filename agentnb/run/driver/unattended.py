@@ -1,9 +1,9 @@
 """The calls of a run that wait for a person, while nobody is there (`agentnb.run.approvals.headless`).
 
 Code may be the person: a script that steps a run and approves, a task beside the one that awaits. So a question stands
-for some seconds first, longer where the run goes on in the background; and a run that is stepped, or paused, is left to
-whoever steps or has paused it. But what only a person could end is ended: a pause, at a breakpoint say, of a run that
-somebody waits for, and a question that one step after the other has found.
+for some seconds first, longer where the run goes on in the background; and a run that is stepped, or that code has
+paused, is left to whoever steps or has paused it. But what only a person could end is ended: a pause at a breakpoint of
+a run that somebody waits for, and a question that one step after the other has found.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from agentnb.run.approvals.outcomes import reject
 from agentnb.run.approvals.policy import FAILED, Verdict, propose
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
+from agentnb.run.gate.gate import AT_BREAKPOINT
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
@@ -116,6 +117,8 @@ class Unattended:
         if not state.paused or state.cancelled is not None or not self._is_waited_for or headless.absence is None:
             return
         paused = next(event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
+        if paused.reason != "step" and not paused.reason.startswith(AT_BREAKPOINT):
+            return
         yield paused, max(self._seen.setdefault(paused.seq, time.time()), self._waited_since) + headless.after
 
     def _end_pause(self, headless: Headless, paused: RunPaused) -> None:
@@ -126,9 +129,8 @@ class Unattended:
             if paused.reason == "step" or headless.policy == "approve":
                 self._journal.append(RunResumed.make())
                 return
-            reason = "" if paused.reason == "paused" else f" ({paused.reason})"
             why = (
-                f"paused{reason}, and nobody is there to resume it: {headless.absence}. Code that is to go on"
+                f"paused ({paused.reason}), and nobody is there to resume it: {headless.absence}. Code that is to go on"
                 " calls run.resume(), or sets no breakpoint."
             )
             self._journal.append(CancelRequested.make(reason=why))

@@ -109,10 +109,7 @@ class Calling:
             return verdict
         if self._design.before_call is not None:
             try:
-                seen = call
-                if arguments is not call.arguments:
-                    seen = copy.copy(call)
-                    seen.arguments = arguments
+                seen = self._for_a_hook(call, arguments)
                 said = await settled(self._design.before_call(seen, self._frame.state))
             except THROWN_IN:
                 raise
@@ -126,6 +123,12 @@ class Calling:
         if self._policy is None:
             return verdict
         return await self.put_to_policy(call, arguments)
+
+    def _for_a_hook(self, call: CallState, arguments: dict[str, Any]) -> CallState:
+        """A copy of the call, with the plain values that its function gets: to a bool "false" is False (`propose`)."""
+        seen = copy.copy(call)
+        seen.arguments = propose(call.id, call.name, arguments, self._tools[call.name]).arguments
+        return seen
 
     async def put_to_policy(self, call: CallState, arguments: dict[str, Any]) -> Verdict:
         """What the policy says about the call with these arguments; there is one, and there is the call's tool."""
@@ -260,7 +263,7 @@ class Calling:
         hook = self._design.after_call
         assert hook is not None
         try:
-            changed = await settled(hook(call, end, self._frame.state))
+            changed = await settled(hook(self._for_a_hook(call, call.arguments), end, self._frame.state))
         except THROWN_IN:
             raise
         except BaseException as error:  # an error result, as in SEMANTICS 3e

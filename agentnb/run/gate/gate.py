@@ -30,6 +30,8 @@ from agentnb.run.portable import text_of_error
 
 Unit = Literal["event", "call", "turn", "phase"]
 UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
+AT_BREAKPOINT = "breakpoint at "
+"""What the reason of a pause begins with that nobody has asked for but a breakpoint."""
 LIMITS = frozenset({"turns", "calls", "seconds", "tokens", "cost"})
 
 
@@ -108,7 +110,7 @@ class Gate:
 
     def _stop_at(self, event: Event, words: str) -> None:
         """Pause here; a step that was to go further ends here too."""
-        self.ask_for_pause(f"breakpoint at {event.type} (seq {event.seq}): {words}", at_once=True)
+        self.ask_for_pause(f"{AT_BREAKPOINT}{event.type} (seq {event.seq}): {words}", at_once=True)
         self.release_permit()
 
     def boundary(self, unit: Unit, events: Sequence[Event]) -> int | None:
