@@ -42,5 +42,8 @@ def _as_tool(item: Any, name: str | None) -> Tool:
     if isinstance(own := getattr(item, "name", None), str):
         for method in METHODS:
             if callable(does := getattr(item, method, None)):
-                return FunctionTool(does, name=name or own, description=getattr(item, "description", None))
+                made = FunctionTool(does, name=name or own, description=getattr(item, "description", None))
+                if isinstance(schema := getattr(item, "parameters", None), Mapping):  # what a method of **kw cannot say
+                    made.parameters = dict(schema)
+                return made
     raise UsageError(f"{item!r} is no tool: give a function, one made by @agentnb.tool, or a loop.")

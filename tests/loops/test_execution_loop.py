@@ -826,6 +826,26 @@ async def test_a_confirm_that_is_not_async_holds_up_nothing_else() -> None:
     assert world.ran == ["fast"]
 
 
+@pytest.mark.parametrize("constant", ["†state.w", {"const": "†state.w"}])
+async def test_where_a_tools_schema_says_its_results_go_they_go(constant: Any) -> None:
+    schema = {"_tool": "w", "_outputPath": constant, "_outputMethod": "push", "_instance": {"type": "string"}}
+    loop = World().loop(solution(c("w"), c("w"), output=1), tools=[schema], activities={"w": lambda *_: 5})
+    await loop.start(None)
+    assert loop.state == {"w": [5, 5]}
+    asked = json.dumps(loop.llm.requests[0].schema)
+    assert "_instance" in asked
+    assert "_outputPath" not in asked
+
+
+async def test_a_call_that_writes_where_its_tools_schema_forbids_it_does_not_run() -> None:
+    schema = {"_tool": "w", "_outputPath": {"type": "string", "pattern": "^†state\\.w"}}
+    answers = [solution(c("w", "†state.q")), solution(c("w", "†state.w.a"), output=1)]
+    loop = World().loop(*answers, tools=[schema], activities={"w": lambda *_: 5})
+    await loop.start(None)
+    assert loop.state == {"w": {"a": 5}}
+    assert "the `_outputPath` of w" in errors_told(loop, 1)[0]["error"]
+
+
 async def test_activities_that_are_not_async_run_beside_each_other() -> None:
     together = threading.Barrier(3, timeout=60)
     loop = World().loop(

@@ -1178,3 +1178,25 @@ async def test_abort_ends_the_run_that_was_begun_last_however_it_was_begun() -> 
     with pytest.raises(RunCancelled, match="enough"):
         await run
     assert not loop.abort()
+
+
+async def test_what_a_hook_does_to_the_messages_it_prepares_is_not_recorded() -> None:
+    def redact(messages: list[Any]) -> list[Any]:
+        for message in messages:
+            message.content[0]["text"] = "redacted"
+        return messages
+
+    loop = World().loop("done", transform_context=redact, messages=[])
+    said = [{"role": "user", "content": [{"type": "text", "text": "secret"}]}]
+    run = loop.start(said)
+    await run
+    assert loop.llm.requests[0].messages[0]["content"] == [{"type": "text", "text": "redacted"}]
+    assert run.messages[0].content == [{"type": "text", "text": "secret"}]
+
+
+async def test_what_a_reader_does_to_the_arguments_it_is_shown_does_not_happen_to_the_call() -> None:
+    world = World()
+    async for event in world.loop(asks("a"), "done").run("hi"):
+        if event.type == "tool_execution_start":
+            event.args["value"] = "changed"
+    assert world.ran == ["a"]

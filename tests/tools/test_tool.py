@@ -5,7 +5,7 @@ import enum
 import functools
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -467,6 +467,21 @@ def test_the_last_tool_of_a_name_counts() -> None:
 @pytest.mark.parametrize("word", ["progress", "approve", "idempotent", "timeout", "needs", "sequential", "detached"])
 def test_the_help_of_tool_says_what_a_tool_may_have(word: str) -> None:
     assert re.search(rf"\b{word}\b", str(tool.__doc__))
+
+
+async def test_an_object_that_says_what_its_parameters_are_is_shown_with_these() -> None:
+    class Lookup:
+        name, description = "lookup", "Look it up."
+        parameters: ClassVar = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+
+        async def run(self, **arguments: Any) -> str:
+            return f"about {arguments['q']}"
+
+    loop = SessionLoop(ScriptedLLM([[call("lookup", {"q": "nile"})], "Seen."]), [Lookup()])
+    run = loop.start("go")
+    await run
+    assert loop.llm.requests[0].tools[0]["parameters"] == Lookup.parameters
+    assert run.messages[2].content == "about nile"
 
 
 class Browser:

@@ -95,6 +95,8 @@ def _tool_schema(tool: Tool) -> dict[str, Any]:
     schema["properties"] = {name: {"anyOf": [part, _REFERENCE]} for name, part in given.items()} | _BESIDE
     if isinstance(tool, SchemaTool):
         schema["properties"] |= tool.beside
+        for name in tool.constants:
+            schema["properties"].pop(name, None)
         if tool.is_latent:
             schema["properties"]["_output"] = tool.output or {}
             if not tool.delegate:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 from pydantic_core import to_json
@@ -119,16 +120,27 @@ _Made = tuple[str, dict[str, Any], str | None]
 class SolutionReply(Reply):
     """An answer that makes its calls as it comes."""
 
-    def __init__(self, turn: int, made: int, earlier: Sequence[ToolCall], *, native: bool, run: int = 1) -> None:
+    def __init__(
+        self,
+        turn: int,
+        made: int,
+        earlier: Sequence[ToolCall],
+        *,
+        native: bool,
+        run: int = 1,
+        constants: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> None:
         """`made`: calls of the run so far. `earlier`: those that this request's broken answers have made.
 
-        `run`: which run of the loop it is, counted where that runs again and again inside another.
+        `run`: which run of the loop it is, counted where that runs again and again inside another. `constants`: what
+        every call of a tool says, by the tool.
         """
         super().__init__(turn)
         self._calls = list(earlier)
         self._made = made
         self._earlier: list[_Made] = [(call.name, call.arguments, call.malformed) for call in earlier]
         self._of_run = f"_{run}" if run > 1 else ""
+        self._constants = constants
         self._native = native
         self._has_native_calls = False
         self._solution = SolutionText()
@@ -206,10 +218,12 @@ class SolutionReply(Reply):
         self._propose(made)
 
     def _propose(self, made: _Made) -> None:
-        if _taken_from(self._earlier, made):
+        name, arguments, malformed = made
+        if malformed is None and name in self._constants:
+            arguments = {**arguments, **self._constants[name]}
+        if _taken_from(self._earlier, (name, arguments, malformed)):
             return
         self._made += 1
-        name, arguments, malformed = made
         call = ToolCall.make(id=f"c{self._made}{self._of_run}", name=name, arguments=arguments, malformed=malformed)
         self._calls.append(call)
         self.proposed.append(call)

@@ -58,7 +58,9 @@ class ExecutionRequests(ExecutionStanding):
         folded = Context.of(state)
         earlier = [call.proposed for call in state.calls.values() if not call.let_go]
         made, native = folded.calls_made + len(earlier), self.native or folded.native
-        return SolutionReply(state.turn, made, earlier, native=native, run=state.place.runs)
+        tools = (self.tools_by_name or {}).values()
+        constants = {tool.name: tool.constants for tool in tools if isinstance(tool, SchemaTool) and tool.constants}
+        return SolutionReply(state.turn, made, earlier, native=native, run=state.place.runs, constants=constants)
 
     def read_again(self, message: Message) -> Message:
         """An answer whose text is another: so is the output in it."""

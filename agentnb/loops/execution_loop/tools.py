@@ -5,7 +5,8 @@ activity of its name (or of the name in `_activity`) is known, it is latent: the
 `_output`, and a call without it is a mistake. An activity is called with the call (data in place of its references),
 the tool and the context; one that is not async runs in a thread. `_scopes` says what of the context that is (`scopes`),
 `_delegate` who performs the call instead (`delegates`); what of these and of the fields of a call is no constant, but a
-schema, is shown to the model, for it to choose.
+schema, is shown to the model, for it to choose. A constant `_outputPath`, `_outputMethod` or `_instance` is that of
+every call.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from agentnb.loops.execution_loop.scopes import Choice, check_scopes
 from agentnb.loops.execution_loop.values import Call, parameters
 
 _CHOSEN = ("_reasoningForCall", "_instance", "_scopes", "_delegate", "_outputPath", "_outputMethod")
+
+_WRITING = ("_instance", "_outputPath", "_outputMethod")
+"""Of these, what says where a call's result goes, and how."""
 
 Activity = Callable[[Call, "SchemaTool", list[dict[str, Any]]], Any]
 
@@ -49,7 +53,10 @@ class SchemaTool:
         self.delegate = Choice(schema.get("_delegate", properties.get("_delegate")))
         self.scopes = Choice(schema.get("_scopes", properties.get("_scopes")))
         check_scopes(self.scopes.constant)
-        chosen = {name: Choice(schema.get(name, properties.get(name))).schema for name in _CHOSEN}
+        beside = {name: Choice(schema.get(name, properties.get(name))) for name in _CHOSEN}
+        self.constants = {name: beside[name].constant for name in _WRITING if beside[name].constant is not None}
+        """What every call of it says about its result, whatever the model says."""
+        chosen = {name: choice.schema for name, choice in beside.items()}
         if self.delegate and not self.scopes:
             chosen["_scopes"] = {"type": "array", "items": {"type": "string"}}
         self.beside = {name: said for name, said in chosen.items() if said is not None}
@@ -78,6 +85,9 @@ class SchemaTool:
     ) -> Invocation:
         """The call, ready to run. Raises InvalidArguments that names what is at fault."""
         _validate(self.name, self.parameters, call.arguments)
+        for name in _WRITING:
+            if name in call and name in self.beside:
+                _validate(f"the `{name}` of {self.name}", self.beside[name], call[name])
         self.scopes_of(call)
         if delegated:
             return _never

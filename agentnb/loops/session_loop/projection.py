@@ -6,6 +6,7 @@ recording are the same. Every start has its end, and `agent_end` is always the l
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
@@ -212,4 +213,5 @@ def _event(type: Type, **fields: Any) -> SessionEvent:
 
 
 def _call_fields(call: CallState) -> dict[str, Any]:
-    return {"tool_call_id": call.id, "tool_name": call.name, "args": call.arguments}
+    # A copy: whoever is shown a call that is about to run must not change what runs.
+    return {"tool_call_id": call.id, "tool_name": call.name, "args": copy.deepcopy(call.arguments)}

@@ -107,7 +107,8 @@ class Asking:
     async def _prepared(self) -> Sequence[Mapping[str, Any]]:
         """The messages as the design wants them sent."""
         assert self._design.prepare is not None
-        return self._history.prepared(await settled(self._design.prepare(self._frame.state.messages)))
+        shown = self._history.shown(self._frame.state.messages)
+        return self._history.prepared(await settled(self._design.prepare(shown)))
 
     def _open(self, prepared: Sequence[Mapping[str, Any]] | None, state: State) -> Any:
         model = self._model

@@ -23,6 +23,7 @@ class PlainHistory:
     def __init__(self, system_prompt: str | None = None) -> None:
         self.prefix = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._copies: dict[int, tuple[Message, dict[str, Any]]] = {}
+        self._shown: list[Message] = []
         self._start_over()
 
     def _start_over(self) -> None:
@@ -30,6 +31,11 @@ class PlainHistory:
         self._length = len(self._plain)
         self._seen = 0
         self._left_out: list[int] = []
+
+    def shown(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages for a hook that prepares what is sent: copies, made once; the record stays as it is."""
+        self._shown += (message.model_copy(deep=True) for message in messages[len(self._shown) :])
+        return self._shown.copy()
 
     def prepared(self, messages: Sequence[Message | Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Messages that a hook has put together, as plain dicts; made once for as long as the hook gives the same."""
