@@ -1,9 +1,9 @@
 """The calls of a run that wait for a person, while nobody is there (`agentnb.run.approvals.headless`).
 
 Code may be the person: a script that steps a run and approves, a task beside the one that awaits. So a question stands
-for some seconds first, longer where the run goes on in the background; and a run that is stepped, or that code has
-paused, is left to whoever steps or has paused it. But what only a person could end is ended: a pause at a breakpoint of
-a run that somebody waits for, and a question that one step after the other has found.
+for some seconds first, longer where the run goes on in the background; and a run that is stepped, or that a script has
+paused, is left to whoever steps or has paused it. But what only a person could end is ended: a pause at a breakpoint, or
+in a notebook, of a run that somebody waits for, and a question that one step after the other has found.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import ApprovalDecision, CancelRequested, RunPaused, RunResumed
 from agentnb.core.state import CallState
 from agentnb.core.wanted import Effect
+from agentnb.run import host as hosting
 from agentnb.run.approvals.headless import IN_BACKGROUND, STEPPED, Headless, in_force
 from agentnb.run.approvals.outcomes import reject
 from agentnb.run.approvals.policy import FAILED, Verdict, propose
@@ -117,7 +118,8 @@ class Unattended:
         if not state.paused or state.cancelled is not None or not self._is_waited_for or headless.absence is None:
             return
         paused = next(event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
-        if paused.reason != "step" and not paused.reason.startswith(AT_BREAKPOINT):
+        by_code = paused.reason != "step" and not paused.reason.startswith(AT_BREAKPOINT)
+        if by_code and not hosting.environment.hosted:  # in a notebook, a cell that waits holds up all code behind it
             return
         yield paused, max(self._seen.setdefault(paused.seq, time.time()), self._waited_since) + headless.after
 
@@ -129,8 +131,9 @@ class Unattended:
             if paused.reason == "step" or headless.policy == "approve":
                 self._journal.append(RunResumed.make())
                 return
+            reason = "" if paused.reason == "paused" else f" ({paused.reason})"
             why = (
-                f"paused ({paused.reason}), and nobody is there to resume it: {headless.absence}. Code that is to go on"
+                f"paused{reason}, and nobody is there to resume it: {headless.absence}. Code that is to go on"
                 " calls run.resume(), or sets no breakpoint."
             )
             self._journal.append(CancelRequested.make(reason=why))
