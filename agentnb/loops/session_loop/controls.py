@@ -88,7 +88,6 @@ class SessionControls(Loop):
 
     def _open(self, message: Any, options: StartOptions) -> EventStream:
         self._check_not_open()
-        self._messages = self.messages
         if self._telling is not None:
             self.queue.detach()
         stream = EventStream(self.start(message, **options))

@@ -2,8 +2,8 @@
 
 Code may be the person: a script that steps a run and approves, a task beside the one that awaits. So a question stands
 for some seconds first, longer where the run goes on in the background; and a run that is stepped, or that a script has
-paused, is left to whoever steps or has paused it. But what only a person could end is ended: a pause at a breakpoint, or
-in a notebook, of a run that somebody waits for, and a question that one step after the other has found.
+paused, is left to whoever steps or has paused it. But what only a person could end is ended: a pause of a run that
+somebody waits for, at a breakpoint or in a notebook, and a question that one step after the other has found.
 """
 
 from __future__ import annotations
