@@ -513,6 +513,16 @@ async def test_a_state_that_is_none_is_refused() -> None:
         await said_in(abc(2), is_resumable=True, agent_states={"L": {"extra": 1}})
 
 
+async def test_agents_may_be_reset_where_an_invocation_has_paused() -> None:
+    loop = LoopAgent("OUT", [LoopAgent("IN", [K("X"), K("P", pause=1)], 3)], 1)
+    ctx = InvocationContext(is_resumable=True)
+    await events_in(loop, ctx)
+    assert ctx.agent_states["IN"]["current_sub_agent"] == "P"
+    ctx.reset_sub_agent_states("OUT")
+    assert "IN" not in ctx.agent_states
+    assert (await said_in(loop, resumed(ctx))).startswith("CK(IN,X,0) X#2")
+
+
 async def test_a_nested_loop_that_had_ended_does_not_run_again() -> None:
     loop = LoopAgent("OUT", [LoopAgent("IN", [K("X")], 1), K("Y")], 2)
     ctx = InvocationContext(is_resumable=True)

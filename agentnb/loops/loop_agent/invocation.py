@@ -146,9 +146,9 @@ class InvocationContext:
         return bool(self.end_of_agents.get(name)) and name not in self.agent_states
 
     def reset_sub_agent_states(self, name: str) -> None:
-        """Let every agent below the one of that name begin anew."""
-        agent = self.agent.find_agent(name) if self.agent is not None else None
-        self.reset_below(agent)
+        """Let every agent below the one of that name begin anew; no agent's code need be running."""
+        agent = self.agent if self.agent is not None or self.run is None else self.run.loop
+        self.reset_below(agent.find_agent(name) if agent is not None else None)
 
     def reset_below(self, agent: Any) -> None:
         """Let every agent below this one begin anew."""
