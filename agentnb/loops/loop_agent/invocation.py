@@ -147,7 +147,7 @@ class InvocationContext:
 
     def reset_sub_agent_states(self, name: str) -> None:
         """Let every agent below the one of that name begin anew; no agent's code need be running."""
-        agent = self.agent if self.agent is not None or self.run is None else self.run.loop
+        agent: Any = self.agent if self.agent is not None or self.run is None else self.run.loop
         self.reset_below(agent.find_agent(name) if agent is not None else None)
 
     def reset_below(self, agent: Any) -> None:
