@@ -194,8 +194,11 @@ class Design(ABC):
         """A run of this loop has begun, alone or inside another: what is said to the loop itself is for that run."""
         return
 
-    def messages_for(self, state: State) -> Sequence[Mapping[str, Any]] | None:
-        """What the model is sent, where the loop puts it together itself; None for the history."""
+    def messages_for(self, state: State) -> list[dict[str, Any]] | None:
+        """What the model is sent, where the loop puts it together itself; None for the history.
+
+        A new list each time, which is given up: what goes before it is put into it.
+        """
         return None
 
     @classmethod

@@ -224,7 +224,7 @@ class Context:
             data = {key: data}
         return {"type": "data", "kind": path.kind, "data": data}
 
-    def messages(self, *, native: bool) -> Sequence[dict[str, Any]]:
+    def messages(self, *, native: bool) -> list[dict[str, Any]]:
         """What the model is told: one message for each object, the text between them, the last tick's errors.
 
         A model that makes its calls by the provider's own means is told those and their results, as it expects.

@@ -43,12 +43,12 @@ class ExecutionRequests(ExecutionStanding):
             return {"tools": prompt.native_specifications(tools)} if tools else {}
         return {"schema": prompt.solution_schema(tools, self._output_check.schema)}
 
-    def messages_for(self, state: State) -> Sequence[Mapping[str, Any]]:
+    def messages_for(self, state: State) -> list[dict[str, Any]]:
         """The context, and not the answers (SEMANTICS 2b)."""
         return self.sends(state, {"native": self.native})
 
     @classmethod
-    def sends(cls, state: State, config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    def sends(cls, state: State, config: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The context; the calls and their results too where the model makes them by the provider's own means."""
         folded = Context.of(state)
         return folded.messages(native=config.get("native", False) or folded.native)

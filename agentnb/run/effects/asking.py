@@ -121,7 +121,8 @@ class Asking:
         elif self._sends_history:
             messages = self._history.of(state.messages)
         elif (own := self._design.messages_for(state)) is not None:
-            messages = [*self._history.prefix, *own]
+            own[:0] = self._history.prefix  # to copy a long list takes as long as the rest of a turn
+            messages = own
         else:
             messages = self._history.of(state.messages, self._design.amended(state))
         options = self._options if not state.options else {**self._options, **state.options}
