@@ -73,7 +73,8 @@ class Run(Decisions, Recording):
         self._journal.root.recorded = len(recording)
         self._driver = Driver(self._journal, self._gate, policy, begin)
         self._hearing = hear(self._journal, begin=self._driver.begin)
-        loop.hears(self._hearing)
+        if not self._journal.state.over:
+            loop.hears(self._hearing)
         super().__init__(self._journal, self._driver.lost)
         self._driving = Driving(self, loop, self._journal, self._gate, self._driver)
         _remember(self)

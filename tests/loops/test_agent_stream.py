@@ -552,3 +552,10 @@ async def test_a_policy_decides_about_calls() -> None:
     events = await events_of(agent, approve=False)
     assert "TOOL_ERROR(c1)" in short(events)
     assert events[-1].content == "fin"
+
+
+async def test_a_call_whose_loop_has_failed_took_no_negative_time() -> None:
+    inner = Agent(ScriptedLLM([[RuntimeError("inner down")]]), name="helper")
+    agent = Agent(ScriptedLLM([[call("helper", {"input": "q"}, id="h")], "done"]), [inner])
+    (failed,) = [event async for event in agent.execute("hi") if event.type == "tool_error"]
+    assert failed.result.execution_time_ms >= 0

@@ -173,6 +173,15 @@ async def test_what_a_file_has_and_the_session_has_kept_is_heard_once() -> None:
     assert world.queue.dequeue_steering() == []
 
 
+async def test_to_take_up_a_run_that_is_over_says_nothing_again() -> None:
+    world = World(max_turns=1)
+    world.during = lambda: world.session.steer("once")
+    run = world.session.start("go")
+    assert (await run, run.stop_reason) == ("", "max_turns")
+    assert restore(Snapshot.from_json(run.snapshot().to_json()), world.session).state.over
+    assert [message.content for message in world.queue.dequeue_steering()] == ["once"]
+
+
 async def test_what_a_restored_run_has_from_its_recording_is_heard_once() -> None:
     world = World([call("work", id="c1")], "one", "two", "three")
     boss = as_a_tool(world.session)
