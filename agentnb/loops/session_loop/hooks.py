@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +24,11 @@ class ToolCallContext:
 
     @classmethod
     def of(cls, call: CallState, state: State, end: CallEnd | None = None) -> ToolCallContext:
-        """The context of a call as it stands."""
-        arguments = copy.deepcopy(call.arguments)  # a hook's to do with as it likes
-        made = ToolCall(id=call.id, name=call.name, arguments=arguments)
+        """The context of a call as it stands; the call is a copy, for the hook to do with as it likes."""
+        made = ToolCall(id=call.id, name=call.name, arguments=call.arguments)
         if end is None:
-            return cls(made, arguments, list(state.messages))
-        return cls(made, arguments, list(state.messages), end.result, end.is_error)
+            return cls(made, call.arguments, list(state.messages))
+        return cls(made, call.arguments, list(state.messages), end.result, end.is_error)
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)

@@ -189,8 +189,9 @@ class SessionLoop(SessionControls):
 
 def _with_results(state: State) -> list[Message]:
     """The messages, and the results of the turn that may still be replaced, and are not among them yet."""
-    ended = [call for call in state.calls.values() if state.unsaid and not call.hidden and call.end is not None]
-    return [*state.messages, *(result_message(call, call.end) for call in ended if call.end is not None)]
+    calls = state.calls.values() if state.unsaid else ()
+    results = (result_message(call, call.end) for call in calls if not call.hidden and call.end is not None)
+    return [*state.messages, *results]
 
 
 _RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})

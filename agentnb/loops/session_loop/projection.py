@@ -6,7 +6,6 @@ recording are the same. Every start has its end, and `agent_end` is always the l
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from agentnb.core.calls import result_message
 from agentnb.core.ending import ABORTED
 from agentnb.core.events import CallEnd, CallStart, Delta, ErrorInfo, Event, RunEnd
 from agentnb.core.evolve import evolve
-from agentnb.core.messages import Message
+from agentnb.core.messages import Message, to_plain
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
 from agentnb.loops.session_loop.history import words_of_failures
@@ -214,4 +213,4 @@ def _event(type: Type, **fields: Any) -> SessionEvent:
 
 def _call_fields(call: CallState) -> dict[str, Any]:
     # A copy: whoever is shown a call that is about to run must not change what runs.
-    return {"tool_call_id": call.id, "tool_name": call.name, "args": copy.deepcopy(call.arguments)}
+    return {"tool_call_id": call.id, "tool_name": call.name, "args": to_plain(call.arguments)}
