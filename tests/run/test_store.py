@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from agentnb import RunFailed, SessionLoop, Store, restore, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
 from agentnb.core.events import Delta
-from agentnb.run.effects.asking import HELD_UP
+from agentnb.run.effects import asking
 from agentnb.testing import ScriptedLLM, call
 from tests.run.agents import Agent, sends
 from tests.worlds import asks, assert_one_terminal_event_last, types, until
@@ -85,25 +85,51 @@ async def test_an_event_is_on_disk_when_a_call_starts(store: Store, path: Path) 
     other.close()
 
 
+class Computing(ScriptedLLM):
+    """A model that keeps the event loop to itself for a while, each time that `looks` says so as it is asked."""
+
+    def __init__(self, looks: Callable[[], bool], turns: list[Any]) -> None:
+        super().__init__(turns)
+        self._looks = looks
+
+    async def stream(self, messages: Any, **options: Any) -> AsyncIterator[Any]:
+        done = time.monotonic() + (2 * asking.HELD_UP if self._looks() else 0)
+        while time.monotonic() < done:
+            pass
+        async for chunk in super().stream(messages, **options):
+            yield chunk
+
+
 async def test_what_came_before_a_request_is_on_disk_while_a_model_holds_the_event_loop_up(store: Store) -> None:
     """One that computes in this process, from its second request on: before the first there is nothing to be lost."""
     on_disk: list[list[str]] = []
 
-    class Computing(ScriptedLLM):
-        async def stream(self, messages: Any, **options: Any) -> AsyncIterator[Any]:
-            on_disk.append(types(store.events(run.id)) if on_disk else [])
-            done = time.monotonic() + 2 * HELD_UP
-            while time.monotonic() < done:
-                pass
-            async for chunk in super().stream(messages, **options):
-                yield chunk
+    def look() -> bool:
+        on_disk.append(types(store.events(run.id)) if on_disk else [])
+        return True
 
-    run = SessionLoop(Computing([[call("work")], [call("work")], "done"]), [work]).start("go", store=store)
+    run = SessionLoop(Computing(look, [[call("work")], [call("work")], "done"]), [work]).start("go", store=store)
     await run
     assert [(seen[-2:], len(seen)) for seen in on_disk[1:]] == [
         (["call_end", "model_start"], 7),
         (["call_end", "model_start"], 11),
     ]
+
+
+async def test_a_model_that_was_held_up_once_does_not_make_every_later_request_wait_for_the_disk(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "HELD_UP", 0.1)  # longer than a busy machine holds up what is quick
+    newest_on_disk: list[str] = []
+
+    def look() -> bool:
+        newest_on_disk.append(types(store.events(run.id))[-1] if newest_on_disk else "")
+        return len(newest_on_disk) == 1  # as where the machine did something else meanwhile
+
+    calls = [[call("work")]] * 3
+    run = SessionLoop(Computing(look, [*calls, "done"]), [work]).start("go", store=store)
+    await run
+    assert newest_on_disk[1:] == ["model_start", "call_start", "call_start"]
 
 
 async def test_a_decision_is_on_disk_when_it_was_made(store: Store, path: Path) -> None:

@@ -28,8 +28,8 @@ from agentnb.run.journal import Journal
 from agentnb.run.portable import error_info
 
 HELD_UP = 0.005
-"""Seconds for which a model may keep the event loop to itself. One that takes longer has its next requests, and all
-that came before them, on disk first: if its process is killed meanwhile, no finished call is lost. To commit before
+"""Seconds for which a model may keep the event loop to itself. One that takes longer has its next request, and all
+that came before it, on disk first: if its process is killed meanwhile, no finished call is lost. To commit before
 each request would take a third as long again as the whole loop, and over a network the event loop has its turn."""
 
 
@@ -50,7 +50,7 @@ class Asking:
         self.error: BaseException | None = None
         """The exception behind the last failure, for whoever raises RunFailed from it."""
         self._holds_up = False
-        """Whether the model computes in the event loop, and for long: what happened before is not written meanwhile."""
+        """Whether the last answer was computed in the event loop, and for long: nothing is written meanwhile."""
 
     async def ask(self, *, pulled: bool = False) -> None:  # noqa: C901 - one request, read from top to bottom
         """One request to the model, from the stream's start to its end."""
@@ -79,8 +79,8 @@ class Asking:
                     break
             else:
                 stream = None  # it has come to its end, and there is nothing to close
-            if self._inflight.news.is_due and time.monotonic() - started > HELD_UP:
-                self._holds_up = True
+            if self._holds_up or self._inflight.news.is_due:  # one that was itself held up pays once
+                self._holds_up = time.monotonic() - started > HELD_UP
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if state.model != "asked" or task is None or task.cancelling():
