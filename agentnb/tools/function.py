@@ -16,7 +16,7 @@ import contextlib
 import functools
 import inspect
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, cast, get_args, get_origin, get_type_hints, overload
 
@@ -26,7 +26,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.maybe_async import settled
+from agentnb.core.maybe_async import listed, settled
 from agentnb.core.schemas import why_none
 from agentnb.core.threads import THREADS
 from agentnb.core.tools import Invocation, Progress
@@ -122,7 +122,7 @@ class FunctionTool:
         if self._is_async:
             called: Awaitable[Any] = self.function(**values)
             return called
-        return _in_thread(functools.partial(self.function, **values))
+        return _called(functools.partial(self.function, **values))
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
@@ -194,15 +194,13 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 _OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 
 
-async def _in_thread(function: Callable[[], Any]) -> Any:
-    """What the function comes to. What it gives tells, and not what it wraps: a decorator may have changed that."""
-    result = await settled(await asyncio.wrap_future(THREADS.call(function)))
-    if isinstance(result, AsyncGenerator):
-        async with contextlib.aclosing(result):
-            return [item async for item in result]
-    if inspect.isgenerator(result):
-        return await asyncio.wrap_future(THREADS.call(functools.partial(list, result)))
-    return result
+async def _called(function: Callable[[], Any]) -> Any:
+    """What the function comes to, in a thread unless that is async or yields so."""
+    return await listed(await settled(await _in_thread(function)), _in_thread)
+
+
+def _in_thread(function: Callable[[], Any]) -> Awaitable[Any]:
+    return asyncio.wrap_future(THREADS.call(function))
 
 
 def _arguments_of(
