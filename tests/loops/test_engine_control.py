@@ -310,6 +310,40 @@ async def test_leaving_the_loop_ends_the_engine_soon() -> None:
     engine.reset()
 
 
+@pytest.mark.parametrize("at", WHOLE)
+async def test_an_engine_that_was_left_can_be_reset_at_once(at: str) -> None:
+    engine = World().engine()
+    async for event in engine.run("goal"):
+        if in_words(event) == at:
+            break
+    engine.reset()
+    assert await rest(engine.run("again")) == WHOLE
+
+
+async def test_an_engine_that_was_left_can_be_restored_at_once() -> None:
+    world = World()
+    engine = world.engine()
+    async for event in engine.run("goal"):
+        if in_words(event) == "STARTED b":
+            break
+    assert engine.restore_from_snapshot(engine.create_snapshot())
+    world.ran.clear()
+    assert (await rest(engine.continue_()))[-1] == "DONE(2,2)"
+    assert world.ran == ["b"]
+
+
+async def test_a_run_that_was_left_stays_ended_when_its_engine_is_reset() -> None:
+    engine = World().engine()
+    async for event in engine.run("goal"):
+        if in_words(event) == "STARTED a":
+            break
+    left = engine.current_run
+    assert left is not None
+    engine.reset()
+    assert left.stop_reason == "cancelled"
+    assert_one_terminal_event_last(left.events)
+
+
 async def test_a_consumer_that_is_cancelled_runs_every_finally_first() -> None:
     cleaned: list[str] = []
 
