@@ -180,6 +180,20 @@ async def test_a_progress_callback_is_not_the_models() -> None:
         work.bind({"value": "v", "progress": 1})
 
 
+async def test_telling_progress_may_be_awaited_and_gives_everybody_else_a_turn() -> None:
+    order: list[str] = []
+
+    @tool
+    async def work(progress: Any) -> str:
+        await progress("half")
+        order.append("worked on")
+        return "done"
+
+    asyncio.get_running_loop().call_soon(order.append, "somebody else")
+    assert await work.bind({})(order.append) == "done"
+    assert order == ["half", "somebody else", "worked on"]
+
+
 SHORT = Annotated[str, Field(max_length=9)]
 
 
