@@ -355,6 +355,22 @@ async def test_methods_and_partials_are_tools_too() -> None:
     assert await tools["describe"].bind({"city": "Rome"})(lambda data: None) == "Rome 3 F"
 
 
+class Weather:
+    """A tool of another design: it has a name, and is called."""
+
+    name = "weather"
+    description = "Say how warm it is."
+
+    async def __call__(self, city: str) -> str:
+        return f"warm in {city}"
+
+
+async def test_an_object_with_a_name_that_is_called_is_a_tool() -> None:
+    weather = as_tools([Weather()])["weather"]
+    assert (weather.description, list(weather.parameters["properties"])) == ("Say how warm it is.", ["city"])
+    assert await weather.bind({"city": "Aswan"})(print) == "warm in Aswan"
+
+
 def test_a_mapping_names_its_tools() -> None:
     tools = as_tools({"weather": describe})
     assert list(tools) == ["weather"]
