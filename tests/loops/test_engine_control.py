@@ -483,6 +483,16 @@ async def test_in_a_kernel_closing_the_stream_ends_what_runs() -> None:
     assert (await rest(engine.run("goal")))[-1] == "ERROR(boom,executing)"
 
 
+@pytest.mark.usefixtures("hosted")
+async def test_in_a_kernel_an_engine_that_was_left_can_be_reset_at_once() -> None:
+    engine = World().engine()
+    async for event in engine.run("goal"):
+        if in_words(event) == "STARTED a":
+            break
+    engine.reset()
+    assert await rest(engine.run("again")) == WHOLE
+
+
 # -- the core's run, disturbed at every fact -------------------------------------------------------------------------
 
 
