@@ -355,6 +355,15 @@ async def test_a_model_that_failed_goes_before_a_token() -> None:
     assert await run == "again"
 
 
+async def test_a_function_may_be_asked_whether_to_go_on() -> None:
+    asked: list[str] = []
+    agent = Agent(ScriptedLLM([["one", "two", "three"]]))
+    async for event in agent.execute("hi", cancel_token=lambda: "one" in asked):
+        asked.append(str(event.content))
+    assert event.type == "execution_cancelled"
+    assert "two" not in asked
+
+
 async def test_what_is_no_token_is_refused() -> None:
     with pytest.raises(UsageError, match="int is no cancel token"):
         await collect(Agent(ScriptedLLM([])).execute("hi", 3))

@@ -44,7 +44,10 @@ async def stream(
 
 
 def asks_token(token: Any) -> Callable[[], bool] | None:
-    """What asks a cancel token, anything with `is_set`, `is_cancelled` or `cancelled`. Raises UsageError otherwise."""
+    """What asks a cancel token: anything with `is_set`, `is_cancelled` or `cancelled`, or a function that is asked.
+
+    Raises UsageError otherwise.
+    """
     if token is None:
         return None
     for name in ("is_set", "is_cancelled", "cancelled"):
@@ -52,4 +55,6 @@ def asks_token(token: Any) -> Callable[[], bool] | None:
             if callable(ask := getattr(token, name)):
                 return lambda: bool(ask())
             return lambda: bool(getattr(token, name))
+    if callable(token):
+        return lambda: bool(token())
     raise UsageError(f"{type(token).__name__} is no cancel token: it has no is_set(), is_cancelled() or cancelled.")
