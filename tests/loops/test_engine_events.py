@@ -235,6 +235,7 @@ async def test_keys_that_are_missing_or_nobody_knows_do_no_harm() -> None:
         '{"tasks": [{"id": "b", "priority": 2}, {"id": "a", "priority": 1}]}',
         'Here [are] they:\n```json\n[{"id": "b", "priority": 2}, {"id": "a", "priority": 1}]\n```',
         (SubTask(id="b", priority=2), SubTask(id="a", priority=1)),
+        [SimpleNamespace(id="b", priority=2), SimpleNamespace(id="a", priority=1)],
     ],
 )
 async def test_a_plan_may_come_in_other_shapes(plan: Any) -> None:
