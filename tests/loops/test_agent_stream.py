@@ -319,6 +319,20 @@ async def test_a_token_may_be_set_at_any_event(position: int) -> None:
     assert running_tasks() == set()
 
 
+async def test_a_token_is_looked_at_while_a_person_is_asked() -> None:
+    world, token, said = AgentWorld(), asyncio.Event(), []
+    agent = world.agent([call("send", {"value": "a"}, id="c1")], "never")
+    async with asyncio.timeout(60):
+        async for event in agent.execute("hi", token):
+            said.append(event)
+            if event.type == "tool_progress":  # it waits for approval
+                asyncio.get_running_loop().call_soon(token.set)
+    assert_is_sound(said)
+    assert short(said)[-3:] == ["TOOL_CALLS_COMPLETE", "ITERATION_END#0", "EXECUTION_CANCELLED"]
+    assert world.ran == []
+    assert running_tasks() == set()
+
+
 async def test_the_limit_goes_before_a_token() -> None:
     world, token = AgentWorld(), asyncio.Event()
     world.during["c1"] = token.set
