@@ -14,6 +14,7 @@ from agentnb.loops.conversation_engine import ConversationEngine, EngineState, S
 from agentnb.loops.conversation_engine.stream import Projection
 from agentnb.run import host
 from agentnb.run.host import PlainPython
+from agentnb.testing import ScriptedLLM
 from tests.loops.engines import PLANNED, WHOLE, World, boom, in_words, is_chain, is_waiting, notation, rest, take
 from tests.worlds import assert_folds, assert_one_terminal_event_last, collect, running_tasks, until
 
@@ -342,6 +343,19 @@ async def test_a_run_that_was_left_stays_ended_when_its_engine_is_reset() -> Non
     engine.reset()
     assert left.stop_reason == "cancelled"
     assert_one_terminal_event_last(left.events)
+
+
+async def test_a_run_whose_model_failed_may_go_on_when_its_engine_is_reset() -> None:
+    def fail(messages: Any) -> Any:
+        raise RuntimeError("down")
+
+    engine = ConversationEngine(llm=ScriptedLLM([fail, '[{"id": "a"}]']))
+    assert (await rest(engine.run("goal")))[-1] == "ERROR(down,decomposing)"
+    failed = engine.current_run
+    assert failed is not None
+    engine.reset()
+    assert failed.resume()
+    assert await failed == {"a": "a"}
 
 
 async def test_a_consumer_that_is_cancelled_runs_every_finally_first() -> None:

@@ -130,7 +130,7 @@ class EngineControls(EngineStanding):
 
     def _end_what_was_left(self) -> None:
         """Cancel the run whose reader has left it, by a `break`: the event loop would close its stream only later."""
-        if self._run is not None and self._delivery.is_left:
+        if self._run is not None and self._live and self._delivery.is_left:
             self._run.cancel("its consumer was closed")
 
     def reset(self) -> None:
