@@ -345,6 +345,31 @@ async def test_a_run_that_was_left_stays_ended_when_its_engine_is_reset() -> Non
     assert_one_terminal_event_last(left.events)
 
 
+async def test_what_somebody_else_drives_is_not_reset_where_a_reader_has_left_it() -> None:
+    world, begun, goes_on = World(), asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        begun.set()
+        await goes_on.wait()
+
+    world.during["a"] = hold
+    engine = world.engine()
+    stream = engine.run("goal")
+    await take(stream, "STARTED a")
+    await stream.aclose()
+    assert engine.restore_from_snapshot(engine.create_snapshot())
+    run = engine.current_run
+    assert run is not None
+    run.play()
+    await begun.wait()
+    async for _ in engine.continue_():
+        break
+    with pytest.raises(UsageError, match="running"):
+        engine.reset()
+    goes_on.set()
+    assert await run == {"a": "A", "b": "B"}
+
+
 async def test_a_run_whose_model_failed_may_go_on_when_its_engine_is_reset() -> None:
     def fail(messages: Any) -> Any:
         raise RuntimeError("down")

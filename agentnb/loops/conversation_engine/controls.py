@@ -95,7 +95,8 @@ class EngineControls(EngineStanding):
     ) -> AsyncGenerator[EngineEvent, None]:
         """The events of a run; of what was known before, only those that had not been delivered."""
         run, delivery = begin()
-        delivery.stream = stream
+        if not run.driven:  # otherwise whoever drives it goes on when this stream is left
+            delivery.stream = stream
         projection = delivery.projection()
         try:
             async with aclosing(aiter(run)) as facts:

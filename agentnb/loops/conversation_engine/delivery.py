@@ -31,11 +31,11 @@ class Delivery:
     """Whether somebody has asked for the events, which is so at most once."""
     told: int = 0
     stream: Callable[[], object] | None = None
-    """What gives the stream that they are asked for from, as long as anybody has it."""
+    """What gives the stream that drives the run, as long as anybody has it."""
 
     @property
     def is_left(self) -> bool:
-        """Whether nobody can ask for the events any more, who has asked for some."""
+        """Whether the run stands where the stream that drove it was left, and nobody can ask for more."""
         return self.stream is not None and self.stream() is None
 
     def projection(self) -> Projection:
