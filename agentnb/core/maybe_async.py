@@ -1,9 +1,11 @@
-"""Functions of the user's, which may be async or not."""
+"""Functions of the user's, which may be async or not, and may yield."""
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 
@@ -19,3 +21,17 @@ def is_async(function: Callable[..., Any]) -> bool:
 async def settled(value: Any | Awaitable[Any]) -> Any:
     """The value itself, or what awaiting it gives: what such a function gave."""
     return await value if inspect.isawaitable(value) else value
+
+
+async def listed(value: Any, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> Any:
+    """The value itself, or the list of what it yields: what such a function gave, where it is a generator.
+
+    What it gave tells, and not what it is or wraps: a decorator may have changed that. One that is not async runs
+    `in_thread`, as a function does.
+    """
+    if isinstance(value, AsyncGenerator):
+        async with aclosing(value):
+            return [item async for item in value]
+    if inspect.isgenerator(value):
+        return await in_thread(functools.partial(list, value))
+    return value

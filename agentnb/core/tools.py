@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Protocol, runtime_checkable
 
 Progress = Callable[[Any], None]
 """Tell whoever watches how far a tool is: JSON data, at any time, from any thread."""
 
 Invocation = Callable[[Progress], Awaitable[Any]]
+
+
+class _Told:
+    """What telling how far a call is gives: nothing, and everybody else a turn where an async tool awaits it."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+_TOLD = _Told()
+
+
+def tell(progress: Progress, data: Any) -> Awaitable[None]:
+    """Tell it at once; what it gives may be awaited, as other libraries' callbacks are, and need not be."""
+    progress(data)
+    return _TOLD
 
 
 @runtime_checkable

@@ -130,17 +130,9 @@ class _InCoroutine:
         self._stream = stream
         self._takes_tools = _takes_tools(stream)
 
-    async def stream(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[ToolSpecification] | None = None,
-        schema: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> AsyncGenerator[Chunk, None]:
-        """The answer as it comes. Raises UsageError where it comes in one piece."""
-        given: dict[str, Any] = {"tools": tools, "schema": schema, **options} if self._takes_tools else {}
-        stream = await self._stream(messages, **given)
+    async def stream(self, messages: Sequence[Message], **options: Any) -> AsyncGenerator[Chunk, None]:
+        """The answer as it comes; what nobody asks for is not passed on. Raises UsageError where it is in one piece."""
+        stream = await self._stream(messages, **(options if self._takes_tools else {}))
         if not hasattr(stream, "__aiter__"):
             raise in_one_piece(stream)
         async with _closing(stream):

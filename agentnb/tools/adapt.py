@@ -13,8 +13,8 @@ from agentnb.core.tools import Tool
 from agentnb.tools.function import FunctionTool
 from agentnb.tools.loop import LoopTool
 
-METHODS = ("run", "arun", "execute", "invoke")
-"""What the method is called in the tools of other designs; the first that is there counts."""
+METHODS = ("run", "arun", "execute", "invoke", "__call__")
+"""What the method is called in the tools of other designs; the first that is there counts, or the object is called."""
 
 
 def as_tools(tools: Iterable[Any] | Mapping[str, Any]) -> dict[str, Tool]:

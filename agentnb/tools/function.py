@@ -16,7 +16,7 @@ import contextlib
 import functools
 import inspect
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, NotRequired, Union, cast, get_args, get_origin, get_type_hints, overload
 
@@ -26,10 +26,10 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.maybe_async import settled
+from agentnb.core.maybe_async import listed, settled
 from agentnb.core.schemas import why_none
 from agentnb.core.threads import THREADS
-from agentnb.core.tools import Invocation, Progress
+from agentnb.core.tools import Invocation, Progress, tell
 from agentnb.tools.called import called_in, whole_of, words_of
 
 _VALUE_SHOWN = 80
@@ -118,11 +118,11 @@ class FunctionTool:
 
     def _invoke(self, values: dict[str, Any], progress: Progress) -> Awaitable[Any]:
         if self._takes_progress:
-            values = {**values, "progress": progress}
+            values = {**values, "progress": functools.partial(tell, progress)}
         if self._is_async:
             called: Awaitable[Any] = self.function(**values)
             return called
-        return _in_thread(functools.partial(self.function, **values))
+        return _called(functools.partial(self.function, **values))
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
@@ -178,9 +178,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     name, description: instead of the function's own.
 
     A parameter called `progress` is not the model's, unless its type is a number, a text or a bool: it is a function
-    that tells how far the call is, by a number from 0 to 1, `{"done": 3, "total": 8}`, or words. Of a result that JSON
-    cannot say, a table for one, the model gets the text, as `print` shows it: long ones shortened, if that is what
-    their library does.
+    that tells how far the call is, by a number from 0 to 1, `{"done": 3, "total": 8}`, or words, awaited or not. Of a
+    result that JSON cannot say, a table for one, the model gets the text, as `print` shows it: long ones shortened, if
+    that is what their library does.
 
     Raises UsageError where the signature cannot be a schema.
     """
@@ -194,15 +194,13 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 _OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 
 
-async def _in_thread(function: Callable[[], Any]) -> Any:
-    """What the function comes to. What it gives tells, and not what it wraps: a decorator may have changed that."""
-    result = await settled(await asyncio.wrap_future(THREADS.call(function)))
-    if isinstance(result, AsyncGenerator):
-        async with contextlib.aclosing(result):
-            return [item async for item in result]
-    if inspect.isgenerator(result):
-        return await asyncio.wrap_future(THREADS.call(functools.partial(list, result)))
-    return result
+async def _called(function: Callable[[], Any]) -> Any:
+    """What the function comes to, in a thread unless that is async or yields so."""
+    return await listed(await settled(await _in_thread(function)), _in_thread)
+
+
+def _in_thread(function: Callable[[], Any]) -> Awaitable[Any]:
+    return asyncio.wrap_future(THREADS.call(function))
 
 
 def _arguments_of(

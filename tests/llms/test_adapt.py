@@ -144,3 +144,13 @@ async def test_a_stream_that_takes_no_tools_is_better_than_nothing() -> None:
         yield "plain"
 
     assert await SessionLoop(SimpleNamespace(stream=stream), [double]).start("go") == "plain"
+
+
+async def test_a_stream_that_is_awaited_first_is_given_no_more_than_one_that_is_not() -> None:
+    async def chunks() -> Any:
+        yield "plain"
+
+    async def stream(messages: list[Any], tools: Any = None) -> Any:  # and knows of no schema
+        return chunks()
+
+    assert await SessionLoop(SimpleNamespace(stream=stream), [double]).start("go") == "plain"

@@ -319,6 +319,20 @@ async def test_a_token_may_be_set_at_any_event(position: int) -> None:
     assert running_tasks() == set()
 
 
+async def test_a_token_is_looked_at_while_a_person_is_asked() -> None:
+    world, token, said = AgentWorld(), asyncio.Event(), []
+    agent = world.agent([call("send", {"value": "a"}, id="c1")], "never")
+    async with asyncio.timeout(60):
+        async for event in agent.execute("hi", token):
+            said.append(event)
+            if event.type == "tool_progress":  # it waits for approval
+                asyncio.get_running_loop().call_soon(token.set)
+    assert_is_sound(said)
+    assert short(said)[-3:] == ["TOOL_CALLS_COMPLETE", "ITERATION_END#0", "EXECUTION_CANCELLED"]
+    assert world.ran == []
+    assert running_tasks() == set()
+
+
 async def test_the_limit_goes_before_a_token() -> None:
     world, token = AgentWorld(), asyncio.Event()
     world.during["c1"] = token.set
@@ -353,6 +367,15 @@ async def test_a_model_that_failed_goes_before_a_token() -> None:
     assert run.stop_reason is None
     assert run.resume()
     assert await run == "again"
+
+
+async def test_a_function_may_be_asked_whether_to_go_on() -> None:
+    asked: list[str] = []
+    agent = Agent(ScriptedLLM([["one", "two", "three"]]))
+    async for event in agent.execute("hi", cancel_token=lambda: "one" in asked):
+        asked.append(str(event.content))
+    assert event.type == "execution_cancelled"
+    assert "two" not in asked
 
 
 async def test_what_is_no_token_is_refused() -> None:

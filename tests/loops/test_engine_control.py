@@ -14,6 +14,7 @@ from agentnb.loops.conversation_engine import ConversationEngine, EngineState, S
 from agentnb.loops.conversation_engine.stream import Projection
 from agentnb.run import host
 from agentnb.run.host import PlainPython
+from agentnb.testing import ScriptedLLM
 from tests.loops.engines import PLANNED, WHOLE, World, boom, in_words, is_chain, is_waiting, notation, rest, take
 from tests.worlds import assert_folds, assert_one_terminal_event_last, collect, running_tasks, until
 
@@ -310,6 +311,78 @@ async def test_leaving_the_loop_ends_the_engine_soon() -> None:
     engine.reset()
 
 
+@pytest.mark.parametrize("at", WHOLE)
+async def test_an_engine_that_was_left_can_be_reset_at_once(at: str) -> None:
+    engine = World().engine()
+    async for event in engine.run("goal"):
+        if in_words(event) == at:
+            break
+    engine.reset()
+    assert await rest(engine.run("again")) == WHOLE
+
+
+async def test_an_engine_that_was_left_can_be_restored_at_once() -> None:
+    world = World()
+    engine = world.engine()
+    async for event in engine.run("goal"):
+        if in_words(event) == "STARTED b":
+            break
+    assert engine.restore_from_snapshot(engine.create_snapshot())
+    world.ran.clear()
+    assert (await rest(engine.continue_()))[-1] == "DONE(2,2)"
+    assert world.ran == ["b"]
+
+
+async def test_a_run_that_was_left_stays_ended_when_its_engine_is_reset() -> None:
+    engine = World().engine()
+    async for event in engine.run("goal"):
+        if in_words(event) == "STARTED a":
+            break
+    left = engine.current_run
+    assert left is not None
+    engine.reset()
+    assert left.stop_reason == "cancelled"
+    assert_one_terminal_event_last(left.events)
+
+
+async def test_what_somebody_else_drives_is_not_reset_where_a_reader_has_left_it() -> None:
+    world, begun, goes_on = World(), asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        begun.set()
+        await goes_on.wait()
+
+    world.during["a"] = hold
+    engine = world.engine()
+    stream = engine.run("goal")
+    await take(stream, "STARTED a")
+    await stream.aclose()
+    assert engine.restore_from_snapshot(engine.create_snapshot())
+    run = engine.current_run
+    assert run is not None
+    run.play()
+    await begun.wait()
+    async for _ in engine.continue_():
+        break
+    with pytest.raises(UsageError, match="running"):
+        engine.reset()
+    goes_on.set()
+    assert await run == {"a": "A", "b": "B"}
+
+
+async def test_a_run_whose_model_failed_may_go_on_when_its_engine_is_reset() -> None:
+    def fail(messages: Any) -> Any:
+        raise RuntimeError("down")
+
+    engine = ConversationEngine(llm=ScriptedLLM([fail, '[{"id": "a"}]']))
+    assert (await rest(engine.run("goal")))[-1] == "ERROR(down,decomposing)"
+    failed = engine.current_run
+    assert failed is not None
+    engine.reset()
+    assert failed.resume()
+    assert await failed == {"a": "a"}
+
+
 async def test_a_consumer_that_is_cancelled_runs_every_finally_first() -> None:
     cleaned: list[str] = []
 
@@ -447,6 +520,16 @@ async def test_in_a_kernel_closing_the_stream_ends_what_runs() -> None:
     world.during["a"] = boom
     engine = world.engine()
     assert (await rest(engine.run("goal")))[-1] == "ERROR(boom,executing)"
+
+
+@pytest.mark.usefixtures("hosted")
+async def test_in_a_kernel_an_engine_that_was_left_can_be_reset_at_once() -> None:
+    engine = World().engine()
+    async for event in engine.run("goal"):
+        if in_words(event) == "STARTED a":
+            break
+    engine.reset()
+    assert await rest(engine.run("again")) == WHOLE
 
 
 # -- the core's run, disturbed at every fact -------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import AsyncGenerator, Generator
 from types import SimpleNamespace
 from typing import Any
 
@@ -234,6 +235,7 @@ async def test_keys_that_are_missing_or_nobody_knows_do_no_harm() -> None:
         '{"tasks": [{"id": "b", "priority": 2}, {"id": "a", "priority": 1}]}',
         'Here [are] they:\n```json\n[{"id": "b", "priority": 2}, {"id": "a", "priority": 1}]\n```',
         (SubTask(id="b", priority=2), SubTask(id="a", priority=1)),
+        [SimpleNamespace(id="b", priority=2), SimpleNamespace(id="a", priority=1)],
     ],
 )
 async def test_a_plan_may_come_in_other_shapes(plan: Any) -> None:
@@ -359,6 +361,33 @@ async def test_a_loop_that_executes_a_task_hears_what_came_before_it() -> None:
 async def test_a_result_that_is_not_json_becomes_its_text() -> None:
     said = await rest(ConversationEngine(execute=lambda task: {1, 2}).run("goal"))
     assert "COMPLETED task_default=[1, 2](1.0)" in said
+
+
+async def async_parts(task: SubTask) -> AsyncGenerator[Any, None]:
+    """Work that yields what it comes to, piece by piece."""
+    yield task.id
+    yield {"part": 2}
+
+
+def sync_parts(task: SubTask) -> Generator[Any, None, None]:
+    """The same, and not async."""
+    yield task.id
+    yield {"part": 2}
+
+
+@pytest.mark.parametrize("execute", [async_parts, sync_parts, lambda task: async_parts(task)])
+async def test_what_executes_a_task_may_yield_its_result_in_parts(execute: Any) -> None:
+    done = [event async for event in ConversationEngine(execute=execute).run("goal")][-3]
+    assert done.data["result"] == ["task_default", {"part": 2}]
+
+
+async def test_work_that_yields_and_then_fails_is_a_task_that_fails() -> None:
+    async def breaks(task: SubTask) -> AsyncGenerator[str, None]:
+        yield "half"
+        boom()
+
+    said = await rest(ConversationEngine(execute=breaks).run("goal"))
+    assert "FAILED task_default:boom:executing" in said
 
 
 async def test_a_goal_that_is_a_message_without_a_role_is_refused_and_changes_nothing() -> None:

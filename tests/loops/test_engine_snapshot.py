@@ -358,6 +358,15 @@ async def test_a_snapshot_of_the_published_design_is_understood() -> None:
     assert world.asked == ["b"]
 
 
+@pytest.mark.parametrize("state", ["decomposing", "scheduling", "executing"])
+async def test_a_task_marked_as_completed_does_not_run_again_wherever_the_engine_stood(state: str) -> None:
+    world = World()
+    engine = restored({**PUBLISHED, "state": state}, world)
+    assert (engine.current_progress, engine.completed_tasks) == (0.5, 1)
+    assert (await rest(engine.continue_()))[-4:] == WHOLE[-4:]
+    assert world.asked == ["b"]
+
+
 async def test_a_task_marked_as_running_runs_again() -> None:
     snapshot = copy.deepcopy(PUBLISHED)
     snapshot["tasks"][0]["status"] = "running"  # type: ignore[index]

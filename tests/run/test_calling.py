@@ -279,6 +279,16 @@ async def test_a_tool_that_takes_too_long_is_cut_off() -> None:
     assert cleaned == [True]
 
 
+async def test_the_error_of_a_call_that_took_too_long_says_so() -> None:
+    @tool(timeout=0.02)
+    async def sleepy() -> None:
+        await asyncio.sleep(60)
+
+    end, _ = await result_of(sleepy)
+    assert end.error is not None
+    assert (end.error.type, end.error.message) == ("TimeoutError", "sleepy took longer than 0.02 s.")
+
+
 async def test_a_sync_tool_that_takes_too_long_is_left_behind_and_its_result_ignored() -> None:
     let_go = threading.Event()
 

@@ -180,6 +180,20 @@ async def test_a_progress_callback_is_not_the_models() -> None:
         work.bind({"value": "v", "progress": 1})
 
 
+async def test_telling_progress_may_be_awaited_and_gives_everybody_else_a_turn() -> None:
+    order: list[str] = []
+
+    @tool
+    async def work(progress: Any) -> str:
+        await progress("half")
+        order.append("worked on")
+        return "done"
+
+    asyncio.get_running_loop().call_soon(order.append, "somebody else")
+    assert await work.bind({})(order.append) == "done"
+    assert order == ["half", "somebody else", "worked on"]
+
+
 SHORT = Annotated[str, Field(max_length=9)]
 
 
@@ -339,6 +353,22 @@ async def test_methods_and_partials_are_tools_too() -> None:
     assert await tools["note"].bind({"words": "w"})(lambda data: None) == "w"
     assert desk.notes == ["w"]
     assert await tools["describe"].bind({"city": "Rome"})(lambda data: None) == "Rome 3 F"
+
+
+class Weather:
+    """A tool of another design: it has a name, and is called."""
+
+    name = "weather"
+    description = "Say how warm it is."
+
+    async def __call__(self, city: str) -> str:
+        return f"warm in {city}"
+
+
+async def test_an_object_with_a_name_that_is_called_is_a_tool() -> None:
+    weather = as_tools([Weather()])["weather"]
+    assert (weather.description, list(weather.parameters["properties"])) == ("Say how warm it is.", ["city"])
+    assert await weather.bind({"city": "Aswan"})(print) == "warm in Aswan"
 
 
 def test_a_mapping_names_its_tools() -> None:

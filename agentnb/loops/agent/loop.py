@@ -146,8 +146,8 @@ class Agent(Loop):
         """Run on a prompt; the stream of its events, the last of which is the only terminal one.
 
         The run moves as the events are asked for, and closing the stream cancels it. cancel_token: anything with
-        `is_set()`, `is_cancelled()` or `cancelled`; looked at between chunks and before each tool and turn. options: as
-        for `start`.
+        `is_set()`, `is_cancelled()` or `cancelled`, or a function that says so; looked at between chunks, before
+        each tool and turn, and while a person is asked. options: as for `start`.
         """
         async with aclosing(self.events(self.start(prompt, **options), cancel_token)) as events:
             async for event in events:

@@ -9,6 +9,7 @@ ENGINE_PAUSED waits for the task that runs (4g.5).
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Unpack
@@ -54,7 +55,7 @@ class EngineControls(EngineStanding):
             raise UsageError(
                 f"A goal is text, a message with role and content, or an object that is none, not {user_input!r}."
             ) from error
-        return self._deliver(lambda: self._begin(user_input, options))
+        return self._stream(lambda: self._begin(user_input, options))
 
     def continue_(self) -> AsyncGenerator[EngineEvent, None]:
         """Go on after `restore_from_snapshot`, resuming where it was paused; only what has not happened yet.
@@ -66,7 +67,7 @@ class EngineControls(EngineStanding):
             raise UsageError("There is nothing to continue: restore a snapshot first, or run the engine.")
         if self.state is EngineState.ERROR and not self._delivery.carried:
             raise IllegalTransition("The engine has failed; reset() it, and run it again.")
-        return self._deliver(lambda: self._take_up(run))
+        return self._stream(lambda: self._take_up(run))
 
     def _begin(self, user_input: Any, options: StartOptions) -> tuple[Run, Delivery]:
         self._check_idle()
@@ -84,9 +85,18 @@ class EngineControls(EngineStanding):
         if (state := self.state) is not EngineState.IDLE:
             raise IllegalTransition(f"The engine is {state}; it can run when it is idle: reset() it first.")
 
-    async def _deliver(self, begin: Callable[[], tuple[Run, Delivery]]) -> AsyncGenerator[EngineEvent, None]:
+    def _stream(self, begin: Callable[[], tuple[Run, Delivery]]) -> AsyncGenerator[EngineEvent, None]:
+        events = self._deliver(begin, lambda: stream())
+        stream = weakref.ref(events)
+        return events
+
+    async def _deliver(
+        self, begin: Callable[[], tuple[Run, Delivery]], stream: Callable[[], object]
+    ) -> AsyncGenerator[EngineEvent, None]:
         """The events of a run; of what was known before, only those that had not been delivered."""
         run, delivery = begin()
+        if not run.driven:  # otherwise whoever drives it goes on when this stream is left
+            delivery.stream = stream
         projection = delivery.projection()
         try:
             async with aclosing(aiter(run)) as facts:
@@ -119,11 +129,17 @@ class EngineControls(EngineStanding):
         """End what the engine is doing, in the state error; False where it does nothing."""
         return self._run is not None and self._run.cancel(reason)
 
+    def _end_what_was_left(self) -> None:
+        """Cancel the run whose reader has left it, by a `break`: the event loop would close its stream only later."""
+        if self._run is not None and self._live and self._delivery.is_left:
+            self._run.cancel("its consumer was closed")
+
     def reset(self) -> None:
-        """Back to idle, with nothing kept; what is paused is cancelled.
+        """Back to idle, with nothing kept; what is paused, or left by whoever read its events, is cancelled.
 
         Raises UsageError while the engine is working: pause or cancel it, or close its events.
         """
+        self._end_what_was_left()
         if self._live and self._run is not None:
             if not self._run.state.paused:
                 raise UsageError("The engine is running; pause or cancel it, or close its events, and then reset it.")
@@ -173,6 +189,7 @@ class EngineControls(EngineStanding):
 
         options: as for `start`, for what is continued. Raises UsageError while the engine is running.
         """
+        self._end_what_was_left()
         if self._live:
             raise UsageError("The engine is running; cancel it, or close its events, before it is restored.")
         try:

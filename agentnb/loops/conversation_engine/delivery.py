@@ -8,7 +8,7 @@ say, less what has been told.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from agentnb.core.ending import ending, results_in
@@ -30,6 +30,13 @@ class Delivery:
     taken_up: bool = True
     """Whether somebody has asked for the events, which is so at most once."""
     told: int = 0
+    stream: Callable[[], object] | None = None
+    """What gives the stream that drives the run, as long as anybody has it."""
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the run stands where the stream that drove it was left, and nobody can ask for more."""
+        return self.stream is not None and self.stream() is None
 
     def projection(self) -> Projection:
         """What says the run's facts in the engine's words."""

@@ -28,6 +28,7 @@ def facts_of(snapshot: EngineSnapshot, start: RunStart) -> list[Event]:
         journal.append(PhaseChange.make(source=source.value, phase=phase.value))
         journal += [StateUpdate.make(values=values) for values in _values(snapshot, phase)]
         source = phase
+    journal += [StateUpdate.make(values=values) for values in _outcomes(snapshot)]
     if snapshot.phase is EngineState.EXECUTING and snapshot.state is not EngineState.ERROR:
         journal += _begun(snapshot.tasks)
     if snapshot.state is EngineState.PAUSED:
@@ -62,11 +63,14 @@ def _values(snapshot: EngineSnapshot, phase: EngineState) -> Iterable[dict[str, 
         yield {"tasks": plan}
     elif phase is EngineState.SCHEDULING and snapshot.scheduled:
         yield {"tasks": plan, "scheduled": True}
-    elif phase is EngineState.EXECUTING:
-        completed = failed = done = 0
-        for position, task in enumerate(snapshot.tasks):
-            if task.status in ("completed", "failed"):
-                completed, failed = completed + (task.status == "completed"), failed + (task.status == "failed")
-                outcome = task.model_dump(include={"status", "result" if task.status == "completed" else "error"})
-                done += done == position  # of those at the front, which need not be looked at again
-                yield {outcome_key(task.id): outcome, "completed": completed, "failed": failed, "next": done}
+
+
+def _outcomes(snapshot: EngineSnapshot) -> Iterable[dict[str, Any]]:
+    """What has become of the tasks that are done with; none of them runs again, wherever the work stood."""
+    completed = failed = done = 0
+    for position, task in enumerate(snapshot.tasks):
+        if task.status in ("completed", "failed"):
+            completed, failed = completed + (task.status == "completed"), failed + (task.status == "failed")
+            outcome = task.model_dump(include={"status", "result" if task.status == "completed" else "error"})
+            done += snapshot.scheduled and done == position  # at the front, which need not be looked at again
+            yield {outcome_key(task.id): outcome, "completed": completed, "failed": failed, "next": done}

@@ -61,6 +61,8 @@ def _read_task(number: int, item: Any) -> SubTask:
         item = item.model_dump()
     elif dataclasses.is_dataclass(item) and not isinstance(item, type):
         item = dataclasses.asdict(item)
+    elif not isinstance(item, Mapping) and (hasattr(item, "id") or hasattr(item, "description")):
+        item = {name: getattr(item, name, None) for name in _PLAN}
     if not isinstance(item, Mapping):
         raise TaskError(f"Task {number} is {_short(item)}; a task is a mapping with id, description and priority.")
     fields = {name: item[name] for name in _PLAN if item.get(name) is not None}

@@ -256,7 +256,8 @@ class Calling:
                 return await running
         except TimeoutError as error:
             if clock.expired():  # otherwise it is the tool's own
-                raise _TimedOut(f"{call.name} took longer than {tool.timeout:g} s.") from error
+                error.args = (f"{call.name} took longer than {tool.timeout:g} s.",)  # it came without words
+                raise _TimedOut(*error.args) from error
             raise
 
     async def _after(self, call: CallState, end: CallEnd) -> CallEnd:
