@@ -150,7 +150,12 @@ def test_what_the_next_turn_is_told() -> None:
     turn = TurnState.initial(a=1).next_turn(compacted=True, b=2)
     assert turn.compacted
     assert turn.metadata == {"a": 1, "b": 2}
-    assert not turn.next_turn().compacted
+
+
+def test_that_the_history_was_compressed_is_carried_from_turn_to_turn() -> None:
+    turn = TurnState.initial().next_turn(compacted=True)
+    assert turn.next_turn().compacted
+    assert not turn.next_turn(compacted=False).compacted
 
 
 def test_turns_of_two_runs_have_ids_of_their_own() -> None:

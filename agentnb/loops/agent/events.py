@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 from agentnb.core.events import ErrorInfo
 from agentnb.core.messages import Content
 from agentnb.core.record import Record
+from agentnb.loops.positional import Positional
 
 
 class AgentEventType(StrEnum):
@@ -57,7 +58,7 @@ TERMINAL = frozenset({T.AGENT_FINISH, T.MAX_ITERATIONS_REACHED, T.EXECUTION_CANC
 LLM_CONTENT = frozenset({T.LLM_DELTA, T.LLM_COMPLETE, T.AGENT_FINISH})
 
 
-class ToolCall(Record):
+class ToolCall(Positional, Record):
     """A call the model asks for; an empty id becomes one of its own."""
 
     id: Annotated[str, AfterValidator(lambda id: id or f"call_{uuid.uuid4().hex[:8]}")] = Field(
@@ -67,7 +68,7 @@ class ToolCall(Record):
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
-class ToolResult(Record):
+class ToolResult(Positional, Record):
     """How a call came out: what the model is told, and how long it took where it ran."""
 
     tool_call_id: str
@@ -78,7 +79,7 @@ class ToolResult(Record):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 
-class AgentEvent(Record):
+class AgentEvent(Positional, Record):
     """One event of an agent's stream; which fields it has depends on its type.
 
     `result` is what a tool gave, `error` what went wrong, as data. `iteration` counts turns from 0; `turn_id` is the

@@ -1,7 +1,7 @@
 """TurnState: which turn an agent is in, as a value (SEMANTICS 5b).
 
-The limit is part of it and is carried from turn to turn (5g.1). A turn's id is the run's and its number, so the same
-recording always tells of the same turns (5g.10).
+The limit, and whether the history was compressed, are part of it and are carried from turn to turn (5g.1). A turn's id
+is the run's and its number, so the same recording always tells of the same turns (5g.10).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any, Self
 from pydantic import Field
 
 from agentnb.core.record import Record
+from agentnb.loops.positional import Positional
 
 
-class TurnState(Record):
+class TurnState(Positional, Record):
     """A turn: its number from 0, its id and its predecessor's, and the limit. Immutable; JSON in and out.
 
-    `max_iterations` of None is no limit. `compacted`: the history was compressed before this turn.
+    `max_iterations` of None is no limit. `compacted`: the history has been compressed.
     """
 
     turn_counter: int
@@ -34,14 +35,14 @@ class TurnState(Record):
         root = run_id if run_id is not None else uuid.uuid4().hex[:12]
         return cls(turn_counter=0, turn_id=f"{root}-0", max_iterations=max_iterations, metadata=metadata)
 
-    def next_turn(self, compacted: bool = False, **metadata: Any) -> Self:
-        """The turn after this one: limit and metadata are carried over, `metadata` is added."""
+    def next_turn(self, compacted: bool | None = None, **metadata: Any) -> Self:
+        """The turn after this one: all is carried over, `compacted` unless it is given; `metadata` is added."""
         counter = self.turn_counter + 1
         return self.make(
             turn_counter=counter,
             turn_id=f"{self.turn_id.removesuffix(f'-{self.turn_counter}')}-{counter}",
             max_iterations=self.max_iterations,
-            compacted=compacted,
+            compacted=self.compacted if compacted is None else compacted,
             parent_turn_id=self.turn_id,
             metadata={**self.metadata, **metadata},
         )

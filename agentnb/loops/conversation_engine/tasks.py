@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agentnb.loops.positional import Positional
+
 _PLAN = ("id", "description", "priority", "type", "dependencies")
 
 
@@ -17,7 +19,7 @@ class TaskError(ValueError):
     """What a decomposition gave is no plan."""
 
 
-class SubTask(BaseModel):
+class SubTask(Positional):
     """One task of a plan; a smaller `priority` runs earlier, and `dependencies` are ids of tasks that run before."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, defer_build=True)
@@ -28,7 +30,7 @@ class SubTask(BaseModel):
     priority: int | Annotated[float, Field(allow_inf_nan=False)] = 0
     type: str = "generic"
     result: Any = None
-    dependencies: list[str] = []
+    dependencies: list[str] = Field(default_factory=list)
     error: str | None = None
 
     def plan(self) -> dict[str, Any]:

@@ -11,17 +11,12 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
+
+from agentnb.loops.positional import Positional
 
 ASKS_A_PERSON = frozenset({"adk_request_input", "adk_request_credential"})
 """Function calls that wait for a person whether or not the event says that they take long."""
-
-
-class _Positional(BaseModel):
-    """A model whose fields may also be given in their order."""
-
-    def __init__(self, *values: Any, **fields: Any) -> None:
-        super().__init__(**dict(zip(type(self).model_fields, values, strict=False)), **fields)
 
 
 class Content(dict[str, Any]):
@@ -46,7 +41,7 @@ def _readable(value: Any) -> Any:
     return [_readable(inside) for inside in value] if isinstance(value, list) else value
 
 
-class LoopAgentState(_Positional):
+class LoopAgentState(Positional):
     """Where a loop agent stands: the sub-agent it runs, and how many passes are complete."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
@@ -55,7 +50,7 @@ class LoopAgentState(_Positional):
     times_looped: int = 0
 
 
-class EventActions(_Positional):
+class EventActions(Positional):
     """What an event does besides being said.
 
     `escalate` leaves the nearest loop once the agent that says so is done; with `scope="root"` every loop around it,
@@ -72,7 +67,7 @@ class EventActions(_Positional):
     state_delta: dict[str, Any] = Field(default_factory=dict)
 
 
-class Event(_Positional):
+class Event(Positional):
     """One event of an invocation; `content` is text, or has `parts` with `text`, `function_call` and so on.
 
     `reason`, `output`: on the event that ends a loop agent, how it has come to its end, and to what. `said`: on the one

@@ -1,0 +1,34 @@
+"""What the designs write as dataclasses may be made from values in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentnb.loops.agent import AgentEvent, AgentEventType, ToolCall, ToolResult, TurnState
+from agentnb.loops.conversation_engine import SubTask
+from agentnb.loops.loop_agent import LoopAgentState
+
+MADE: list[tuple[type[Any], list[Any], dict[str, Any]]] = [
+    (SubTask, ["a", "Look"], {"id": "a", "description": "Look"}),
+    (TurnState, [2, "run-2"], {"turn_counter": 2, "turn_id": "run-2"}),
+    (ToolCall, ["c1", "look", {"at": "x"}], {"id": "c1", "name": "look", "arguments": {"at": "x"}}),
+    (ToolResult, ["c1", "look", "seen"], {"tool_call_id": "c1", "tool_name": "look", "content": "seen"}),
+    (AgentEvent, [AgentEventType.LLM_DELTA, 1.5], {"type": AgentEventType.LLM_DELTA, "timestamp": 1.5}),
+    (LoopAgentState, ["b", 1], {"current_sub_agent": "b", "times_looped": 1}),
+]
+kinds = pytest.mark.parametrize(("kind", "values", "fields"), MADE, ids=[kind.__name__ for kind, *_ in MADE])
+
+
+@kinds
+def test_values_in_order_are_the_fields_of_that_order(
+    kind: type[Any], values: list[Any], fields: dict[str, Any]
+) -> None:
+    assert kind(*values) == kind(**fields)
+
+
+@kinds
+def test_one_value_too_many_is_refused(kind: type[Any], values: list[Any], fields: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"{kind.__name__} takes {len(kind.model_fields)} values at most"):
+        kind(*[None] * len(kind.model_fields), "more")
