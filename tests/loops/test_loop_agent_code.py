@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 import agentnb
 from agentnb import ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Snapshot, UsageError, restore, tool
 from agentnb.errors import InvalidArguments
+from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext
 from agentnb.run import host as hosting
 from agentnb.testing import ScriptedLLM, call
@@ -426,6 +427,43 @@ async def test_a_session_that_nobody_has_told_anything_is_told_to_go_on() -> Non
     loop = LoopAgent("L", [SessionLoop(llm, name="s")], 1)
     assert await loop.start(None) == "one"
     assert [m["role"] for m in llm.requests[0].messages] == ["user"]
+
+
+@pytest.mark.parametrize(
+    ("input", "before", "given"),
+    [
+        ("cats", [], "cats"),
+        ({"n": 3}, [], {"n": 3}),
+        (None, [], None),
+        ("cats", [K("A")], "cats\n[A] said: A#1"),
+        (None, [K("A")], "[A] said: A#1"),
+    ],
+)
+async def test_a_loop_that_begins_with_no_messages_is_told_in_one_text_what_was_said(
+    input: Any, before: list[Any], given: Any
+) -> None:
+    @agentnb.Loop.from_generator
+    def line(topic: Any) -> Any:
+        yield want.say("begins")
+        return topic
+
+    assert await LoopAgent("L", [*before, line], 1).start(input) == given
+
+
+async def test_a_loop_is_told_what_the_user_said_in_an_invocation_as_text() -> None:
+    @agentnb.Loop.from_generator(llm=ScriptedLLM(["They sleep."]))
+    def line(topic: str) -> Any:
+        yield want.ask(topic)
+
+    events = await events_in(LoopAgent("L", [line], 1), InvocationContext(user_content="cats"))
+    assert [event.text for event in events if not event.partial] == ["They sleep."]
+
+
+async def test_a_planner_inside_is_asked_in_one_text() -> None:
+    goals: list[Any] = []
+    engine = ConversationEngine(llm=lambda goal: goals.append(goal) or [])
+    await LoopAgent("L", [K("A"), engine], 1).start("cats")
+    assert goals == ["cats\n[A] said: A#1"]
 
 
 async def test_a_call_that_waits_for_a_person_is_said_and_decided_through_the_context() -> None:

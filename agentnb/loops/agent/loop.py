@@ -57,6 +57,7 @@ class Agent(Loop):
         "model_start": "llm_call",
         "run_end": "done",
     }
+    begins_with_messages = True
     limits_that_raise = frozenset({"max_iterations"})
 
     def __init__(
