@@ -367,6 +367,18 @@ async def test_what_the_callback_after_says_comes_last() -> None:
     assert run.stop_reason == "max_iterations"
 
 
+async def test_of_several_callbacks_each_is_called_until_one_says_something() -> None:
+    log: list[str] = []
+    callbacks = [noting(log, "one"), noting(log, "two", "said"), noting(log, "three")]
+    for agent in (K("A"), LoopAgent("A", [K("X")], 1)):
+        agent.before_agent_callback = callbacks
+        assert await said_in(agent) == "said"
+    assert await said_in(LoopAgent("L", [K("A", after_agent_callback=callbacks)], 1)) == "A#1 said"
+    assert await said_in(LoopAgent("L", [K("A")], 1, after_agent_callback=callbacks)) == "A#1 said"
+    assert await said_in(LoopAgent("L", [K("A")], 1, before_agent_callback=[], after_agent_callback=())) == "A#1"
+    assert log == ["one", "two"] * 4
+
+
 async def test_the_callback_before_is_called_again_on_resume() -> None:
     log: list[str] = []
     loop = LoopAgent("L", [K("A", pause=1)], 1, before_agent_callback=noting(log, "before"))
@@ -585,6 +597,8 @@ async def test_an_agent_inside_a_session_may_abort_the_invocation_around() -> No
         ({"sub_agents": K("A")}, "sub_agents= of L takes a list of agents"),
         ({"sub_agents": None}, "sub_agents= of L takes a list of agents"),
         ({"max_iteration": 3}, "no max_iteration=; max_iterations= is probably meant"),
+        ({"before_agent_callback": "check"}, "callback of L is a function, or a list of them, not 'check'"),
+        ({"after_agent_callback": [print, None]}, "callback of L is a function, or a list of them, not None"),
     ],
 )
 def test_what_a_loop_agent_cannot_be_made_of_is_refused_in_words(options: dict[str, Any], said: str) -> None:

@@ -28,12 +28,11 @@ from agentnb.loops.loop_agent.companion import Companion, context_of, end_before
 from agentnb.loops.loop_agent.event import Event
 from agentnb.loops.loop_agent.invocation import Code, InvocationContext
 from agentnb.loops.loop_agent.stream import stream
-from agentnb.loops.loop_agent.tree import AgentInTree
+from agentnb.loops.loop_agent.tree import AgentInTree, Callbacks, each_of
 from agentnb.loops.options import StartOptions
 
 RUN = "run_agent"
 
-Callback = Callable[[InvocationContext], Any]
 Saying = Callable[[InvocationContext], AsyncGenerator[Event, None]]
 
 
@@ -42,10 +41,11 @@ class BaseAgent(AgentInTree):
 
     name: an identifier, not `user`. description: for whoever chooses among agents. sub_agents: those it hands on to.
     before_agent_callback, after_agent_callback: called with the context around each run of it, sync or async; content
-    that the first returns stands for the run, content that the second returns comes after it. Other keywords become
-    attributes.
+    that the first returns stands for the run, content that the second returns comes after it. Of a list of them each is
+    called until one returns something. Other keywords become attributes.
 
-    Raises InvalidArguments for a name that is none, and for sub-agents that share a name or have another parent.
+    Raises InvalidArguments for a name that is none, for sub-agents that share a name or have another parent, and for a
+    callback that cannot be called.
     """
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {"idle": ["running", "done"], "running": ["done"], "done": []}
@@ -181,10 +181,14 @@ class BaseAgent(AgentInTree):
         if (said := await self._call_back(self.after_agent_callback, ctx)) is not None:
             yield said
 
-    async def _call_back(self, callback: Callback | None, ctx: InvocationContext) -> Event | None:
-        """Call a callback, unless the invocation is to end; what it returns, as an event."""
-        said = await settled(callback(ctx)) if callback is not None and not ctx.end_invocation else None
-        return Event(author=self.name, content=said, invocation_id=ctx.invocation_id) if said is not None else None
+    async def _call_back(self, callbacks: Callbacks, ctx: InvocationContext) -> Event | None:
+        """Call the callbacks, unless the invocation is to end; what the first that says something says, as an event."""
+        for callback in each_of(callbacks):
+            if ctx.end_invocation:
+                break
+            if (said := await settled(callback(ctx))) is not None:
+                return Event(author=self.name, content=said, invocation_id=ctx.invocation_id)
+        return None
 
 
 def _fact(event: Event, name: str) -> Fact | Delta:
