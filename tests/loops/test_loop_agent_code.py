@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
@@ -305,6 +306,38 @@ async def test_an_agent_hears_what_the_user_said() -> None:
     loop = LoopAgent("OUT", [LoopAgent("IN", [Listens("A")], 1)], 1)
     assert await said_in(loop, user_content={"parts": [{"text": "hello"}]}) == "heard hello"
     assert await LoopAgent("OUT", [LoopAgent("IN", [Listens("A")], 1)], 1).start("hi") == "heard hi"
+
+
+class Asks(BaseAgent):
+    """Asks until it finds the answer in the session."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        answers = [answer for event in ctx.session.events for answer in event.get_function_responses()]
+        yield Event(author=self.name, content=answers[-1]["response"]) if answers else pausing(self.name, "well?")
+
+
+ANSWER = {"role": "user", "parts": [{"function_response": {"id": "lr", "name": "ask", "response": "yes"}}]}
+
+
+async def test_an_agent_that_has_paused_finds_its_answer_in_the_session() -> None:
+    loop, ctx = LoopAgent("L", [Asks("P"), K("A")], 1), InvocationContext(is_resumable=True)
+    assert await said_in(loop, ctx) == "CK(L,P,0) well?[pause]"
+    again = resumed(ctx)
+    again.user_content = ANSWER
+    assert await said_in(loop, again) == "yes CK(L,A,0) A#1 END(L)"
+    assert [event.author for event in again.session.events] == ["user", "P", "L", "A", "L"]
+    ctx.user_content = ANSWER
+    assert await said_in(loop, ctx) == "yes CK(L,A,0) A#2 END(L)"
+
+
+async def test_an_answer_is_found_by_a_run_that_goes_on_from_a_recording() -> None:
+    loop = LoopAgent("L", [Asks("P")], 1)
+    ctx = InvocationContext(is_resumable=True, user_content=ANSWER)
+    async with aclosing(loop.run_async(ctx)) as events:
+        await anext(events)
+        assert ctx.run is not None
+        snapshot = Snapshot.from_json(ctx.run.snapshot().to_json())
+    assert await restore(snapshot, loop) == "yes"
 
 
 async def test_an_agent_may_end_the_invocation() -> None:

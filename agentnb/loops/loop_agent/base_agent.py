@@ -12,6 +12,7 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from types import NoneType
 from typing import Any, ClassVar, Unpack
 
 from pydantic_core import to_jsonable_python
@@ -78,6 +79,8 @@ class BaseAgent(AgentInTree):
     def begin_with(self, ctx: InvocationContext) -> dict[str, Any]:
         """The run's input: what the user said, and the invocation it resumes."""
         maps: dict[str, Any] = {"agent_states": ctx.agent_states, "end_of_agents": ctx.end_of_agents}
+        if not isinstance(ctx.user_content, (str, NoneType)):  # of which the message has the text
+            maps["user_content"] = _jsonable(ctx.user_content)
         if self.name in ctx.agent_states or self.name in ctx.end_of_agents:  # it is resumed
             said, outputs = ctx.session.said_by_the_last_checkpoints(), ctx.session.outputs()
             maps["said"] = {name: said[name] for name in ctx.agent_states if name in said}
@@ -194,12 +197,16 @@ class BaseAgent(AgentInTree):
 def _fact(event: Event, name: str) -> Fact | Delta:
     """An event of the agent of that name as a message; one that is partial is only shown."""
     given = event.model_dump(exclude_defaults=True)
-    data = mended_inside(to_jsonable_python(given, serialize_unknown=True, bytes_mode="base64"))
+    data = _jsonable(given)
     text, author = mended(event.text), mended(event.author) or name
     if event.partial:
         return Delta(type="call_delta", content=text, name=author, data=data)
     role = "user" if author == "user" else "assistant"
     return MessageAdded.make(message=Message(role=role, content=text, name=author, event=data))
+
+
+def _jsonable(value: Any) -> Any:
+    return mended_inside(to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64"))
 
 
 _CAME_TO = {"paused", "escalate", "output", "said"}

@@ -105,6 +105,10 @@ class Event(_Positional):
         """The function calls among the parts of the content."""
         return [call for part in _parts(self.content) if (call := _read(part, "function_call")) is not None]
 
+    def get_function_responses(self) -> list[Any]:
+        """The answers to function calls among the parts of the content."""
+        return [given for part in _parts(self.content) if (given := _read(part, "function_response")) is not None]
+
     @property
     def pauses(self) -> bool:
         """Whether it has a call whose answer comes later than the invocation ends."""

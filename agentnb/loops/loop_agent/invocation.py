@@ -88,7 +88,8 @@ class InvocationContext:
 
     is_resumable: checkpoints are events. agent_states, end_of_agents: where each agent stands, by name; a new context
     made from these (they are JSON) goes on from there. One that has ended and stands somewhere is left there, by an
-    escalation that has ended the loop inside it already. user_content: what the user said, text or content.
+    escalation that has ended the loop inside it already. user_content: what the user said, text or content; where it
+    answers calls that were made before (`function_response`), it is in the session too.
 
     `session` has what was said, and a state that `state_delta` changes. `agent` is the one whose code is running, `run`
     the run that the invocation is, or was last. An agent that sets `end_invocation` leaves every loop around it.
@@ -169,6 +170,13 @@ class InvocationContext:
         if actions.end_of_agent or actions.agent_state is not None:
             end = bool(actions.end_of_agent)
             self.set_agent_state(event.author, agent_state=actions.agent_state, end_of_agent=end)
+
+    def hear(self) -> None:
+        """Let what the user said be in the session where it answers calls: whoever made them looks there (1d)."""
+        said = Event(author="user", content=self.user_content, invocation_id=self.invocation_id)
+        heard = (event.content for event in self.session.events if event.author == "user")
+        if said.get_function_responses() and said.content not in heard:
+            self.session.events.append(said)
 
     def abort(self) -> None:
         """Stop the invocation after the current event; it can be resumed. Safe from every thread."""

@@ -37,6 +37,8 @@ async def stream(
         ctx.reset_below(agent)
     run = agent.start(agent.begin_with(ctx), **options)
     use_context(run, ctx)
+    if ctx.agent is None:
+        ctx.hear()
     forwarded = ctx.open(run)
     projection = Projection(agent, ctx, forwarded)
     error: BaseException | None = None
