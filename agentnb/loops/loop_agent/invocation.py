@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import Delta
 from agentnb.core.events import Event as Fact
-from agentnb.loops.loop_agent.event import Event
+from agentnb.loops.loop_agent.event import Event, read
 
 if TYPE_CHECKING:
     from agentnb.run import Run
@@ -41,6 +41,17 @@ class Session:
     def outputs(self) -> dict[str, Any]:
         """What each loop agent came to when it ended last."""
         return {event.author: event.output for event in self.events if event.actions.end_of_agent}
+
+    def open_calls(self) -> list[dict[str, Any]]:
+        """The ids and names of the calls that nobody has answered, but for those whose answer is to come later."""
+        made: dict[Any, dict[str, Any]] = {}
+        for event in self.events:
+            for call in event.get_function_calls():
+                if not event.is_answered_later(call):
+                    made[read(call, "id")] = {name: read(call, name) for name in ("id", "name")}
+            for answer in event.get_function_responses():
+                made.pop(read(answer, "id"), None)
+        return list(made.values())
 
 
 class Code:

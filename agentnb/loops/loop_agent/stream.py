@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from agentnb.loops.loop_agent.base_agent import BaseAgent
 
 ABORTED = "INVOCATION_ABORTED"
+NOT_ANSWERED = "Operation aborted"
+"""What is said of a call that the code of an agent had made, and no longer could answer."""
 ENDS = frozenset({"escalated", "max_iterations", "empty"})
 """How a loop agent comes to its own end; one that was broken off has none."""
 
@@ -124,7 +126,10 @@ class Projection:
             yield from self._end_of_agent(fact.path, fact.reason, fact.output)
         elif fact.terminal and fact.reason == "cancelled" and self._ctx.aborted:
             name = self._names.get(fact.path, self._agent.name)
-            yield self._event(name, error_code=ABORTED, error_message="The invocation was aborted.")
+            open_calls = self._ctx.session.open_calls()
+            parts = [_part("function_response", **call, response={"error": NOT_ANSWERED}) for call in open_calls]
+            content = {"role": "user", "parts": parts} if parts else None
+            yield self._event(name, content=content, error_code=ABORTED, error_message="The invocation was aborted.")
 
     def _end_of_agent(self, path: str, reason: str, output: Any) -> Iterator[Event]:
         agent = self._loop_agents.pop(path)
