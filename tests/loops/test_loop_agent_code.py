@@ -51,6 +51,51 @@ async def test_an_agent_may_run_its_sub_agents_by_hand() -> None:
     assert [said for said in said_by(run) if said] == ["A#1", "X#1", "X#2", "S done", "A#2", "X#3", "X#4", "S done"]
 
 
+async def test_an_agent_may_run_loops_of_every_design_by_hand() -> None:
+    @agentnb.Loop.from_generator(llm=ScriptedLLM(["ever"]))
+    def asks(topic: str) -> Any:
+        yield want.ask(topic)
+
+    session = SessionLoop(ScriptedLLM([[call("look", {"at": "it"}, id="c1")], "one"]), [look], name="s")
+    agent = agentnb.Agent(ScriptedLLM(["two"]), name="a")
+    solves = ExecutionLoop(ScriptedLLM([json.dumps({"calls": [], "output": 3})]), name="e")
+    story = Story("S", [K("A"), session, agent, solves, ConversationEngine(name="engine"), asks])
+    ctx = InvocationContext(is_resumable=True, user_content="go")
+    events = [event for event in await events_in(LoopAgent("L", [story, K("B")], 1), ctx) if not event.partial]
+    authors = [event.author for event in events]
+    assert authors == ["L", "A", "s", "s", "s", "a", "e", "asks", "S", "L", "B", "L"]
+    assert [event.text for event in ctx.session.events] == [event.text for event in events]
+
+
+async def test_a_loop_that_is_run_by_hand_is_told_what_the_user_and_the_agents_have_said() -> None:
+    session = SessionLoop(ScriptedLLM(["one", "two"]), name="s")
+    assert await said_in(LoopAgent("L", [Story("S", [K("A"), session])], 2), user_content="go")
+    heard = [[message["content"] for message in request.messages] for request in session.llm.requests]
+    assert heard == [
+        ["go", "[A] said: A#1"],
+        ["go", "[A] said: A#2", "[s] said: one", "[S] said: S done"],
+    ]
+
+
+async def test_what_the_model_of_a_loop_that_is_run_by_hand_raises_comes_out_unchanged() -> None:
+    session = SessionLoop(ScriptedLLM([[LookupError("down")]]), name="any name")
+    with pytest.raises(LookupError, match="down"):
+        await said_in(LoopAgent("L", [Story("S", [session])], 1))
+
+
+async def test_an_abort_reaches_a_loop_that_is_run_by_hand() -> None:
+    @tool
+    async def stops() -> str:
+        ctx.abort()
+        return "too late"
+
+    ctx = InvocationContext(is_resumable=True)
+    session = SessionLoop(ScriptedLLM([[call("stops", id="c1")], "never"]), [stops], name="s")
+    events = await events_in(LoopAgent("L", [Story("S", [session])], 1), ctx)
+    assert events[-1].error_code == "INVOCATION_ABORTED"
+    assert [answer["id"] for event in events for answer in event.get_function_responses()] == ["c1"]
+
+
 async def test_events_stay_the_same_objects_through_every_hand() -> None:
     made: list[Event] = []
 
@@ -657,6 +702,11 @@ def test_a_state_that_is_refused_changes_nothing() -> None:
     with pytest.raises(InvalidArguments):
         ctx.set_agent_state("A", agent_state=5)
     assert ctx.agent_states == {"A": {"n": 1}}
+
+
+def test_a_loop_is_run_by_hand_in_a_context() -> None:
+    with pytest.raises(UsageError, match=r"s.run_async\(ctx\) takes an InvocationContext, not 'go'"):
+        SessionLoop(ScriptedLLM([]), name="s").run_async("go")
 
 
 def test_a_stream_needs_a_context() -> None:

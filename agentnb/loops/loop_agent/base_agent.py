@@ -40,7 +40,8 @@ Saying = Callable[[InvocationContext], AsyncGenerator[Event, None]]
 class BaseAgent(AgentInTree):
     """An agent to subclass: override `async def _run_async_impl(self, ctx)`, a generator of events.
 
-    name: an identifier, not `user`. description: for whoever chooses among agents. sub_agents: those it hands on to.
+    name: an identifier, not `user`. description: for whoever chooses among agents. sub_agents: those it hands on to, by
+    `run_async(ctx)`: agents, or any other loops.
     before_agent_callback, after_agent_callback: called with the context around each run of it, sync or async; content
     that the first returns stands for the run, content that the second returns comes after it. Of a list of them each is
     called until one returns something. Other keywords become attributes.

@@ -204,6 +204,12 @@ class InvocationContext:
         self.session, self.invocation_id, self.branch = other.session, other.invocation_id, other.branch
         self.run, self._streams, self._kept = other.run, other._streams, other._kept
 
+    def events_of(self, loop: Any, **options: Any) -> Stream:
+        """Run a loop of another design in this invocation: its events, as they are asked for."""
+        from agentnb.loops.loop_agent.carrier import Carrier  # an agent, which is made with a context
+
+        return Carrier(loop).run_async(self, **options)
+
     # -- for the streams of its runs -------------------------------------------------------------------------------
 
     def open(self, run: Run) -> Forwarded:

@@ -34,12 +34,17 @@ def input_for(agent: Loop, state: State) -> Any:
             return {**state.input, "invocation": None}  # only the first goes on from what was saved
         return state.input
     spoken = {name: text_of(render(result)) for name, result in state.values.get("said", {}).items()}
+    return told(agent, state.input, spoken)
+
+
+def told(loop: Loop, input: Any, spoken: Mapping[str, str]) -> Any:
+    """What a loop of another design is given: the input of the agent around it, and what others said, by name."""
     siblings = [f"[{name}] said: {words}" for name, words in spoken.items() if words]
-    if agent.begins_with_messages:
-        return [*_messages(state.input), *map(_user, siblings)] or [_user(GO_ON)]
-    if not siblings and not (isinstance(state.input, Mapping) and "invocation" in state.input):
-        return state.input
-    said = [text_of(message["content"]) for message in _messages(state.input)]
+    if loop.begins_with_messages:
+        return [*_messages(input), *map(_user, siblings)] or [_user(GO_ON)]
+    if not siblings and not (isinstance(input, Mapping) and "invocation" in input):
+        return input
+    said = [text_of(message["content"]) for message in _messages(input)]
     return "\n".join([*said, *siblings]) or None
 
 
