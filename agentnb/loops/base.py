@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.events import MessageAdded, Queue
 from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
+from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
     from agentnb.loops.generator import Function, GeneratorLoop, Phases
@@ -110,6 +111,15 @@ class Loop(Design):
         options: as for `start`. Raises RunFailed, RunCancelled or LimitReached where there is no output.
         """
         return _to_the_end(self.start(*(input or (None,)), **options))
+
+    def run_async(self, ctx: Any, **options: Unpack[StartOptions]) -> Any:
+        """Run in the code of an agent that is given `ctx` (`agentnb.loops.loop_agent`): its events, as an agent's.
+
+        options: as for `start`. Raises UsageError where `ctx` is no such context.
+        """
+        if not hasattr(ctx, "events_of"):
+            raise UsageError(f"{self.name}.run_async(ctx) takes an InvocationContext, not {ctx!r}.")
+        return ctx.events_of(self, **options)
 
     @overload
     @staticmethod

@@ -18,7 +18,7 @@ from typing import Any
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Delta, Event
 from agentnb.run import host as hosting
-from agentnb.run.driver.claims import Driving
+from agentnb.run.driver.claims import TAKEN_HERE, Driving
 from agentnb.run.effects.calling import task_here
 from agentnb.run.journal import Journal
 
@@ -122,6 +122,8 @@ async def _look_on(run: Driving) -> AsyncIterator[Event | Delta]:
                 yield watching.queue.popleft()
             if run.settled and not watching.queue:
                 break
+            if run.is_taken_here():
+                raise UsageError(TAKEN_HERE)
             await watching.wait(run)
     finally:
         stop()

@@ -192,11 +192,12 @@ class Run(Decisions, Recording):
         """Go on up to the end of the next `event`, `call`, `turn` or `phase`; gives the events of that step.
 
         The list is empty when nothing is left. Where only a person can move the run on, it gives what happened so far,
-        and `pending` says what it waits for.
+        and `pending` says what it waits for. Raises UsageError in the body of an `async for` that drives the run.
         """
+        taken_here = self._driving.is_taken_here()
         if not hosting.environment.hosted:
-            return await step(self._driving, unit)
-        stepping = self.submit_step(unit)
+            return await step(self._driving, unit, taken_here=taken_here)
+        stepping = hosting.host.submit(step(self._driving, unit, taken_here=taken_here))
         await hosting.environment.wait_async(stepping)
         return stepping.result()
 

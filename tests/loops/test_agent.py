@@ -19,6 +19,7 @@ from agentnb.llms.protocol import Chunk
 from agentnb.testing import ScriptedLLM, call, text
 from tests.benchmarks.measure import no_collections
 from tests.loops.agents import AgentWorld, assert_is_sound, short
+from tests.loops.loop_agents import K
 from tests.worlds import (
     asks,
     assert_folds,
@@ -106,6 +107,13 @@ async def test_run_raises_run_cancelled_where_a_tool_cancels() -> None:
     with pytest.raises(RunCancelled, match="enough"):
         await world.agent(asks("c1", "c2")).run("hi")
     assert world.ran == ["c1"]
+
+
+@pytest.mark.parametrize("options", [{}, {"cancel_token": threading.Event()}])
+async def test_run_raises_run_failed_where_an_agent_inside_waits_for_an_answer(options: dict[str, Any]) -> None:
+    agent = Agent(ScriptedLLM([["One moment.", call("P", {"input": "go"})], "fin"]), [K("P", pause=1)])
+    with pytest.raises(RunFailed, match="suspended"):
+        await agent.run("hi", **options)
 
 
 async def test_an_agent_with_nothing_to_say() -> None:

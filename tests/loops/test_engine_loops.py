@@ -40,6 +40,12 @@ def last_request(llm: ScriptedLLM) -> str:
     return str(llm.requests[-1].messages[-1]["content"])
 
 
+@Loop.from_generator
+def repeats(task: str) -> Any:
+    yield say("working")
+    return task
+
+
 # -- the planner -----------------------------------------------------------------------------------------------------
 
 
@@ -218,3 +224,9 @@ async def test_an_agent_that_runs_into_its_limit_inside_a_loop_agent_raises_as_i
     with pytest.raises(LimitReached, match="2 times"):
         async for _ in outer.run_async(context):
             pass
+
+
+async def test_a_loop_that_begins_with_no_messages_is_told_a_task_and_what_came_before_it_in_one_text() -> None:
+    world = World([{"id": "a", "description": "A"}, {"id": "b", "description": "B", "dependencies": ["a"]}])
+    said = await rest(world.engine(execute=repeats).run("goal"))
+    assert "COMPLETED b=B\n[a] came to: A(1.0)" in said

@@ -607,6 +607,28 @@ async def test_an_abort_ends_the_stream_with_one_event_and_can_be_resumed(upto: 
     assert (await said_in(loop, resumed(ctx))).split()[-1] == "END(L)"
 
 
+async def test_a_call_that_an_abort_leaves_open_is_answered_by_the_event_that_says_so() -> None:
+    """Whoever sends the session to a model sends one result for each call."""
+
+    def made(id: str) -> dict[str, Any]:
+        return {"function_call": {"id": id, "name": "look", "args": {}}}
+
+    class Calls(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            yield Event(author=self.name, content={"parts": [made("c1"), made("c2")]})
+            answered = {"function_response": {"id": "c1", "name": "look", "response": "seen"}}
+            yield Event(author=self.name, content={"parts": [answered, made("lr")]}, long_running_tool_ids={"lr"})
+            ctx.abort()
+            yield Event(author=self.name, content={"parts": [made("c3")]})
+
+    ctx = InvocationContext(is_resumable=True)
+    *_, aborted = await events_in(LoopAgent("L", [Calls("A")], 1), ctx)
+    assert aborted.error_code == "INVOCATION_ABORTED"
+    answers = {answer["id"]: answer["response"] for answer in aborted.get_function_responses()}
+    assert answers == {id: {"error": "Operation aborted"} for id in ("c2", "c3")}
+    assert ctx.session.open_calls() == []
+
+
 async def test_an_agent_may_abort_its_own_invocation() -> None:
     class Aborts(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 import agentnb
 from agentnb import ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, Snapshot, UsageError, restore, tool
 from agentnb.errors import InvalidArguments
+from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext
 from agentnb.run import host as hosting
 from agentnb.testing import ScriptedLLM, call
@@ -47,6 +49,51 @@ async def test_an_agent_may_run_its_sub_agents_by_hand() -> None:
     run = loop().start("go")
     await run
     assert [said for said in said_by(run) if said] == ["A#1", "X#1", "X#2", "S done", "A#2", "X#3", "X#4", "S done"]
+
+
+async def test_an_agent_may_run_loops_of_every_design_by_hand() -> None:
+    @agentnb.Loop.from_generator(llm=ScriptedLLM(["ever"]))
+    def asks(topic: str) -> Any:
+        yield want.ask(topic)
+
+    session = SessionLoop(ScriptedLLM([[call("look", {"at": "it"}, id="c1")], "one"]), [look], name="s")
+    agent = agentnb.Agent(ScriptedLLM(["two"]), name="a")
+    solves = ExecutionLoop(ScriptedLLM([json.dumps({"calls": [], "output": 3})]), name="e")
+    story = Story("S", [K("A"), session, agent, solves, ConversationEngine(name="engine"), asks])
+    ctx = InvocationContext(is_resumable=True, user_content="go")
+    events = [event for event in await events_in(LoopAgent("L", [story, K("B")], 1), ctx) if not event.partial]
+    authors = [event.author for event in events]
+    assert authors == ["L", "A", "s", "s", "s", "a", "e", "asks", "S", "L", "B", "L"]
+    assert [event.text for event in ctx.session.events] == [event.text for event in events]
+
+
+async def test_a_loop_that_is_run_by_hand_is_told_what_the_user_and_the_agents_have_said() -> None:
+    session = SessionLoop(ScriptedLLM(["one", "two"]), name="s")
+    assert await said_in(LoopAgent("L", [Story("S", [K("A"), session])], 2), user_content="go")
+    heard = [[message["content"] for message in request.messages] for request in session.llm.requests]
+    assert heard == [
+        ["go", "[A] said: A#1"],
+        ["go", "[A] said: A#2", "[s] said: one", "[S] said: S done"],
+    ]
+
+
+async def test_what_the_model_of_a_loop_that_is_run_by_hand_raises_comes_out_unchanged() -> None:
+    session = SessionLoop(ScriptedLLM([[LookupError("down")]]), name="any name")
+    with pytest.raises(LookupError, match="down"):
+        await said_in(LoopAgent("L", [Story("S", [session])], 1))
+
+
+async def test_an_abort_reaches_a_loop_that_is_run_by_hand() -> None:
+    @tool
+    async def stops() -> str:
+        ctx.abort()
+        return "too late"
+
+    ctx = InvocationContext(is_resumable=True)
+    session = SessionLoop(ScriptedLLM([[call("stops", id="c1")], "never"]), [stops], name="s")
+    events = await events_in(LoopAgent("L", [Story("S", [session])], 1), ctx)
+    assert events[-1].error_code == "INVOCATION_ABORTED"
+    assert [answer["id"] for event in events for answer in event.get_function_responses()] == ["c1"]
 
 
 async def test_events_stay_the_same_objects_through_every_hand() -> None:
@@ -306,6 +353,38 @@ async def test_an_agent_hears_what_the_user_said() -> None:
     assert await LoopAgent("OUT", [LoopAgent("IN", [Listens("A")], 1)], 1).start("hi") == "heard hi"
 
 
+class Asks(BaseAgent):
+    """Asks until it finds the answer in the session."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        answers = [answer for event in ctx.session.events for answer in event.get_function_responses()]
+        yield Event(author=self.name, content=answers[-1]["response"]) if answers else pausing(self.name, "well?")
+
+
+ANSWER = {"role": "user", "parts": [{"function_response": {"id": "lr", "name": "ask", "response": "yes"}}]}
+
+
+async def test_an_agent_that_has_paused_finds_its_answer_in_the_session() -> None:
+    loop, ctx = LoopAgent("L", [Asks("P"), K("A")], 1), InvocationContext(is_resumable=True)
+    assert await said_in(loop, ctx) == "CK(L,P,0) well?[pause]"
+    again = resumed(ctx)
+    again.user_content = ANSWER
+    assert await said_in(loop, again) == "yes CK(L,A,0) A#1 END(L)"
+    assert [event.author for event in again.session.events] == ["user", "P", "L", "A", "L"]
+    ctx.user_content = ANSWER
+    assert await said_in(loop, ctx) == "yes CK(L,A,0) A#2 END(L)"
+
+
+async def test_an_answer_is_found_by_a_run_that_goes_on_from_a_recording() -> None:
+    loop = LoopAgent("L", [Asks("P")], 1)
+    ctx = InvocationContext(is_resumable=True, user_content=ANSWER)
+    async with aclosing(loop.run_async(ctx)) as events:
+        await anext(events)
+        assert ctx.run is not None
+        snapshot = Snapshot.from_json(ctx.run.snapshot().to_json())
+    assert await restore(snapshot, loop) == "yes"
+
+
 async def test_an_agent_may_end_the_invocation() -> None:
     class Ends(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
@@ -364,6 +443,18 @@ async def test_what_the_callback_after_says_comes_last() -> None:
     run = loop().start(None)
     await run
     assert run.stop_reason == "max_iterations"
+
+
+async def test_of_several_callbacks_each_is_called_until_one_says_something() -> None:
+    log: list[str] = []
+    callbacks = [noting(log, "one"), noting(log, "two", "said"), noting(log, "three")]
+    for agent in (K("A"), LoopAgent("A", [K("X")], 1)):
+        agent.before_agent_callback = callbacks
+        assert await said_in(agent) == "said"
+    assert await said_in(LoopAgent("L", [K("A", after_agent_callback=callbacks)], 1)) == "A#1 said"
+    assert await said_in(LoopAgent("L", [K("A")], 1, after_agent_callback=callbacks)) == "A#1 said"
+    assert await said_in(LoopAgent("L", [K("A")], 1, before_agent_callback=[], after_agent_callback=())) == "A#1"
+    assert log == ["one", "two"] * 4
 
 
 async def test_the_callback_before_is_called_again_on_resume() -> None:
@@ -426,6 +517,43 @@ async def test_a_session_that_nobody_has_told_anything_is_told_to_go_on() -> Non
     loop = LoopAgent("L", [SessionLoop(llm, name="s")], 1)
     assert await loop.start(None) == "one"
     assert [m["role"] for m in llm.requests[0].messages] == ["user"]
+
+
+@pytest.mark.parametrize(
+    ("input", "before", "given"),
+    [
+        ("cats", [], "cats"),
+        ({"n": 3}, [], {"n": 3}),
+        (None, [], None),
+        ("cats", [K("A")], "cats\n[A] said: A#1"),
+        (None, [K("A")], "[A] said: A#1"),
+    ],
+)
+async def test_a_loop_that_begins_with_no_messages_is_told_in_one_text_what_was_said(
+    input: Any, before: list[Any], given: Any
+) -> None:
+    @agentnb.Loop.from_generator
+    def line(topic: Any) -> Any:
+        yield want.say("begins")
+        return topic
+
+    assert await LoopAgent("L", [*before, line], 1).start(input) == given
+
+
+async def test_a_loop_is_told_what_the_user_said_in_an_invocation_as_text() -> None:
+    @agentnb.Loop.from_generator(llm=ScriptedLLM(["They sleep."]))
+    def line(topic: str) -> Any:
+        yield want.ask(topic)
+
+    events = await events_in(LoopAgent("L", [line], 1), InvocationContext(user_content="cats"))
+    assert [event.text for event in events if not event.partial] == ["They sleep."]
+
+
+async def test_a_planner_inside_is_asked_in_one_text() -> None:
+    goals: list[Any] = []
+    engine = ConversationEngine(llm=lambda goal: goals.append(goal) or [])
+    await LoopAgent("L", [K("A"), engine], 1).start("cats")
+    assert goals == ["cats\n[A] said: A#1"]
 
 
 async def test_a_call_that_waits_for_a_person_is_said_and_decided_through_the_context() -> None:
@@ -547,6 +675,8 @@ async def test_an_agent_inside_a_session_may_abort_the_invocation_around() -> No
         ({"sub_agents": K("A")}, "sub_agents= of L takes a list of agents"),
         ({"sub_agents": None}, "sub_agents= of L takes a list of agents"),
         ({"max_iteration": 3}, "no max_iteration=; max_iterations= is probably meant"),
+        ({"before_agent_callback": "check"}, "callback of L is a function, or a list of them, not 'check'"),
+        ({"after_agent_callback": [print, None]}, "callback of L is a function, or a list of them, not None"),
     ],
 )
 def test_what_a_loop_agent_cannot_be_made_of_is_refused_in_words(options: dict[str, Any], said: str) -> None:
@@ -572,6 +702,11 @@ def test_a_state_that_is_refused_changes_nothing() -> None:
     with pytest.raises(InvalidArguments):
         ctx.set_agent_state("A", agent_state=5)
     assert ctx.agent_states == {"A": {"n": 1}}
+
+
+def test_a_loop_is_run_by_hand_in_a_context() -> None:
+    with pytest.raises(UsageError, match=r"s.run_async\(ctx\) takes an InvocationContext, not 'go'"):
+        SessionLoop(ScriptedLLM([]), name="s").run_async("go")
 
 
 def test_a_stream_needs_a_context() -> None:

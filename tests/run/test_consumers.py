@@ -310,6 +310,29 @@ async def test_code_that_takes_the_events_is_told_that_it_cannot_wait_for_the_en
         assert await run == "done"
 
 
+async def test_code_that_takes_the_events_is_told_that_it_cannot_step_the_run_further() -> None:
+    run = Agent().loop("done").start("hi")
+    async with asyncio.timeout(60):
+        async for event in run:
+            if event.type == "message":
+                assert [*await run.step(), *await run.step()] == run.events  # which has happened
+                with pytest.raises(UsageError, match="takes the run's events one by one"):
+                    await run.step()
+        assert await run == "done"
+
+
+async def test_code_that_takes_the_events_is_told_that_it_cannot_look_on_in_between() -> None:
+    run = Agent().loop("done").start("hi")
+    async with asyncio.timeout(60):
+        async for event in run:
+            if event.type == "model_end":
+                looking_on = aiter(run)
+                assert [await anext(looking_on) for _ in run.events] == run.events
+                with pytest.raises(UsageError, match="takes the run's events one by one"):
+                    await anext(looking_on)
+        assert await run == "done"
+
+
 async def test_code_that_only_looks_on_may_wait_for_the_end_in_between() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")

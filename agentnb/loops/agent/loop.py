@@ -57,6 +57,7 @@ class Agent(Loop):
         "model_start": "llm_call",
         "run_end": "done",
     }
+    begins_with_messages = True
     limits_that_raise = frozenset({"max_iterations"})
 
     def __init__(
@@ -161,7 +162,8 @@ class Agent(Loop):
         """Run on a prompt; gives the text of the answer.
 
         Raises what the model raised, LimitReached where it has made its requests and is not done, RunCancelled where it
-        was cancelled, and RunFailed where the loop failed. cancel_token, options: as for `execute`.
+        was cancelled, and RunFailed where the loop failed, or a loop inside it has suspended the run. cancel_token,
+        options: as for `execute`.
         """
         run = self.start(prompt, **options)
         try:
@@ -169,7 +171,10 @@ class Agent(Loop):
                 async with aclosing(self.events(run, cancel_token)) as events:
                     async for _ in events:
                         pass
-            return str(await run or "")
+            answer = await run
+            if run.stop_reason == "suspended":  # which is no answer, and an error in `execute`
+                raise RunFailed(run.stop_reason)
+            return str(answer or "")
         except RunFailed as error:
             if run.state.failure is None or not isinstance(error.__cause__, Exception):
                 raise

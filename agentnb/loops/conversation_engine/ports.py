@@ -162,8 +162,10 @@ def input_for(loop: Any, call: CallState, state: State) -> Any:
         return f"{INSTRUCTIONS}\n\nThe goal: {goal}" if loop.llm is not None else goal
     description = _with_context(call.arguments["description"], state)
     given = call.arguments.get("given", {})
-    said = [f"[{name}] came to: {render(result)}" for name, result in given.items()]
-    return [{"role": "user", "content": words} for words in (description, *said)] if said else description
+    said = [description, *(f"[{name}] came to: {render(result)}" for name, result in given.items())]
+    if loop.begins_with_messages and given:
+        return [{"role": "user", "content": words} for words in said]
+    return "\n".join(said)
 
 
 def read_given(call: CallState, result: Any) -> Any:

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from types import NoneType
 from typing import Any, ClassVar, Unpack
 
 from pydantic_core import to_jsonable_python
@@ -28,24 +29,25 @@ from agentnb.loops.loop_agent.companion import Companion, context_of, end_before
 from agentnb.loops.loop_agent.event import Event
 from agentnb.loops.loop_agent.invocation import Code, InvocationContext
 from agentnb.loops.loop_agent.stream import stream
-from agentnb.loops.loop_agent.tree import AgentInTree
+from agentnb.loops.loop_agent.tree import AgentInTree, Callbacks, each_of
 from agentnb.loops.options import StartOptions
 
 RUN = "run_agent"
 
-Callback = Callable[[InvocationContext], Any]
 Saying = Callable[[InvocationContext], AsyncGenerator[Event, None]]
 
 
 class BaseAgent(AgentInTree):
     """An agent to subclass: override `async def _run_async_impl(self, ctx)`, a generator of events.
 
-    name: an identifier, not `user`. description: for whoever chooses among agents. sub_agents: those it hands on to.
+    name: an identifier, not `user`. description: for whoever chooses among agents. sub_agents: those it hands on to, by
+    `run_async(ctx)`: agents, or any other loops.
     before_agent_callback, after_agent_callback: called with the context around each run of it, sync or async; content
-    that the first returns stands for the run, content that the second returns comes after it. Other keywords become
-    attributes.
+    that the first returns stands for the run, content that the second returns comes after it. Of a list of them each is
+    called until one returns something. Other keywords become attributes.
 
-    Raises InvalidArguments for a name that is none, and for sub-agents that share a name or have another parent.
+    Raises InvalidArguments for a name that is none, for sub-agents that share a name or have another parent, and for a
+    callback that cannot be called.
     """
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {"idle": ["running", "done"], "running": ["done"], "done": []}
@@ -78,6 +80,8 @@ class BaseAgent(AgentInTree):
     def begin_with(self, ctx: InvocationContext) -> dict[str, Any]:
         """The run's input: what the user said, and the invocation it resumes."""
         maps: dict[str, Any] = {"agent_states": ctx.agent_states, "end_of_agents": ctx.end_of_agents}
+        if not isinstance(ctx.user_content, (str, NoneType)):  # of which the message has the text
+            maps["user_content"] = _jsonable(ctx.user_content)
         if self.name in ctx.agent_states or self.name in ctx.end_of_agents:  # it is resumed
             said, outputs = ctx.session.said_by_the_last_checkpoints(), ctx.session.outputs()
             maps["said"] = {name: said[name] for name in ctx.agent_states if name in said}
@@ -181,21 +185,29 @@ class BaseAgent(AgentInTree):
         if (said := await self._call_back(self.after_agent_callback, ctx)) is not None:
             yield said
 
-    async def _call_back(self, callback: Callback | None, ctx: InvocationContext) -> Event | None:
-        """Call a callback, unless the invocation is to end; what it returns, as an event."""
-        said = await settled(callback(ctx)) if callback is not None and not ctx.end_invocation else None
-        return Event(author=self.name, content=said, invocation_id=ctx.invocation_id) if said is not None else None
+    async def _call_back(self, callbacks: Callbacks, ctx: InvocationContext) -> Event | None:
+        """Call the callbacks, unless the invocation is to end; what the first that says something says, as an event."""
+        for callback in each_of(callbacks):
+            if ctx.end_invocation:
+                break
+            if (said := await settled(callback(ctx))) is not None:
+                return Event(author=self.name, content=said, invocation_id=ctx.invocation_id)
+        return None
 
 
 def _fact(event: Event, name: str) -> Fact | Delta:
     """An event of the agent of that name as a message; one that is partial is only shown."""
     given = event.model_dump(exclude_defaults=True)
-    data = mended_inside(to_jsonable_python(given, serialize_unknown=True, bytes_mode="base64"))
+    data = _jsonable(given)
     text, author = mended(event.text), mended(event.author) or name
     if event.partial:
         return Delta(type="call_delta", content=text, name=author, data=data)
     role = "user" if author == "user" else "assistant"
     return MessageAdded.make(message=Message(role=role, content=text, name=author, event=data))
+
+
+def _jsonable(value: Any) -> Any:
+    return mended_inside(to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64"))
 
 
 _CAME_TO = {"paused", "escalate", "output", "said"}

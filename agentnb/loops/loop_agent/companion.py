@@ -51,6 +51,7 @@ class Companion:
         """The context that the agents share."""
         if self._context is None:
             self._context = _begun_with(self._state.input)
+            self._context.hear()
             for fact in self._recording:
                 _remember(self._context, fact)
             if self._around is not None:  # what is said inside is said in the session around, to whoever hears that
@@ -86,6 +87,7 @@ def context_of(state: State, agent: AgentInTree) -> InvocationContext:
 
 def _begun_with(input: Any) -> InvocationContext:
     content = input.get("content") if isinstance(input, Mapping) else input
+    content = _invocation(input).get("user_content", content)
     maps: dict[str, Any] = {name: given for name, given in _given(input).items() if name in _MAPS}
     return InvocationContext(is_resumable=True, user_content=content, **maps)
 
@@ -104,5 +106,11 @@ def end_before(name: str, state: State) -> RunEnd | None:
 
 
 def _given(input: Any) -> dict[str, dict[str, Any]]:
-    given = input.get("invocation") if isinstance(input, Mapping) else None
+    given = _invocation(input)
     return {name: dict(given.get(name) or {}) for name in (*_MAPS, "said", "outputs")} if given else {}
+
+
+def _invocation(input: Any) -> dict[str, Any]:
+    """What an agent was told of the invocation that it is in, or goes on with; nothing where it was started alone."""
+    given = input.get("invocation") if isinstance(input, Mapping) else None
+    return given if isinstance(given, dict) else {}

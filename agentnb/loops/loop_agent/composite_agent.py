@@ -46,13 +46,13 @@ class CompositeAgent(BaseAgent):
             if (fact := self._call(BEFORE, state)) is not None:
                 return fact
         fact = self.decide(state)
-        if not isinstance(fact, RunEnd) or fact.reason not in ENDS or self.after_agent_callback is None:
+        if not isinstance(fact, RunEnd) or fact.reason not in ENDS or not self.after_agent_callback:
             return fact
         return StateUpdate.make(values={"ending": {"reason": fact.reason, "output": fact.output}})
 
     def _call(self, name: str, state: State) -> Fact | None:
         """The call of a callback, or the end that it has brought; None where the agent goes on."""
-        if getattr(self, name) is None:
+        if not getattr(self, name):
             return None
         call = next((call for call in state.calls.values() if call.name == name), None)
         if call is None:

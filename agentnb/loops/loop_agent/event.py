@@ -98,26 +98,33 @@ class Event(Positional):
 
     def get_function_calls(self) -> list[Any]:
         """The function calls among the parts of the content."""
-        return [call for part in _parts(self.content) if (call := _read(part, "function_call")) is not None]
+        return [call for part in _parts(self.content) if (call := read(part, "function_call")) is not None]
+
+    def get_function_responses(self) -> list[Any]:
+        """The answers to function calls among the parts of the content."""
+        return [given for part in _parts(self.content) if (given := read(part, "function_response")) is not None]
+
+    def is_answered_later(self, call: Any) -> bool:
+        """Whether the answer to this call of its comes later than the invocation ends."""
+        return read(call, "id") in (self.long_running_tool_ids or ()) or read(call, "name") in ASKS_A_PERSON
 
     @property
     def pauses(self) -> bool:
         """Whether it has a call whose answer comes later than the invocation ends."""
-        waited_for = self.long_running_tool_ids or ()
-        calls = self.get_function_calls()
-        return any(_read(call, "id") in waited_for or _read(call, "name") in ASKS_A_PERSON for call in calls)
+        return any(map(self.is_answered_later, self.get_function_calls()))
 
     @property
     def text(self) -> str:
         """The text of the content."""
         if isinstance(self.content, str):
             return self.content
-        return "".join(text for part in _parts(self.content) if isinstance(text := _read(part, "text"), str))
+        return "".join(text for part in _parts(self.content) if isinstance(text := read(part, "text"), str))
 
 
-def _read(value: Any, name: str) -> Any:
+def read(value: Any, name: str) -> Any:
+    """A field of content, or of a part of it, whether that is a mapping or an object."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def _parts(content: Any) -> Iterator[Any]:
-    yield from (_read(content, "parts") or ()) if not isinstance(content, str) else ()
+    yield from (read(content, "parts") or ()) if not isinstance(content, str) else ()

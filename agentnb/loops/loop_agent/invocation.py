@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import Delta
 from agentnb.core.events import Event as Fact
-from agentnb.loops.loop_agent.event import Event
+from agentnb.loops.loop_agent.event import Event, read
 
 if TYPE_CHECKING:
     from agentnb.run import Run
@@ -41,6 +41,17 @@ class Session:
     def outputs(self) -> dict[str, Any]:
         """What each loop agent came to when it ended last."""
         return {event.author: event.output for event in self.events if event.actions.end_of_agent}
+
+    def open_calls(self) -> list[dict[str, Any]]:
+        """The ids and names of the calls that nobody has answered, but for those whose answer is to come later."""
+        made: dict[Any, dict[str, Any]] = {}
+        for event in self.events:
+            for call in event.get_function_calls():
+                if not event.is_answered_later(call):
+                    made[read(call, "id")] = {name: read(call, name) for name in ("id", "name")}
+            for answer in event.get_function_responses():
+                made.pop(read(answer, "id"), None)
+        return list(made.values())
 
 
 class Code:
@@ -88,7 +99,8 @@ class InvocationContext:
 
     is_resumable: checkpoints are events. agent_states, end_of_agents: where each agent stands, by name; a new context
     made from these (they are JSON) goes on from there. One that has ended and stands somewhere is left there, by an
-    escalation that has ended the loop inside it already. user_content: what the user said, text or content.
+    escalation that has ended the loop inside it already. user_content: what the user said, text or content; where it
+    answers calls that were made before (`function_response`), it is in the session too.
 
     `session` has what was said, and a state that `state_delta` changes. `agent` is the one whose code is running, `run`
     the run that the invocation is, or was last. An agent that sets `end_invocation` leaves every loop around it.
@@ -170,6 +182,13 @@ class InvocationContext:
             end = bool(actions.end_of_agent)
             self.set_agent_state(event.author, agent_state=actions.agent_state, end_of_agent=end)
 
+    def hear(self) -> None:
+        """Let what the user said be in the session where it answers calls: whoever made them looks there (1d)."""
+        said = Event(author="user", content=self.user_content, invocation_id=self.invocation_id)
+        heard = (event.content for event in self.session.events if event.author == "user")
+        if said.get_function_responses() and said.content not in heard:
+            self.session.events.append(said)
+
     def abort(self) -> None:
         """Stop the invocation after the current event; it can be resumed. Safe from every thread."""
         self.aborted = True
@@ -184,6 +203,12 @@ class InvocationContext:
         self._around = other
         self.session, self.invocation_id, self.branch = other.session, other.invocation_id, other.branch
         self.run, self._streams, self._kept = other.run, other._streams, other._kept
+
+    def events_of(self, loop: Any, **options: Any) -> Stream:
+        """Run a loop of another design in this invocation: its events, as they are asked for."""
+        from agentnb.loops.loop_agent.carrier import Carrier  # an agent, which is made with a context
+
+        return Carrier(loop).run_async(self, **options)
 
     # -- for the streams of its runs -------------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from agentnb.loops.loop_agent.base_agent import BaseAgent
 
 ABORTED = "INVOCATION_ABORTED"
+NOT_ANSWERED = "Operation aborted"
+"""What is said of a call that the code of an agent had made, and no longer could answer."""
 ENDS = frozenset({"escalated", "max_iterations", "empty"})
 """How a loop agent comes to its own end; one that was broken off has none."""
 
@@ -37,6 +39,8 @@ async def stream(
         ctx.reset_below(agent)
     run = agent.start(agent.begin_with(ctx), **options)
     use_context(run, ctx)
+    if ctx.agent is None:
+        ctx.hear()
     forwarded = ctx.open(run)
     projection = Projection(agent, ctx, forwarded)
     error: BaseException | None = None
@@ -122,7 +126,10 @@ class Projection:
             yield from self._end_of_agent(fact.path, fact.reason, fact.output)
         elif fact.terminal and fact.reason == "cancelled" and self._ctx.aborted:
             name = self._names.get(fact.path, self._agent.name)
-            yield self._event(name, error_code=ABORTED, error_message="The invocation was aborted.")
+            open_calls = self._ctx.session.open_calls()
+            parts = [_part("function_response", **call, response={"error": NOT_ANSWERED}) for call in open_calls]
+            content = {"role": "user", "parts": parts} if parts else None
+            yield self._event(name, content=content, error_code=ABORTED, error_message="The invocation was aborted.")
 
     def _end_of_agent(self, path: str, reason: str, output: Any) -> Iterator[Event]:
         agent = self._loop_agents.pop(path)

@@ -28,13 +28,30 @@ def has_spoken(child: State) -> bool:
 
 
 def input_for(agent: Loop, state: State) -> Any:
-    """What the user said; a loop that asks a model also hears what each of its siblings said last."""
+    """What the user said; a loop of another design also hears what each of its siblings said last."""
     if isinstance(agent, BaseAgent):
         if not state.values["resumed"] and isinstance(state.input, Mapping):
             return {**state.input, "invocation": None}  # only the first goes on from what was saved
         return state.input
-    given = [dict(message.plain) for message in input_messages(state.input) if message.content]
-    heard = [{key: value for key, value in message.items() if key != "invocation"} for message in given]
     spoken = {name: text_of(render(result)) for name, result in state.values.get("said", {}).items()}
-    heard += [{"role": "user", "content": f"[{name}] said: {words}"} for name, words in spoken.items() if words]
-    return heard or [{"role": "user", "content": GO_ON}]
+    return told(agent, state.input, spoken)
+
+
+def told(loop: Loop, input: Any, spoken: Mapping[str, str]) -> Any:
+    """What a loop of another design is given: the input of the agent around it, and what others said, by name."""
+    siblings = [f"[{name}] said: {words}" for name, words in spoken.items() if words]
+    if loop.begins_with_messages:
+        return [*_messages(input), *map(_user, siblings)] or [_user(GO_ON)]
+    if not siblings and not (isinstance(input, Mapping) and "invocation" in input):
+        return input
+    said = [text_of(message["content"]) for message in _messages(input)]
+    return "\n".join([*said, *siblings]) or None
+
+
+def _messages(input: Any) -> list[dict[str, Any]]:
+    given = [dict(message.plain) for message in input_messages(input) if message.content]
+    return [{key: value for key, value in message.items() if key != "invocation"} for message in given]
+
+
+def _user(words: str) -> dict[str, Any]:
+    return {"role": "user", "content": words}

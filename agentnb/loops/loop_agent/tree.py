@@ -15,6 +15,9 @@ from agentnb.loops.loop_agent.invocation import InvocationContext
 
 logger = logging.getLogger("agentnb")
 
+Callback = Callable[[InvocationContext], Any]
+Callbacks = Callback | Sequence[Callback] | None
+
 
 class AgentInTree(Loop):
     """What an agent is made of: its name, what it is for, its sub-agents, and the callbacks around it."""
@@ -25,8 +28,8 @@ class AgentInTree(Loop):
         sub_agents: Sequence[Any] = (),
         *,
         description: str = "",
-        before_agent_callback: Callable[[InvocationContext], Any] | None = None,
-        after_agent_callback: Callable[[InvocationContext], Any] | None = None,
+        before_agent_callback: Callbacks = None,
+        after_agent_callback: Callbacks = None,
         **attributes: Any,
     ) -> None:
         super().__init__(name=name)
@@ -41,6 +44,9 @@ class AgentInTree(Loop):
             raise InvalidArguments(f"A sub-agent of {self.name} is an agent or another loop, not {others[0]!r}.")
         self.sub_agents: list[Loop] = list(sub_agents)
         self.parent_agent: AgentInTree | None = None
+        callbacks: list[object] = [*each_of(before_agent_callback), *each_of(after_agent_callback)]
+        if odd := [callback for callback in callbacks if not callable(callback)]:
+            raise InvalidArguments(f"A callback of {self.name} is a function, or a list of them, not {odd[0]!r}.")
         self.before_agent_callback = before_agent_callback
         self.after_agent_callback = after_agent_callback
         for attribute, value in attributes.items():
@@ -84,6 +90,13 @@ class AgentInTree(Loop):
         while agent is not None:
             yield agent
             agent = agent.parent_agent
+
+
+def each_of(callbacks: Callbacks) -> Sequence[Callback]:
+    """The callbacks, in the order in which they are asked."""
+    if callbacks is None:
+        return ()
+    return callbacks if isinstance(callbacks, (list, tuple)) else (callbacks,)
 
 
 def _declared(kind: type) -> dict[str, Any]:

@@ -57,6 +57,7 @@ class SessionLoop(SessionControls):
         "acting": ["thinking", "listening", "done"],
         "done": [],
     }
+    begins_with_messages = True
     checks_in_order = True  # SEMANTICS 3c.4
     opened_by: ClassVar[Mapping[str, str]] = {
         "message": "listening",

@@ -35,6 +35,12 @@ _in_background: dict[Driving, object] = {}
 """The runs that go on in the background: nobody else need hold on to them, so that a variable may be used again."""
 
 
+TAKEN_HERE = (
+    "This code takes the run's events one by one, and the run goes on when it asks for the next; it cannot wait for the"
+    " run in between. Wait for it behind the last event, or let another task take them."
+)
+
+
 class Driving:
     """Drives one run on behalf of whoever asks; its methods are safe from every thread."""
 
@@ -151,11 +157,12 @@ class Driving:
     def _check_may_wait(self) -> None:
         """Raise UsageError where the run goes on only when the caller does, who would wait for ever."""
         check_not_within(self.journal)
-        if self.taken_in is not None and self.taken_in is task_here():
-            raise UsageError(
-                "This code takes the run's events one by one, and the run goes on when it asks for the next; it cannot"
-                " wait for the end in between. Wait for it behind the last event, or let another task take them."
-            )
+        if self.is_taken_here():
+            raise UsageError(TAKEN_HERE)
+
+    def is_taken_here(self) -> bool:
+        """Whether the run goes on when the caller's own task asks for the next event, and not while it waits."""
+        return self.taken_in is not None and self.taken_in is task_here()
 
     async def _drain(self) -> None:
         try:

@@ -6,12 +6,15 @@ import asyncio
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Event, RunResumed
-from agentnb.run.driver.claims import Driving
+from agentnb.run.driver.claims import TAKEN_HERE, Driving
 from agentnb.run.gate.gate import UNITS, Permit, Unit
 
 
-async def step(run: Driving, unit: Unit) -> list[Event]:
-    """Go on to the end of the next `unit`; gives the events since the last step. Raises UsageError on another unit."""
+async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Event]:
+    """Go on to the end of the next `unit`; gives the events since the last step.
+
+    Raises UsageError on another unit, and where the run would have to go on that is `taken_here`, by whoever steps it.
+    """
     if unit not in UNITS:
         raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
     if run.owner is None and (home := run.driver.home) is not None:
@@ -24,6 +27,8 @@ async def step(run: Driving, unit: Unit) -> list[Event]:
             run.journal.append(RunResumed.make())
         if (done := _take(run, unit)) or run.state.over:
             return done
+        if taken_here:
+            raise UsageError(TAKEN_HERE)
         run.journal.observe(run.observe)
         permit = gate.permit = Permit(unit)
         begins = run.reported

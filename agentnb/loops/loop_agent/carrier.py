@@ -1,0 +1,49 @@
+"""Carrier: how the code of an agent runs a loop of another design by hand (SEMANTICS 1b).
+
+`async for event in self.writer.run_async(ctx)` is how agents of the design run others, and a writer may be any loop. To
+be part of the invocation such a loop is carried by an agent, which says nothing itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentnb.core.events import CallProposed, RunEnd
+from agentnb.core.events import Event as Fact
+from agentnb.core.loop import Design
+from agentnb.core.messages import ToolCall
+from agentnb.core.state import CallState, State
+from agentnb.loops.base import Loop
+from agentnb.loops.loop_agent.base_agent import failed
+from agentnb.loops.loop_agent.composite_agent import CompositeAgent
+from agentnb.loops.loop_agent.invocation import InvocationContext
+from agentnb.loops.loop_agent.sub_agent import told
+
+
+class Carrier(CompositeAgent):
+    """Runs one loop of another design, once."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__("carrier", [loop])
+        self.name = loop.name  # in whose name it speaks; any text may be one
+
+    def begin_with(self, ctx: InvocationContext) -> dict[str, Any]:
+        """The run's input, and what the loop is told: what the user said, and the last words of each agent."""
+        said = super().begin_with(ctx)
+        spoken = {event.author: event.text for event in ctx.session.events if event.author != "user" and event.text}
+        return {**said, "told": told(self.sub_agents[0], said, spoken)}
+
+    def decide(self, state: State) -> Fact:
+        """Run the loop, and end with what it came to."""
+        loop = self.sub_agents[0]
+        call = next((call for call in state.calls.values() if call.name == loop.name), None)
+        if call is None:
+            arguments = {"input": state.input["told"]}
+            made = ToolCall.make(id=state.own_id(f"{loop.name}_{state.position}"), name=loop.name, arguments=arguments)
+            return CallProposed.make(call=made, hidden=True)
+        assert call.end is not None
+        return failed(call) if call.end.is_error else RunEnd.make(reason="completed", output=call.end.result)
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """The loop it carries."""
+        return self.sub_agents[0] if call.name == self.sub_agents[0].name else None
