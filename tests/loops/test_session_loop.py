@@ -620,6 +620,16 @@ async def test_pi_19_abort_inside_a_sequential_batch() -> None:
     assert [m.content for m in loop.queue.dequeue_followup()] == ["F"]
 
 
+async def test_calls_that_run_one_by_one_are_told_of_one_by_one_also_when_aborted() -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2", "t3"), tool_execution="sequential")
+    world.during["t1"] = loop.abort
+    assert notation(await collect(loop.run("hi")))[4:-5] == [
+        *("XS(t1)", "XE(t1)", "M(result:t1)", "XS(t2)", "XE(t2!)", "M(result:t2!)"),
+        *("XS(t3)", "XE(t3!)", "M(result:t3!)"),
+    ]
+
+
 @pytest.mark.parametrize("tool_execution", ["sequential", "parallel"])
 async def test_a_tool_that_aborts_its_own_session_is_not_cut_off(tool_execution: Any) -> None:
     world = World()
@@ -1101,6 +1111,54 @@ async def test_calls_start_in_source_order_however_long_their_hooks_take() -> No
     loop = SessionLoop(ScriptedLLM([asks("t1", "t2"), "done"]), [echo], before_tool_call=before)
     said = notation(await collect(loop.run("hi")))
     assert [word for word in said if word.startswith("XS")] == ["XS(t1)", "XS(t2)"]
+
+
+@pytest.mark.parametrize(
+    ("tool_execution", "order"),
+    [
+        ("parallel", ["XS(t1)", "hook t1", "XS(t2)", "hook t2", "XE(t1)", "XE(t2)"]),
+        ("sequential", ["XS(t1)", "hook t1", "XE(t1)", "XS(t2)", "hook t2", "XE(t2)"]),
+    ],
+)
+async def test_a_call_s_start_is_said_before_its_hook_is_asked(tool_execution: Any, order: list[str]) -> None:
+    seen: list[str] = []
+    loop = World().loop(
+        asks("t1", "t2"),
+        "done",
+        tool_execution=tool_execution,
+        before_tool_call=lambda context: seen.append(f"hook {context.tool_call.id}"),
+    )
+    async for event in loop.run("hi"):
+        if event.type in ("tool_execution_start", "tool_execution_end"):
+            seen += notation([event])
+    assert seen == order
+
+
+async def test_a_hook_may_wait_for_the_reader_of_the_stream_to_decide() -> None:
+    decided: dict[str, asyncio.Event] = {"t1": asyncio.Event(), "t2": asyncio.Event()}
+
+    async def before(context: Any) -> dict[str, Any] | None:
+        await decided[context.tool_call.id].wait()
+        return {"block": True, "reason": "no"} if context.tool_call.id == "t2" else None
+
+    loop = World().loop(asks("t1", "t2"), "done", before_tool_call=before)
+    async with asyncio.timeout(60):
+        async for event in loop.run("hi"):
+            if event.type == "tool_execution_start":
+                decided[event.tool_call_id].set()
+    assert results(loop) == {"t1": "R:t1", "t2": "no"}
+
+
+async def test_a_call_s_start_is_said_before_a_person_is_asked() -> None:
+    loop = World().loop(asks("t1"), "done")
+    stream = loop.run("hi", approve={"tool": "echo", "decision": "ask"})
+    said: list[Any] = []
+    async with asyncio.timeout(60):
+        async for event in stream:
+            said.append(event)
+            if event.type == "tool_execution_start":
+                stream.run.approve("t1")
+    assert notation(said)[4:8] == ["XS(t1)", "XE(t1)", "M(result:t1)", "TE[t1]"]
 
 
 # -- what is told is what happened ---------------------------------------------------------------------------------
