@@ -966,6 +966,35 @@ async def test_the_answer_is_shown_as_it_comes() -> None:
     assert [event.message.content for event in updates] == ["one", "one two", "one two three"]
 
 
+async def test_an_answer_begins_empty_and_each_update_adds_to_it() -> None:
+    loop = SessionLoop(ScriptedLLM([says("one two three")]))
+    shown = ""
+    async for event in loop.run("hi"):
+        if event.type == "message_start":
+            shown = event.message.content
+        elif event.type == "message_update":
+            shown += event.delta
+    assert shown == "one two three"
+
+
+async def test_an_update_says_what_it_is_of() -> None:
+    chunks = [
+        {"type": "reasoning_delta", "content": "hm"},
+        {"type": "text_delta", "content": "so"},
+        {"type": "tool_call_delta", "index": 0, "id": "t1", "name": "echo", "arguments": '{"value":'},
+        {"type": "tool_call_delta", "index": 0, "arguments": '"v"}'},
+    ]
+    events = await collect(World().loop(chunks, "done").run("hi"))
+    said = [event.assistant_message_event for event in events if event.type == "message_update"]
+    assert said[:4] == [
+        {"type": "reasoning_delta", "delta": "hm"},
+        {"type": "text_delta", "delta": "so"},
+        {"type": "tool_call_delta", "delta": '{"value":', "index": 0, "id": "t1", "name": "echo"},
+        {"type": "tool_call_delta", "delta": '"v"}', "index": 0, "id": None, "name": None},
+    ]
+    assert [event.type for event in events if event.assistant_message_event] == ["message_update"] * len(said)
+
+
 async def test_progress_is_shown_while_the_call_runs() -> None:
     seen = asyncio.Event()
 

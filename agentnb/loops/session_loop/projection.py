@@ -45,6 +45,8 @@ class SessionEvent(Record):
     messages: list[Message] | None = None
     tool_results: list[Message] | None = None
     delta: str | None = None
+    assistant_message_event: dict[str, Any] | None = None
+    """What has come of an answer: its `type` (`text_delta`, `reasoning_delta`, `tool_call_delta`) and the `delta`."""
     tool_call_id: str | None = None
     tool_name: str | None = None
     args: dict[str, Any] | None = None
@@ -113,13 +115,18 @@ class Projection:
             if call is not None and not call.hidden:
                 yield _event("tool_execution_update", partial_result=delta.data, **_call_fields(call))
         elif delta.type in ("text_delta", "reasoning_delta", "tool_call_delta"):
-            if delta.type == "text_delta":
-                self._text += delta.content
-            partial = Message.make(role="assistant", content=self._text)
             if not self._in_message:
                 self._in_message = True
-                yield _event("message_start", message=partial)
-            yield _event("message_update", message=partial, delta=delta.content or delta.arguments)
+                yield _event("message_start", message=Message.make(role="assistant", content=self._text))
+            if delta.type == "text_delta":
+                self._text += delta.content
+            said = delta.content or delta.arguments
+            yield _event(
+                "message_update",
+                message=Message.make(role="assistant", content=self._text),
+                delta=said,
+                assistant_message_event={"type": delta.type, "delta": said, **_call_of(delta)},
+            )
 
     def _open_turn(self) -> Iterator[SessionEvent]:
         if not self._in_turn:
@@ -231,6 +238,13 @@ class Projection:
 
 def _event(type: Type, **fields: Any) -> SessionEvent:
     return SessionEvent.make(type=type, **fields)
+
+
+def _call_of(delta: Delta) -> dict[str, Any]:
+    """Which call a fragment of one belongs to; its id and name come with the first."""
+    if delta.type != "tool_call_delta":
+        return {}
+    return {"index": delta.index, "id": delta.id, "name": delta.name}
 
 
 def _call_fields(call: CallState) -> dict[str, Any]:
