@@ -746,6 +746,17 @@ async def test_what_was_queued_when_a_model_failed_is_heard_by_the_next_run() ->
     assert [m.content for m in loop.messages] == ["hi", "again", "F", "then"]
 
 
+async def test_what_was_queued_when_a_model_failed_is_heard_also_where_the_messages_are_assigned() -> None:
+    loop = SessionLoop(ScriptedLLM([RuntimeError("down"), "one", "two"]))
+    failed = loop.run("hi")
+    await collect(failed)
+    loop.steer("S")
+    loop.follow_up("F")
+    loop.messages = [{"role": "user", "content": "hello"}]
+    await collect(loop.continue_())
+    assert [m.content for m in loop.messages] == ["hello", "S", "one", "F", "two"]
+
+
 async def test_the_run_of_a_session_raises_where_its_stream_says_error() -> None:
     run = SessionLoop(ScriptedLLM([[ConnectionError("line cut")], "again"])).start("hi")
     with pytest.raises(RunFailed, match="line cut"):

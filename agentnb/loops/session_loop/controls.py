@@ -88,8 +88,7 @@ class SessionControls(Loop):
 
     def _open(self, message: Any, options: StartOptions) -> EventStream:
         self._check_not_open()
-        if self._telling is not None:
-            self.queue.detach()
+        self._take_queue_back()
         stream = EventStream(self.start(message, **options))
         self._telling, self._stands_at = stream.telling, None
         return stream
@@ -120,7 +119,13 @@ class SessionControls(Loop):
     def messages(self, messages: Sequence[Any]) -> None:
         if self._is_open:
             raise UsageError("The messages of a session that is running cannot be replaced.")
+        self._take_queue_back()
         self._telling, self._messages = None, _read(messages)
+
+    def _take_queue_back(self) -> None:
+        """Keep what the last run has not heard: it may be waiting to be resumed, which is not for the session to do."""
+        if self._telling is not None:
+            self.queue.detach()
 
     def steer(self, text: Any) -> None:
         """Redirect the session: heard as soon as `steering_mode` allows, or when it next runs."""
