@@ -757,6 +757,29 @@ async def test_what_was_queued_when_a_model_failed_is_heard_also_where_the_messa
     assert [m.content for m in loop.messages] == ["hello", "S", "one", "F", "two"]
 
 
+@pytest.mark.parametrize("first", ["one", RuntimeError("down")])
+async def test_resetting_a_session_forgets_the_conversation_and_what_is_queued(first: Any) -> None:
+    loop = SessionLoop(ScriptedLLM([first, "two"]))
+    stream = loop.run("hi")
+    await collect(stream)
+    loop.steer("S")
+    loop.follow_up("F")
+    loop.reset()
+    assert loop.messages == []
+    await collect(loop.run("again"))
+    assert [m.content for m in loop.messages] == ["again", "two"]
+
+
+async def test_a_session_that_runs_cannot_be_reset() -> None:
+    loop = SessionLoop(ScriptedLLM(["one", "two"]))
+    loop.follow_up("F")
+    async for event in loop.run("hi"):
+        if event.type == "turn_start":
+            with pytest.raises(UsageError, match="is running"):
+                loop.reset()
+    assert [m.content for m in loop.messages] == ["hi", "one", "F", "two"]
+
+
 async def test_the_run_of_a_session_raises_where_its_stream_says_error() -> None:
     run = SessionLoop(ScriptedLLM([[ConnectionError("line cut")], "again"])).start("hi")
     with pytest.raises(RunFailed, match="line cut"):

@@ -135,6 +135,13 @@ class SessionControls(Loop):
         """Say something for when the session would stop, or when it next runs."""
         self.queue.add_followup(text)
 
+    def reset(self) -> None:
+        """Forget the conversation and what is queued. Raises UsageError while a stream is open."""
+        self._check_not_open()
+        self.messages = []
+        self.queue.dequeue_steering()
+        self.queue.dequeue_followup()
+
     def abort(self, reason: str = "aborted") -> bool:
         """End the run that is open; every call gets its result, what is queued stays queued. False where none is."""
         run = self._latest() if self._latest is not None else None
