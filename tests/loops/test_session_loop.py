@@ -1275,6 +1275,21 @@ async def test_should_stop_after_turn_sees_the_results_of_the_turn(mode: Any) ->
     assert len(loop.llm.requests) == 1
 
 
+@pytest.mark.parametrize("mode", ["after_batch", "discard"])
+async def test_should_stop_after_turn_is_told_of_the_turn_by_name(mode: Any) -> None:
+    told: list[Any] = []
+
+    def stop(turn: Any) -> None:
+        told.append((turn.message.content, [m.content for m in turn.tool_results], [m.role for m in turn.messages]))
+
+    loop = World().loop(asks("a", "b"), "done", steering_mode=mode, should_stop_after_turn=stop)
+    await loop.start("hi")
+    assert told == [
+        ("", ["R:a", "R:b"], ["user", "assistant", "tool", "tool"]),
+        ("done", [], ["user", "assistant", "tool", "tool", "assistant"]),
+    ]
+
+
 async def test_a_call_whose_loop_has_failed_is_told_of_in_the_same_words_everywhere() -> None:
     inner = SessionLoop(ScriptedLLM([[RuntimeError("inner down")]]), name="helper")
     loop = SessionLoop(ScriptedLLM([[call("helper", {"input": "q"}, id="h")], "done"]), [inner])
