@@ -122,7 +122,7 @@ class FunctionTool:
         if self._is_async:
             called: Awaitable[Any] = self.function(**values)
             return called
-        return _in_thread(functools.partial(self.function, **values))
+        return in_thread(functools.partial(self.function, **values))
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
@@ -194,7 +194,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 _OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 
 
-async def _in_thread(function: Callable[[], Any]) -> Any:
+async def in_thread(function: Callable[[], Any]) -> Any:
     """What the function comes to. What it gives tells, and not what it wraps: a decorator may have changed that."""
     result = await settled(await asyncio.wrap_future(THREADS.call(function)))
     if isinstance(result, AsyncGenerator):

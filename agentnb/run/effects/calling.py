@@ -23,7 +23,7 @@ from agentnb.core.loop import Design, Result, beside
 from agentnb.core.maybe_async import settled
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
-from agentnb.core.tools import Invocation, Tool
+from agentnb.core.tools import Invocation, Tool, current_call
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.policy import FAILED, NO_POLICY, Policy, Verdict, propose, why_it_asks
 from agentnb.run.companions import companion_of
@@ -40,9 +40,6 @@ _make_end = CallEnd.make  # found once: each attribute of a record's class is lo
 
 PumpPace = Literal["pull", "drain"]
 
-current_call: ContextVar[tuple[str, str, str] | None] = ContextVar("agentnb_current_call", default=None)
-"""The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off
-by that."""
 _performed_in: ContextVar[asyncio.Task[Any] | None] = ContextVar("agentnb_performed_in", default=None)
 
 
