@@ -660,6 +660,17 @@ async def test_aborting_while_the_model_speaks() -> None:
     assert loop.abort() is False
 
 
+async def test_the_end_is_the_last_that_is_said_also_where_the_model_s_own_code_aborts() -> None:
+    class Model:
+        async def stream(self, messages: Any, **options: Any) -> Any:
+            loop.abort()
+            yield from_the_model
+
+    (from_the_model,) = says("one")
+    loop = SessionLoop(Model())
+    assert notation(await collect(loop.run("hi"))) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
+
+
 @pytest.mark.parametrize("position", [0, 1, 2])
 async def test_what_was_said_to_a_session_that_was_aborted_before_it_came_to_it_is_said(position: int) -> None:
     loop = World().loop("done")

@@ -150,5 +150,7 @@ class Asking:
     def _tell(self, delta: Delta) -> None:
         delta.run_id = self._journal.run_id
         delta.path = self._frame.path
-        self._journal.tell(delta)
+        with self._journal.lock:
+            if self._frame.state.model == "asked":  # it may have been cancelled from within the model's own code
+                self._journal.tell(delta)
         self._inflight.news.wake()  # a consumer that pulls the run waits for it to move

@@ -230,10 +230,11 @@ class Calling:
         """Make a fact, or show, what a call says on its way; False where nobody waits for the call any more."""
         if not isinstance(said, Delta):
             return self._journal.append(said, self._frame, call)
-        if self._frame.state.open.get(call.id) is not call:
-            return False
         said.run_id, said.path = self._journal.run_id, self._frame.path
-        self._journal.tell(said)
+        with self._journal.lock:  # its result may become a fact in another thread
+            if self._frame.state.open.get(call.id) is not call:
+                return False
+            self._journal.tell(said)
         return True
 
     def _invoke(self, call: CallState) -> Awaitable[Any]:
