@@ -70,6 +70,7 @@ class Projection:
         self._to_end: deque[CallState] = deque()
         self._shown: CallState | None = None
         """The call whose start was said last."""
+        self._started: set[str] = set()
         self._ended: set[str] = set()
         self._results: list[Message] = []
         self._answer: Message | None = None
@@ -132,7 +133,7 @@ class Projection:
         if not self._in_turn:
             self._in_turn = True
             self._results, self._answer = [], None
-            self._ended = set()
+            self._started, self._ended = set(), set()
             yield _event("turn_start")
 
     def _close_turn(self, message: Message | None) -> Iterator[SessionEvent]:
@@ -172,8 +173,9 @@ class Projection:
 
     def _show_to(self, call: CallState) -> Iterator[SessionEvent]:
         """Say the start of a call, where it is not said yet, behind those of the calls before it."""
-        while call in self._to_show:
+        while self._to_show and not (call.hidden or call.id in self._started):
             self._shown = self._to_show.popleft()
+            self._started.add(self._shown.id)
             yield _event("tool_execution_start", **_call_fields(self._shown))
 
     def _end_call(self, event: CallEnd) -> Iterator[SessionEvent]:
