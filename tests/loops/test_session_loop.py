@@ -1327,6 +1327,17 @@ async def test_abort_ends_the_run_that_was_begun_last_however_it_was_begun() -> 
     assert not loop.abort()
 
 
+async def test_abort_ends_a_run_that_was_restored() -> None:
+    world = World()
+    run = world.loop(asks("a"), "not asked for").start("hi")
+    await run.step("event")
+    world.during["a"] = lambda: loop.abort("enough")
+    loop = world.loop(asks("a"), "not asked for")
+    with pytest.raises(RunCancelled, match="enough"):
+        await restore(run.snapshot(), loop)
+    assert not loop.abort()
+
+
 async def test_what_a_hook_does_to_the_messages_it_prepares_is_not_recorded() -> None:
     def redact(messages: list[Any]) -> list[Any]:
         for message in messages:

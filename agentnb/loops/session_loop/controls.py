@@ -45,7 +45,7 @@ class SessionControls(Loop):
         self.queue = queue if queue is not None else MessageQueue()
         self._telling: Telling[SessionEvent] | None = None
         self._latest: weakref.ref[Run] | None = None
-        """The run that was begun last."""
+        """The run that was begun, restored or forked last."""
         self._messages = to_messages(list(messages))
         self._stands_at: tuple[int, bool] | None = None
         """Up to where `_messages` has the last run: its position, and whether its stream has ended."""
@@ -57,9 +57,11 @@ class SessionControls(Loop):
     def _start(self, **options: Any) -> Any:
         if "history" not in options:
             options["history"] = in_order(_read(self.messages))
-        run = super()._start(**options)
+        return super()._start(**options)
+
+    def runs_as(self, run: Run) -> None:
+        """It is this run that `abort` ends."""
         self._latest = weakref.ref(run)
-        return run
 
     def hears(self, run: Hearing) -> None:
         """What is queued is for this run, alone or inside another loop's."""
