@@ -21,6 +21,7 @@ from agentnb.tools.called import words_of
 from agentnb.tools.function import FunctionTool, in_thread
 
 _PLACES = 4
+_OWN_NAMES = frozenset({"signal", "on_update"})
 _READ_AS: dict[str, TypeAdapter[Any]] = {
     "integer": TypeAdapter(int),
     "number": TypeAdapter(float),
@@ -90,7 +91,8 @@ def _call_id() -> str:
 def described_by(schema: Mapping[str, Any], method: Callable[..., Any]) -> int | None:
     """How many arguments the method takes by place, 0 for any by name; None where its own signature says what it takes.
 
-    By place it is where the schema knows none of the arguments that it needs.
+    By place it is where the schema knows none of the arguments that it needs; a schema that knows none at all may only
+    be incomplete, and then it is the design's own names that tell.
     """
     try:
         parameters = list(inspect.signature(method).parameters.values())
@@ -100,8 +102,10 @@ def described_by(schema: Mapping[str, Any], method: Callable[..., Any]) -> int |
         return 0
     ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     placed = [one for one in parameters if one.kind in ordered]
+    taken = [one.name for one in placed]
     needed = [one.name for one in placed if one.default is inspect.Parameter.empty]
-    if not needed or any(name in schema.get("properties", {}) for name in needed):
+    known = schema.get("properties") or ([] if _OWN_NAMES.intersection(taken) else taken)
+    if not needed or any(name in known for name in needed):
         return None
     return min(len(placed), _PLACES) if len(needed) > 1 else 1
 

@@ -571,6 +571,29 @@ async def test_a_method_of_one_argument_that_its_schema_does_not_know_gets_all_o
     assert await total.bind({"n": 3})(lambda data: None) == 3
 
 
+@pytest.mark.parametrize("parameters", [{"type": "object", "properties": {}}, {"type": "object"}, {"n": "A number."}])
+async def test_a_method_is_called_by_name_where_its_schema_knows_no_arguments_at_all(parameters: Any) -> None:
+    class Total:
+        name = "total"
+
+        def run(self, n: int, m: int) -> int:
+            return n + m
+
+    total = Total()
+    total.parameters = parameters  # type: ignore[attr-defined]
+    assert await as_tools([total])["total"].bind({"n": 3, "m": 4})(lambda data: None) == 7
+
+
+async def test_a_tool_of_the_session_s_design_may_take_no_arguments() -> None:
+    class Now(Placed):
+        parameters: ClassVar = {"type": "object", "properties": {}}
+
+        async def execute(self, tool_call_id: str, params: Any, signal: Any = None, on_update: Any = None) -> Any:
+            return params
+
+    assert await as_tools([Now()])["double"].bind({})(lambda data: None) == {}
+
+
 async def test_such_a_tool_is_shown_that_its_call_was_broken_off() -> None:
     started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
