@@ -17,7 +17,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
@@ -29,6 +29,9 @@ from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool, specification
 from agentnb.core.wanted import Effect, wanted
+
+if TYPE_CHECKING:
+    from agentnb.run import Run
 
 beside: ContextVar[object] = ContextVar("agentnb_beside", default=None)
 """What stands beside the loop one of whose own calls this code performs (`Design.companion`)."""
@@ -196,6 +199,10 @@ class Design(ABC):
 
     def hears(self, run: Hearing) -> None:
         """A run of this loop has begun, alone or inside another: what is said to the loop itself is for that run."""
+        return
+
+    def runs_as(self, run: Run) -> None:
+        """A run of this loop itself, and not inside another, is made or restored, and is not over."""
         return
 
     def messages_for(self, state: State) -> list[dict[str, Any]] | None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar
 from typing import Any, Protocol, runtime_checkable
 
 Progress = Callable[[Any], None]
 """Tell whoever watches how far a tool is: JSON data, at any time, from any thread."""
 
 Invocation = Callable[[Progress], Awaitable[Any]]
+
+current_call: ContextVar[tuple[str, str, str] | None] = ContextVar("agentnb_current_call", default=None)
+"""The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off
+by that."""
 
 
 class _Told:

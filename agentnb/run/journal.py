@@ -144,9 +144,12 @@ class Journal(Watchers):
     def tell(self, news: Event | Delta) -> None:
         """Tell the watchers. One that fails does not fail the run: its error is logged.
 
-        A watcher may itself make something a fact; the others are told of that when they have been told of this.
+        A watcher may itself make something a fact; the others are told of that when they have been told of this. What
+        is only shown is not behind the end of the run, which comes last.
         """
         with self.lock:
+            if type(news) is Delta and self.state.stop_reason is not None:
+                return
             if self._telling:
                 self._untold.append(news)
                 return

@@ -77,6 +77,8 @@ class Run(Decisions, Recording):
             loop.hears(self._hearing)
         super().__init__(self._journal, self._driver.lost)
         self._driving = Driving(self, loop, self._journal, self._gate, self._driver)
+        if not self._journal.state.over:
+            loop.runs_as(self)
         _remember(self)
 
     def _open_store(self, store: RunStore | None, recording: Sequence[Event]) -> Recorder | None:

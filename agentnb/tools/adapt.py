@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.loop import Design
 from agentnb.core.tools import Tool
+from agentnb.tools.described import DescribedTool, described_by
 from agentnb.tools.function import FunctionTool
 from agentnb.tools.loop import LoopTool
 
 METHODS = ("run", "arun", "execute", "invoke", "__call__")
 """What the method is called in the tools of other designs; the first that is there counts, or the object is called."""
+
+_OPTIONS = ("approve", "idempotent", "timeout", "needs", "sequential")
 
 
 def as_tools(tools: Iterable[Any] | Mapping[str, Any]) -> dict[str, Tool]:
@@ -42,8 +45,20 @@ def _as_tool(item: Any, name: str | None) -> Tool:
     if isinstance(own := getattr(item, "name", None), str):
         for method in METHODS:
             if callable(does := getattr(item, method, None)):
-                made = FunctionTool(does, name=name or own, description=getattr(item, "description", None))
-                if isinstance(schema := getattr(item, "parameters", None), Mapping):  # what a method of **kw cannot say
-                    made.parameters = dict(schema)
-                return made
+                return _from_object(item, does, name or own)
     raise UsageError(f"{item!r} is no tool: give a function, one made by @agentnb.tool, or a loop.")
+
+
+def _from_object(item: Any, does: Callable[..., Any], name: str) -> Tool:
+    """An object with a method as a tool; of what else a tool has, it has what the object says."""
+    description, schema = getattr(item, "description", None), getattr(item, "parameters", None)
+    said = {option: getattr(item, option, None) for option in _OPTIONS}
+    options = {option: value for option, value in said.items() if value is not None and not callable(value)}
+    if "sequential" in (getattr(item, "execution_mode", None), getattr(item, "executionMode", None)):
+        options["sequential"] = True
+    if isinstance(schema, Mapping) and (by_place := described_by(schema, does)) is not None:
+        return DescribedTool(does, schema=schema, by_place=by_place, name=name, description=description, **options)
+    made = FunctionTool(does, name=name, description=description, **options)
+    if isinstance(schema, Mapping):
+        made.parameters = dict(schema)
+    return made

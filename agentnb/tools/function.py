@@ -122,7 +122,7 @@ class FunctionTool:
         if self._is_async:
             called: Awaitable[Any] = self.function(**values)
             return called
-        return _called(functools.partial(self.function, **values))
+        return in_thread(functools.partial(self.function, **values))
 
     def __repr__(self) -> str:
         return f"<tool {self.name}>"
@@ -194,12 +194,12 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 _OPTIONS = tuple(inspect.signature(FunctionTool).parameters)[1:]
 
 
-async def _called(function: Callable[[], Any]) -> Any:
+async def in_thread(function: Callable[[], Any]) -> Any:
     """What the function comes to, in a thread unless that is async or yields so."""
-    return await listed(await settled(await _in_thread(function)), _in_thread)
+    return await listed(await settled(await _called(function)), _called)
 
 
-def _in_thread(function: Callable[[], Any]) -> Awaitable[Any]:
+def _called(function: Callable[[], Any]) -> Awaitable[Any]:
     return asyncio.wrap_future(THREADS.call(function))
 
 

@@ -620,6 +620,16 @@ async def test_pi_19_abort_inside_a_sequential_batch() -> None:
     assert [m.content for m in loop.queue.dequeue_followup()] == ["F"]
 
 
+async def test_calls_that_run_one_by_one_are_told_of_one_by_one_also_when_aborted() -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2", "t3"), tool_execution="sequential")
+    world.during["t1"] = loop.abort
+    assert notation(await collect(loop.run("hi")))[4:-5] == [
+        *("XS(t1)", "XE(t1)", "M(result:t1)", "XS(t2)", "XE(t2!)", "M(result:t2!)"),
+        *("XS(t3)", "XE(t3!)", "M(result:t3!)"),
+    ]
+
+
 @pytest.mark.parametrize("tool_execution", ["sequential", "parallel"])
 async def test_a_tool_that_aborts_its_own_session_is_not_cut_off(tool_execution: Any) -> None:
     world = World()
@@ -648,6 +658,17 @@ async def test_aborting_while_the_model_speaks() -> None:
     assert notation(said) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
     assert [m.role for m in loop.messages] == ["user"]
     assert loop.abort() is False
+
+
+async def test_the_end_is_the_last_that_is_said_also_where_the_model_s_own_code_aborts() -> None:
+    class Model:
+        async def stream(self, messages: Any, **options: Any) -> Any:
+            loop.abort()
+            yield from_the_model
+
+    (from_the_model,) = says("one")
+    loop = SessionLoop(Model())
+    assert notation(await collect(loop.run("hi"))) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -734,6 +755,40 @@ async def test_what_was_queued_when_a_model_failed_is_heard_by_the_next_run() ->
     await collect(loop.run("hi"))
     await collect(loop.continue_())
     assert [m.content for m in loop.messages] == ["hi", "again", "F", "then"]
+
+
+async def test_what_was_queued_when_a_model_failed_is_heard_also_where_the_messages_are_assigned() -> None:
+    loop = SessionLoop(ScriptedLLM([RuntimeError("down"), "one", "two"]))
+    failed = loop.run("hi")
+    await collect(failed)
+    loop.steer("S")
+    loop.follow_up("F")
+    loop.messages = [{"role": "user", "content": "hello"}]
+    await collect(loop.continue_())
+    assert [m.content for m in loop.messages] == ["hello", "S", "one", "F", "two"]
+
+
+@pytest.mark.parametrize("first", ["one", RuntimeError("down")])
+async def test_resetting_a_session_forgets_the_conversation_and_what_is_queued(first: Any) -> None:
+    loop = SessionLoop(ScriptedLLM([first, "two"]))
+    stream = loop.run("hi")
+    await collect(stream)
+    loop.steer("S")
+    loop.follow_up("F")
+    loop.reset()
+    assert loop.messages == []
+    await collect(loop.run("again"))
+    assert [m.content for m in loop.messages] == ["again", "two"]
+
+
+async def test_a_session_that_runs_cannot_be_reset() -> None:
+    loop = SessionLoop(ScriptedLLM(["one", "two"]))
+    loop.follow_up("F")
+    async for event in loop.run("hi"):
+        if event.type == "turn_start":
+            with pytest.raises(UsageError, match="is running"):
+                loop.reset()
+    assert [m.content for m in loop.messages] == ["hi", "one", "F", "two"]
 
 
 async def test_the_run_of_a_session_raises_where_its_stream_says_error() -> None:
@@ -956,6 +1011,35 @@ async def test_the_answer_is_shown_as_it_comes() -> None:
     assert [event.message.content for event in updates] == ["one", "one two", "one two three"]
 
 
+async def test_an_answer_begins_empty_and_each_update_adds_to_it() -> None:
+    loop = SessionLoop(ScriptedLLM([says("one two three")]))
+    shown = ""
+    async for event in loop.run("hi"):
+        if event.type == "message_start":
+            shown = event.message.content
+        elif event.type == "message_update":
+            shown += event.delta
+    assert shown == "one two three"
+
+
+async def test_an_update_says_what_it_is_of() -> None:
+    chunks = [
+        {"type": "reasoning_delta", "content": "hm"},
+        {"type": "text_delta", "content": "so"},
+        {"type": "tool_call_delta", "index": 0, "id": "t1", "name": "echo", "arguments": '{"value":'},
+        {"type": "tool_call_delta", "index": 0, "arguments": '"v"}'},
+    ]
+    events = await collect(World().loop(chunks, "done").run("hi"))
+    said = [event.assistant_message_event for event in events if event.type == "message_update"]
+    assert said[:4] == [
+        {"type": "reasoning_delta", "delta": "hm"},
+        {"type": "text_delta", "delta": "so"},
+        {"type": "tool_call_delta", "delta": '{"value":', "index": 0, "id": "t1", "name": "echo"},
+        {"type": "tool_call_delta", "delta": '"v"}', "index": 0, "id": None, "name": None},
+    ]
+    assert [event.type for event in events if event.assistant_message_event] == ["message_update"] * len(said)
+
+
 async def test_progress_is_shown_while_the_call_runs() -> None:
     seen = asyncio.Event()
 
@@ -1103,6 +1187,54 @@ async def test_calls_start_in_source_order_however_long_their_hooks_take() -> No
     assert [word for word in said if word.startswith("XS")] == ["XS(t1)", "XS(t2)"]
 
 
+@pytest.mark.parametrize(
+    ("tool_execution", "order"),
+    [
+        ("parallel", ["XS(t1)", "hook t1", "XS(t2)", "hook t2", "XE(t1)", "XE(t2)"]),
+        ("sequential", ["XS(t1)", "hook t1", "XE(t1)", "XS(t2)", "hook t2", "XE(t2)"]),
+    ],
+)
+async def test_a_call_s_start_is_said_before_its_hook_is_asked(tool_execution: Any, order: list[str]) -> None:
+    seen: list[str] = []
+    loop = World().loop(
+        asks("t1", "t2"),
+        "done",
+        tool_execution=tool_execution,
+        before_tool_call=lambda context: seen.append(f"hook {context.tool_call.id}"),
+    )
+    async for event in loop.run("hi"):
+        if event.type in ("tool_execution_start", "tool_execution_end"):
+            seen += notation([event])
+    assert seen == order
+
+
+async def test_a_hook_may_wait_for_the_reader_of_the_stream_to_decide() -> None:
+    decided: dict[str, asyncio.Event] = {"t1": asyncio.Event(), "t2": asyncio.Event()}
+
+    async def before(context: Any) -> dict[str, Any] | None:
+        await decided[context.tool_call.id].wait()
+        return {"block": True, "reason": "no"} if context.tool_call.id == "t2" else None
+
+    loop = World().loop(asks("t1", "t2"), "done", before_tool_call=before)
+    async with asyncio.timeout(60):
+        async for event in loop.run("hi"):
+            if event.type == "tool_execution_start":
+                decided[event.tool_call_id].set()
+    assert results(loop) == {"t1": "R:t1", "t2": "no"}
+
+
+async def test_a_call_s_start_is_said_before_a_person_is_asked() -> None:
+    loop = World().loop(asks("t1"), "done")
+    stream = loop.run("hi", approve={"tool": "echo", "decision": "ask"})
+    said: list[Any] = []
+    async with asyncio.timeout(60):
+        async for event in stream:
+            said.append(event)
+            if event.type == "tool_execution_start":
+                stream.run.approve("t1")
+    assert notation(said)[4:8] == ["XS(t1)", "XE(t1)", "M(result:t1)", "TE[t1]"]
+
+
 # -- what is told is what happened ---------------------------------------------------------------------------------
 
 
@@ -1154,6 +1286,21 @@ async def test_should_stop_after_turn_sees_the_results_of_the_turn(mode: Any) ->
     assert len(loop.llm.requests) == 1
 
 
+@pytest.mark.parametrize("mode", ["after_batch", "discard"])
+async def test_should_stop_after_turn_is_told_of_the_turn_by_name(mode: Any) -> None:
+    told: list[Any] = []
+
+    def stop(turn: Any) -> None:
+        told.append((turn.message.content, [m.content for m in turn.tool_results], [m.role for m in turn.messages]))
+
+    loop = World().loop(asks("a", "b"), "done", steering_mode=mode, should_stop_after_turn=stop)
+    await loop.start("hi")
+    assert told == [
+        ("", ["R:a", "R:b"], ["user", "assistant", "tool", "tool"]),
+        ("done", [], ["user", "assistant", "tool", "tool", "assistant"]),
+    ]
+
+
 async def test_a_call_whose_loop_has_failed_is_told_of_in_the_same_words_everywhere() -> None:
     inner = SessionLoop(ScriptedLLM([[RuntimeError("inner down")]]), name="helper")
     loop = SessionLoop(ScriptedLLM([[call("helper", {"input": "q"}, id="h")], "done"]), [inner])
@@ -1177,6 +1324,17 @@ async def test_abort_ends_the_run_that_was_begun_last_however_it_was_begun() -> 
     run = loop.start("hi")
     with pytest.raises(RunCancelled, match="enough"):
         await run
+    assert not loop.abort()
+
+
+async def test_abort_ends_a_run_that_was_restored() -> None:
+    world = World()
+    run = world.loop(asks("a"), "not asked for").start("hi")
+    await run.step("event")
+    world.during["a"] = lambda: loop.abort("enough")
+    loop = world.loop(asks("a"), "not asked for")
+    with pytest.raises(RunCancelled, match="enough"):
+        await restore(run.snapshot(), loop)
     assert not loop.abort()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import Run, RunCancelled, RunFailed, UsageError, tool
+from agentnb import Run, RunCancelled, RunFailed, SessionLoop, UsageError, tool
 from agentnb.core.events import Delta
 from agentnb.testing import delay, text
 from tests.run.agents import Agent, sends
@@ -36,6 +36,17 @@ async def test_a_consumer_drives_a_run_that_nobody_has_started() -> None:
     assert_one_terminal_event_last(events)
     assert run.output == "done"
     assert running_tasks() == set()
+
+
+async def test_nothing_is_shown_behind_the_end_of_a_run_that_its_model_cancels() -> None:
+    class Model:
+        async def stream(self, messages: Any, **options: Any) -> Any:
+            yield {"type": "text_delta", "content": "one"}
+            run.cancel()
+            yield {"type": "text_delta", "content": "two"}
+
+    run = SessionLoop(Model()).start("hi")
+    assert [event.type for event in await collect(run)][-3:] == ["text_delta", "cancel", "run_end"]
 
 
 async def test_a_consumer_that_pulls_sets_the_pace() -> None:

@@ -536,3 +536,131 @@ async def test_a_tool_may_be_any_object_that_has_what_a_tool_has() -> None:
     browsing = SessionLoop(ScriptedLLM([[call("browse", {}, id="b")], "Seen."]), [Browser()]).start("go")
     assert await browsing == "Seen."
     assert [event.result for event in browsing.events if event.type == "call_end"] == ["a page"]
+
+
+class Placed:
+    """A tool as the session's design has them: called by place, with what its schema says in one argument."""
+
+    name, label, description = "double", "Double", "Double a number."
+    parameters: ClassVar = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+    def __init__(self, **said: Any) -> None:
+        self.called: list[Any] = []
+        self.__dict__.update(said)
+
+    async def execute(self, tool_call_id: str, params: Any, signal: Any = None, on_update: Any = None) -> Any:
+        self.called.append((tool_call_id, params, signal.aborted))
+        on_update({"content": "half"})
+        return {"content": [{"type": "text", "text": str(params["n"] * 2)}], "details": {"n": params["n"]}}
+
+
+async def test_a_tool_of_the_session_s_design_is_called_by_place() -> None:
+    double = Placed()
+    loop = SessionLoop(ScriptedLLM([[call("double", {"n": "21"}, id="c1")], "Seen."]), [double])
+    events = [event async for event in loop.run("go")]
+    assert double.called == [("c1", {"n": 21}, False)]
+    assert loop.messages[2].content == [{"type": "text", "text": "42"}]
+    assert loop.messages[2].details == {"n": 21}
+    assert [event.partial_result for event in events if event.type == "tool_execution_update"] == [{"content": "half"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [({}, "'n' is a required property"), ({"n": "many"}, "n: 'many' is not of type 'integer'")],
+)
+async def test_what_a_schema_says_is_checked_before_such_a_tool_is_called(arguments: Any, fault: str) -> None:
+    double = Placed()
+    loop = SessionLoop(ScriptedLLM([[call("double", arguments)], "Seen."]), [double])
+    run = loop.start("go")
+    await run
+    assert run.messages[2].content == f"Invalid arguments for double: {fault}."
+    assert double.called == []
+
+
+async def test_what_a_schema_says_is_checked_before_a_method_of_any_arguments_is_called() -> None:
+    class Lookup:
+        name, parameters = "lookup", Placed.parameters
+
+        def run(self, **arguments: Any) -> str:
+            raise AssertionError("it is not called")
+
+    with pytest.raises(InvalidArguments, match="'n' is a required property"):
+        as_tools([Lookup()])["lookup"].bind({})
+
+
+async def test_a_method_of_one_argument_that_its_schema_does_not_know_gets_all_of_them_in_it() -> None:
+    class Total:
+        name, parameters = "total", Placed.parameters
+
+        def execute(self, arguments: dict[str, Any]) -> Any:
+            """Add up."""
+            return sum(arguments.values())
+
+    total = as_tools([Total()])["total"]
+    assert total.description == "Add up."
+    assert await total.bind({"n": 3})(lambda data: None) == 3
+
+
+@pytest.mark.parametrize("parameters", [{"type": "object", "properties": {}}, {"type": "object"}, {"n": "A number."}])
+async def test_a_method_is_called_by_name_where_its_schema_knows_no_arguments_at_all(parameters: Any) -> None:
+    class Total:
+        name = "total"
+
+        def run(self, n: int, m: int) -> int:
+            return n + m
+
+    total = Total()
+    total.parameters = parameters  # type: ignore[attr-defined]
+    assert await as_tools([total])["total"].bind({"n": 3, "m": 4})(lambda data: None) == 7
+
+
+async def test_a_tool_of_the_session_s_design_may_take_no_arguments() -> None:
+    class Now(Placed):
+        parameters: ClassVar = {"type": "object", "properties": {}}
+
+        async def execute(self, tool_call_id: str, params: Any, signal: Any = None, on_update: Any = None) -> Any:
+            return params
+
+    assert await as_tools([Now()])["double"].bind({})(lambda data: None) == {}
+
+
+async def test_such_a_tool_is_shown_that_its_call_was_broken_off() -> None:
+    started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    class Waits(Placed):
+        async def execute(self, tool_call_id: str, params: Any, signal: Any = None, on_update: Any = None) -> Any:
+            started.set_result(signal)
+            await asyncio.Event().wait()
+
+    loop = SessionLoop(ScriptedLLM([[call("double", {"n": 1})]]), [Waits()])
+    async with asyncio.timeout(60):
+        async for event in loop.run("go"):
+            if event.type == "tool_execution_start":
+                assert not (await started).aborted
+                loop.abort()
+    assert started.result().aborted
+
+
+@pytest.mark.parametrize(
+    ("said", "option", "value"),
+    [
+        ({"approve": True}, "approve", True),
+        ({"idempotent": True}, "idempotent", True),
+        ({"timeout": 3}, "timeout", 3),
+        ({"needs": ["network"]}, "needs", ("network",)),
+        ({"execution_mode": "sequential"}, "sequential", True),
+        ({"executionMode": "sequential"}, "sequential", True),
+        ({"execution_mode": "parallel"}, "sequential", False),
+        ({"approve": lambda: True}, "approve", False),
+    ],
+)
+@pytest.mark.parametrize("by_place", [True, False])
+def test_an_object_has_of_a_tool_what_it_says(said: dict[str, Any], option: str, value: Any, by_place: bool) -> None:
+    class Named(Placed):
+        def run(self, n: int) -> int:
+            return n
+
+    made = as_tools({"it": (Placed if by_place else Named)(**said)})["it"]
+    assert getattr(made, option) == value
+    assert made.named("other").name == "other"
+    assert getattr(made.named("other"), option) == value

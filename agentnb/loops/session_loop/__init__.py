@@ -1,6 +1,6 @@
 """SessionLoop: a chat agent's loop, two loops in one (SEMANTICS 3)."""
 
-from agentnb.loops.session_loop.hooks import ToolCallContext
+from agentnb.loops.session_loop.hooks import ToolCallContext, TurnContext
 from agentnb.loops.session_loop.loop import SessionLoop
 from agentnb.loops.session_loop.projection import SessionEvent
 from agentnb.loops.session_loop.queue import MessageQueue
@@ -12,4 +12,5 @@ __all__ = [
     "SessionEvent",
     "SessionLoop",
     "ToolCallContext",
+    "TurnContext",
 ]

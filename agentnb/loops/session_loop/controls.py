@@ -45,7 +45,7 @@ class SessionControls(Loop):
         self.queue = queue if queue is not None else MessageQueue()
         self._telling: Telling[SessionEvent] | None = None
         self._latest: weakref.ref[Run] | None = None
-        """The run that was begun last."""
+        """The run that was begun, restored or forked last."""
         self._messages = to_messages(list(messages))
         self._stands_at: tuple[int, bool] | None = None
         """Up to where `_messages` has the last run: its position, and whether its stream has ended."""
@@ -57,9 +57,11 @@ class SessionControls(Loop):
     def _start(self, **options: Any) -> Any:
         if "history" not in options:
             options["history"] = in_order(_read(self.messages))
-        run = super()._start(**options)
+        return super()._start(**options)
+
+    def runs_as(self, run: Run) -> None:
+        """It is this run that `abort` ends."""
         self._latest = weakref.ref(run)
-        return run
 
     def hears(self, run: Hearing) -> None:
         """What is queued is for this run, alone or inside another loop's."""
@@ -88,8 +90,7 @@ class SessionControls(Loop):
 
     def _open(self, message: Any, options: StartOptions) -> EventStream:
         self._check_not_open()
-        if self._telling is not None:
-            self.queue.detach()
+        self._take_queue_back()
         stream = EventStream(self.start(message, **options))
         self._telling, self._stands_at = stream.telling, None
         return stream
@@ -120,7 +121,13 @@ class SessionControls(Loop):
     def messages(self, messages: Sequence[Any]) -> None:
         if self._is_open:
             raise UsageError("The messages of a session that is running cannot be replaced.")
+        self._take_queue_back()
         self._telling, self._messages = None, _read(messages)
+
+    def _take_queue_back(self) -> None:
+        """Keep what the last run has not heard: it may be waiting to be resumed, which is not for the session to do."""
+        if self._telling is not None:
+            self.queue.detach()
 
     def steer(self, text: Any) -> None:
         """Redirect the session: heard as soon as `steering_mode` allows, or when it next runs."""
@@ -129,6 +136,13 @@ class SessionControls(Loop):
     def follow_up(self, text: Any) -> None:
         """Say something for when the session would stop, or when it next runs."""
         self.queue.add_followup(text)
+
+    def reset(self) -> None:
+        """Forget the conversation and what is queued. Raises UsageError while a stream is open."""
+        self._check_not_open()
+        self.messages = []
+        self.queue.dequeue_steering()
+        self.queue.dequeue_followup()
 
     def abort(self, reason: str = "aborted") -> bool:
         """End the run that is open; every call gets its result, what is queued stays queued. False where none is."""

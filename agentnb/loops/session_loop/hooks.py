@@ -34,6 +34,28 @@ class ToolCallContext:
         return getattr(self, name)
 
 
+class TurnContext(list[Message]):
+    """What `should_stop_after_turn` is told: the messages, and as attributes those of the turn that is over."""
+
+    @property
+    def messages(self) -> list[Message]:
+        """All of them, as in the other hooks' contexts."""
+        return self
+
+    @property
+    def message(self) -> Message:
+        """The turn's answer."""
+        return self[self._answer_at()]
+
+    @property
+    def tool_results(self) -> list[Message]:
+        """The results of the turn's calls."""
+        return self[self._answer_at() + 1 :]
+
+    def _answer_at(self) -> int:
+        return next(at for at in range(len(self) - 1, -1, -1) if self[at].role == "assistant")
+
+
 def _dict_or_none(hook: str, said: Any, keys: Collection[str]) -> Mapping[str, Any]:
     """What a hook said. Raises TypeError where it is not that: a misspelt `block` would let the call run."""
     if said is not None and not isinstance(said, Mapping):

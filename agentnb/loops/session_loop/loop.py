@@ -27,7 +27,7 @@ from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import check_system_prompt, count_of, take
 from agentnb.loops.session_loop.controls import SessionControls
-from agentnb.loops.session_loop.hooks import ToolCallContext, after_call, before_call, preparation
+from agentnb.loops.session_loop.hooks import ToolCallContext, TurnContext, after_call, before_call, preparation
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.steering import SteeringMode, passed_over, why_pass_over
 
@@ -44,8 +44,8 @@ class SessionLoop(SessionControls):
     tool_execution: `parallel` or `sequential`. before_tool_call, after_tool_call: hooks around every call; they get a
     `ToolCallContext` and return None or a dict (`block, reason`; `content, details, is_error, terminate`).
     transform_context, convert_to_llm: make what the model is sent from the messages. should_stop_after_turn: asked
-    after every turn with the messages. Hooks may be async. max_turns: requests to the model at most. messages: the
-    conversation to go on from.
+    after every turn, with a `TurnContext`: the messages, and those of the turn by name. Hooks may be async. max_turns:
+    requests to the model at most. messages: the conversation to go on from.
 
     Raises UsageError for a mode it does not know.
     """
@@ -80,7 +80,7 @@ class SessionLoop(SessionControls):
         after_tool_call: Callable[[ToolCallContext], Any] | None = None,
         transform_context: Callable[[Sequence[Message]], Any] | None = None,
         convert_to_llm: Callable[[Sequence[Message]], Any] | None = None,
-        should_stop_after_turn: Callable[[Sequence[Message]], Any] | None = None,
+        should_stop_after_turn: Callable[[TurnContext], Any] | None = None,
         max_turns: int | None = None,
         system_prompt: str | None = None,
         messages: Sequence[Any] = (),
@@ -188,11 +188,11 @@ class SessionLoop(SessionControls):
         return {**super().config(), **{name: getattr(self, name) for name in names}}
 
 
-def _with_results(state: State) -> list[Message]:
+def _with_results(state: State) -> TurnContext:
     """The messages, and the results of the turn that may still be replaced, and are not among them yet."""
     calls = state.calls.values() if state.unsaid else ()
     results = (result_message(call, call.end) for call in calls if not call.hidden and call.end is not None)
-    return [*state.messages, *results]
+    return TurnContext([*state.messages, *results])
 
 
 _RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})

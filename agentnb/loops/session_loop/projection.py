@@ -2,17 +2,21 @@
 
 `Projection` folds the same facts and says them in the design's words, so that the stream of a live run and of a
 recording are the same. Every start has its end, and `agent_end` is always the last.
+
+A call's start is said before anybody looks at it (3c.4): a hook, or a person who is asked, may wait for whoever reads
+the stream. Where nobody does, it is said with the fact that the tool has begun: its reader may wait for the tool.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
 from agentnb.core.calls import result_message
 from agentnb.core.ending import ABORTED
-from agentnb.core.events import CallEnd, CallStart, Delta, ErrorInfo, Event, RunEnd
+from agentnb.core.events import ApprovalRequest, CallEnd, CallStart, Delta, ErrorInfo, Event, RunEnd
 from agentnb.core.evolve import evolve
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.record import Record
@@ -41,6 +45,8 @@ class SessionEvent(Record):
     messages: list[Message] | None = None
     tool_results: list[Message] | None = None
     delta: str | None = None
+    assistant_message_event: dict[str, Any] | None = None
+    """What has come of an answer: its `type` (`text_delta`, `reasoning_delta`, `tool_call_delta`) and the `delta`."""
     tool_call_id: str | None = None
     tool_name: str | None = None
     args: dict[str, Any] | None = None
@@ -50,16 +56,21 @@ class SessionEvent(Record):
 
 
 class Projection:
-    """Says a run's events in a session's words."""
+    """Says a run's events in a session's words; `has_hook` is whether something looks at each call before it begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_hook: bool = False) -> None:
+        self._has_hook = has_hook
         self.new: list[Message] = []
         self._state = State()
         self._said = 0
         self._in_turn = False
         self._in_message = False
         self._text = ""
-        self._shown: set[str] = set()
+        self._to_show: deque[CallState] = deque()
+        self._to_end: deque[CallState] = deque()
+        self._shown: CallState | None = None
+        """The call whose start was said last."""
+        self._started: set[str] = set()
         self._ended: set[str] = set()
         self._results: list[Message] = []
         self._answer: Message | None = None
@@ -81,11 +92,16 @@ class Projection:
             self._said = len(self._state.messages)
             yield _event("agent_start")
             yield from self._open_turn()
-        elif isinstance(event, CallStart):
-            yield from self._show_call(event.call_id)
+        elif isinstance(event, CallStart | ApprovalRequest):
+            yield from self._show_to(self._state.calls[event.call_id])
         elif isinstance(event, CallEnd):
             yield from self._end_call(event)
         yield from self._say_new_messages()
+        if event.type == "model_end":
+            made = [call for call in self._state.calls.values() if not call.hidden]
+            self._to_show, self._to_end, self._shown = deque(made), deque(made), None
+        if self._to_show and self._has_hook:
+            yield from self._show_next()
         if event.type == "model_start":
             yield from self._open_turn()
             self._text = ""
@@ -100,19 +116,24 @@ class Projection:
             if call is not None and not call.hidden:
                 yield _event("tool_execution_update", partial_result=delta.data, **_call_fields(call))
         elif delta.type in ("text_delta", "reasoning_delta", "tool_call_delta"):
-            if delta.type == "text_delta":
-                self._text += delta.content
-            partial = Message.make(role="assistant", content=self._text)
             if not self._in_message:
                 self._in_message = True
-                yield _event("message_start", message=partial)
-            yield _event("message_update", message=partial, delta=delta.content or delta.arguments)
+                yield _event("message_start", message=Message.make(role="assistant", content=self._text))
+            if delta.type == "text_delta":
+                self._text += delta.content
+            said = delta.content or delta.arguments
+            yield _event(
+                "message_update",
+                message=Message.make(role="assistant", content=self._text),
+                delta=said,
+                assistant_message_event={"type": delta.type, "delta": said, **_call_of(delta)},
+            )
 
     def _open_turn(self) -> Iterator[SessionEvent]:
         if not self._in_turn:
             self._in_turn = True
             self._results, self._answer = [], None
-            self._shown, self._ended = set(), set()
+            self._started, self._ended = set(), set()
             yield _event("turn_start")
 
     def _close_turn(self, message: Message | None) -> Iterator[SessionEvent]:
@@ -143,32 +164,42 @@ class Projection:
         self._in_message = False
         yield _event("message_end", message=message)
 
-    def _show_call(self, call_id: str) -> Iterator[SessionEvent]:
-        call = self._state.calls[call_id]
-        if not call.hidden and call_id not in self._shown:
-            self._shown.add(call_id)
-            yield _event("tool_execution_start", **_call_fields(call))
+    def _show_next(self) -> Iterator[SessionEvent]:
+        """Say the start of the call that is looked at next: in source order, each once the one before has been."""
+        before, reply = self._shown, self._state.reply
+        one_by_one = reply is not None and reply.sequential
+        if before is None or before.end is not None or (before.status != "proposed" and not one_by_one):
+            yield from self._show_to(self._to_show[0])
+
+    def _show_to(self, call: CallState) -> Iterator[SessionEvent]:
+        """Say the start of a call, where it is not said yet, behind those of the calls before it."""
+        while self._to_show and not (call.hidden or call.id in self._started):
+            self._shown = self._to_show.popleft()
+            self._started.add(self._shown.id)
+            yield _event("tool_execution_start", **_call_fields(self._shown))
 
     def _end_call(self, event: CallEnd) -> Iterator[SessionEvent]:
-        call = self._state.calls[event.call_id]
-        if call.hidden or call.id in self._ended:
+        call, reply = self._state.calls[event.call_id], self._state.reply
+        if call.hidden:
             return
-        yield from self._show_call(call.id)
-        self._ended.add(call.id)
-        yield _event("tool_execution_end", result=event.result, is_error=event.is_error, **_call_fields(call))
-        reply = self._state.reply
-        if reply is not None and reply.sequential and not reply.provisional:  # results follow their calls one by one
-            yield from self._say_results_so_far()
+        if reply is None or not reply.sequential:
+            yield from self._say_end(call)
+            return
+        # One by one also where an abort ends the calls that have not begun before the one that runs.
+        while self._to_end and (end := self._to_end[0].end) is not None:
+            call = self._to_end.popleft()
+            yield from self._say_end(call)
+            if not reply.provisional:  # results follow their calls one by one
+                self._results.append(result_message(call, end))
+                yield from self._message(self._results[-1])
 
-    def _say_results_so_far(self) -> Iterator[SessionEvent]:
-        """The results that are known, in the order of the calls, up to the first that is not."""
-        visible = [call for call in self._state.calls.values() if not call.hidden]
-        for call in visible[len(self._results) :]:
-            if call.end is None:
-                break
-            message = result_message(call, call.end)
-            self._results.append(message)
-            yield from self._message(message)
+    def _say_end(self, call: CallState) -> Iterator[SessionEvent]:
+        end = call.end
+        if end is None or call.id in self._ended:
+            return
+        self._ended.add(call.id)
+        yield from self._show_to(call)
+        yield _event("tool_execution_end", result=end.result, is_error=end.is_error, **_call_fields(call))
 
     def _broken_off(self, stop_reason: str, why: str) -> Iterator[SessionEvent]:
         """The answer that never came: an assistant's message that says so, and the end (SEMANTICS 3c, 3e)."""
@@ -209,6 +240,13 @@ class Projection:
 
 def _event(type: Type, **fields: Any) -> SessionEvent:
     return SessionEvent.make(type=type, **fields)
+
+
+def _call_of(delta: Delta) -> dict[str, Any]:
+    """Which call a fragment of one belongs to; its id and name come with the first."""
+    if delta.type != "tool_call_delta":
+        return {}
+    return {"index": delta.index, "id": delta.id, "name": delta.name}
 
 
 def _call_fields(call: CallState) -> dict[str, Any]:

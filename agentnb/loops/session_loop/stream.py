@@ -21,7 +21,7 @@ class SessionTelling(Telling[SessionEvent]):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self.projection = Projection()
+        self.projection = Projection(has_hook=run.loop.before_call is not None)
 
     async def events(self) -> AsyncGenerator[SessionEvent, None]:
         """The session's events, to `agent_end`. Raises RunFailed where the loop has crashed."""

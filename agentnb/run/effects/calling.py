@@ -23,7 +23,7 @@ from agentnb.core.loop import Design, Result, beside
 from agentnb.core.maybe_async import settled
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
-from agentnb.core.tools import Invocation, Tool
+from agentnb.core.tools import Invocation, Tool, current_call
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.policy import FAILED, NO_POLICY, Policy, Verdict, propose, why_it_asks
 from agentnb.run.companions import companion_of
@@ -40,9 +40,6 @@ _make_end = CallEnd.make  # found once: each attribute of a record's class is lo
 
 PumpPace = Literal["pull", "drain"]
 
-current_call: ContextVar[tuple[str, str, str] | None] = ContextVar("agentnb_current_call", default=None)
-"""The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off
-by that."""
 _performed_in: ContextVar[asyncio.Task[Any] | None] = ContextVar("agentnb_performed_in", default=None)
 
 
@@ -233,10 +230,11 @@ class Calling:
         """Make a fact, or show, what a call says on its way; False where nobody waits for the call any more."""
         if not isinstance(said, Delta):
             return self._journal.append(said, self._frame, call)
-        if self._frame.state.open.get(call.id) is not call:
-            return False
         said.run_id, said.path = self._journal.run_id, self._frame.path
-        self._journal.tell(said)
+        with self._journal.lock:  # its result may become a fact in another thread
+            if self._frame.state.open.get(call.id) is not call:
+                return False
+            self._journal.tell(said)
         return True
 
     def _invoke(self, call: CallState) -> Awaitable[Any]:

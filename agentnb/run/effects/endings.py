@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentnb.core.events import ErrorInfo, RunEnd, StopReason
-from agentnb.run.effects.calling import current_call
+from agentnb.core.tools import current_call
 from agentnb.run.journal import Journal
 from agentnb.run.refusals import end_in_words
 

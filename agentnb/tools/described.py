@@ -1,0 +1,128 @@
+"""Tools that say themselves, by a JSON schema, what they take: objects of other designs, and methods of `**arguments`.
+
+Such an object is called by name where its method takes any name, and otherwise by place, as SessionLoop's design calls
+its tools: `execute(id, args, signal, on_update)`, or as many of these as it takes (SEMANTICS 3b). What a model says is
+checked against the schema, and a text that stands for a number or a truth value is that, as a function's arguments are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from agentnb.core.errors import InvalidArguments
+from agentnb.core.tools import Invocation, Progress, current_call, tell
+from agentnb.tools.called import words_of
+from agentnb.tools.function import FunctionTool, in_thread
+
+_PLACES = 4
+_OWN_NAMES = frozenset({"signal", "on_update"})
+_READ_AS: dict[str, TypeAdapter[Any]] = {
+    "integer": TypeAdapter(int),
+    "number": TypeAdapter(float),
+    "boolean": TypeAdapter(bool),
+}
+
+
+class Signal:
+    """Whether the call has been broken off, for a tool that looks at it while it works."""
+
+    aborted = False
+
+
+class DescribedTool(FunctionTool):
+    """A method with a JSON schema of its arguments; `by_place`: how many of the design's four it takes, 0 for names."""
+
+    def __init__(self, method: Callable[..., Any], *, schema: Mapping[str, Any], by_place: int, **options: Any) -> None:
+        said = options.pop("description", None)
+        super().__init__(_any, description=said if said is not None else words_of(method)[0], **options)
+        self.function = method
+        self.parameters = dict(schema)
+        self._by_place = by_place
+
+    def named(self, name: str) -> DescribedTool:
+        """The same tool under another name."""
+        options = {**self._options, "name": name}
+        return DescribedTool(self.function, schema=self.parameters, by_place=self._by_place, **options)
+
+    def bind(self, arguments: dict[str, Any]) -> Invocation:
+        """The call with these arguments, ready to run. Raises InvalidArguments."""
+        try:
+            values = self.read(arguments)
+            faults = "; ".join(_faults(self.parameters, values))
+        except Exception as error:  # the schema is the user's, and may be none
+            raise InvalidArguments(f"The arguments of {self.name} cannot be checked: {error}") from error
+        if faults:
+            raise InvalidArguments(f"Invalid arguments for {self.name}: {faults}.")
+        return functools.partial(self._invoke, values)
+
+    def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with the plain values that the method gets."""
+        properties = self.parameters.get("properties", {})
+        return {name: _read(value, properties.get(name)) for name, value in arguments.items()}
+
+    async def _invoke(self, values: dict[str, Any], progress: Progress) -> Any:
+        signal = Signal()
+        places = (_call_id(), values, signal, functools.partial(tell, progress))
+        given = (values,) if self._by_place == 1 else places[: self._by_place]
+        call = functools.partial(self.function, *given, **({} if given else values))
+        try:
+            return await (call() if inspect.iscoroutinefunction(self.function) else in_thread(call))
+        except asyncio.CancelledError:
+            signal.aborted = True
+            raise
+
+
+def _any(**arguments: Any) -> None:
+    """The signature of a tool whose schema says what it takes."""
+
+
+def _call_id() -> str:
+    """The id of the call that this code runs for."""
+    call = current_call.get()
+    return call[2] if call is not None else ""
+
+
+def described_by(schema: Mapping[str, Any], method: Callable[..., Any]) -> int | None:
+    """How many arguments the method takes by place, 0 for any by name; None where its own signature says what it takes.
+
+    By place it is where the schema knows none of the arguments that it needs; a schema that knows none at all may only
+    be incomplete, and then it is the design's own names that tell.
+    """
+    try:
+        parameters = list(inspect.signature(method).parameters.values())
+    except ValueError:  # of some that are written in C
+        return None
+    if [one.kind for one in parameters] == [inspect.Parameter.VAR_KEYWORD]:
+        return 0
+    ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    placed = [one for one in parameters if one.kind in ordered]
+    taken = [one.name for one in placed]
+    needed = [one.name for one in placed if one.default is inspect.Parameter.empty]
+    known = schema.get("properties") or ([] if _OWN_NAMES.intersection(taken) else taken)
+    if not needed or any(name in known for name in needed):
+        return None
+    return min(len(placed), _PLACES) if len(needed) > 1 else 1
+
+
+def _read(value: Any, schema: Any) -> Any:
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if not isinstance(value, str) or not isinstance(kind, str) or kind not in _READ_AS:
+        return value
+    try:
+        return _READ_AS[kind].validate_python(value)
+    except ValidationError:  # the schema says so
+        return value
+
+
+def _faults(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
+    from jsonschema import Draft202012Validator  # takes a tenth of a second, which most tools need not spend
+
+    for fault in Draft202012Validator(schema).iter_errors(value):
+        where = ".".join(map(str, fault.absolute_path))
+        yield f"{where}: {fault.message}" if where else fault.message
