@@ -93,21 +93,30 @@ class Dataflow:
             read.version, read.standing = self.context.version, self._look(read)
         return read.standing
 
-    def effects(self, most: int | None) -> list[Effect]:
-        """The questions, the calls that run, and those that may run beside them, `most` in all."""
+    def effects(self, most: int | None, *, confirms: bool = False) -> list[Effect]:
+        """The questions, the calls that run, and those that may run beside them, `most` in all.
+
+        `confirms`: those that may run are asked about first, all at once, and take no room meanwhile.
+        """
         calls = [call for call in self._state.open.values() if call.status != "asking"]
         questions = [Effect("question", call.id) for call in self._state.open.values() if call.status == "asking"]
         detached = [call for call in calls if call.detached]  # nothing waits for these, and they for nothing
-        admitted = [call for call in calls if call.status == "running" and not call.detached]
+        admitted, asked = self._running(), []
         for call in calls:
-            if (
-                not call.detached
-                and call.status != "running"
-                and self.standing(call) != "blocked"
-                and self._admits(call, admitted, most)
-            ):
+            if call.detached or call.status == "running" or self.standing(call) == "blocked":
+                continue
+            if confirms and call.status == "proposed":
+                asked.append(call)
+            elif self._admits(call, admitted, most):
                 admitted.append(call)
-        return [*questions, *(Effect("call", call.id) for call in (*detached, *admitted))]
+        return [*questions, *(Effect("call", call.id) for call in (*detached, *admitted, *asked))]
+
+    def has_room(self, call: CallState, most: int | None) -> bool:
+        """Whether the call may run beside those that do."""
+        return self._admits(call, self._running(), most)
+
+    def _running(self) -> list[CallState]:
+        return [call for call in self._state.open.values() if call.status == "running" and not call.detached]
 
     def _admits(self, call: CallState, beside: Sequence[CallState], most: int | None) -> bool:
         if most is not None and len(beside) >= most:
