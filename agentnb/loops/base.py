@@ -14,6 +14,7 @@ from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.events import MessageAdded, Queue
 from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
+from agentnb.core.messages import Message, input_messages
 from agentnb.core.state import State
 
 if TYPE_CHECKING:
@@ -110,6 +111,10 @@ class Loop(Design):
         options: as for `start`. Raises RunFailed, RunCancelled or LimitReached where there is no output.
         """
         return _to_the_end(self.start(*(input or (None,)), **options))
+
+    def hears_as(self, input: Any) -> list[Message]:
+        """An input, as a loop around this one was given it, as messages for this one: an object is said as JSON."""
+        return input_messages(input)
 
     @overload
     @staticmethod

@@ -59,6 +59,13 @@ class ExecutionStanding(Loop):
         check_plans([*start.history, *map(to_context, given or ())])
         return start
 
+    def hears_as(self, input: Any) -> list[Message]:
+        """An object is the loop's parameters, as where it is started on its own."""
+        try:
+            return to_input(input)
+        except UsageError:  # it was meant for others
+            return super().hears_as(input)
+
     def flow(self, state: State) -> Dataflow:
         """How the calls stand of a run that stands there."""
         return Dataflow(state, self.tools_by_name, lazy=self.plan == "lazy")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentnb.core.calls import render
-from agentnb.core.messages import input_messages, text_of
+from agentnb.core.messages import text_of
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.base_agent import BaseAgent
@@ -33,8 +33,11 @@ def input_for(agent: Loop, state: State) -> Any:
         if not state.values["resumed"] and isinstance(state.input, Mapping):
             return {**state.input, "invocation": None}  # only the first goes on from what was saved
         return state.input
-    given = [dict(message.plain) for message in input_messages(state.input) if message.content]
-    heard = [{key: value for key, value in message.items() if key != "invocation"} for message in given]
+    said = state.input
+    if isinstance(said, Mapping):
+        said = {key: value for key, value in said.items() if key != "invocation"}
+    messages = (message for message in agent.hears_as(said) if message.content or message.role != "user")
+    heard = [dict(message.plain) for message in messages]
     spoken = {name: text_of(render(result)) for name, result in state.values.get("said", {}).items()}
     heard += [{"role": "user", "content": f"[{name}] said: {words}"} for name, words in spoken.items() if words]
     return heard or [{"role": "user", "content": GO_ON}]
