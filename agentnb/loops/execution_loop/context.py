@@ -144,7 +144,7 @@ class Context:
 
     def _fold(self, message: Message) -> None:
         fields = message.plain
-        if fields.get("type") != "data":  # text that a tool has returned
+        if fields.get("type") != "data" or fields["kind"] == "error":  # text and errors, which a tool may return too
             return
         identity = (fields["kind"], fields.get("_instance"))
         root, data, path = self._data.get(identity, MISSING), fields["data"], fields.get("_outputPath")

@@ -17,7 +17,7 @@ from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
 from agentnb.core.wanted import Effect
 from agentnb.loops.execution_loop.context import Context
-from agentnb.loops.execution_loop.data import METHODS
+from agentnb.loops.execution_loop.messages import check_writing
 from agentnb.loops.execution_loop.plan import Node, find_cycle
 from agentnb.loops.execution_loop.references import (
     DAGGER,
@@ -61,13 +61,7 @@ def _check(made: ToolCall) -> None:
         raise InvalidArguments(f"A call is a JSON object: {made.malformed[:200]}")
     if not made.name:
         raise InvalidArguments("The call names no tool: it needs `_tool`.")
-    path, method = made.arguments.get("_outputPath"), made.arguments.get("_outputMethod")
-    if path is not None and not (isinstance(path, str) and path.startswith(DAGGER)):
-        raise InvalidArguments(f"`_outputPath` must be a path like {DAGGER}state.name, not {path!r}.")
-    if method is not None and method not in METHODS:
-        raise InvalidArguments(f"`_outputMethod` must be one of {', '.join(METHODS)}, not {method!r}.")
-    if not isinstance(made.arguments.get("_instance"), (str, type(None))):
-        raise InvalidArguments("`_instance` must be text.")
+    check_writing(made.arguments)
     check_scopes(made.arguments.get("_scopes"))
 
 
