@@ -9,6 +9,7 @@ import pytest
 
 from agentnb import tool
 from agentnb.loops.execution_loop import Call, Reject
+from tests.benchmarks.measure import least_seconds
 from tests.loops.execution_world import World, c, solution
 
 
@@ -111,3 +112,18 @@ async def test_a_step_over_a_call_that_waits_for_room_ends_where_only_a_person_c
         run.approve(run.pending[0].id)
         assert await run == 1
     assert loop.state == {"d": "in", "f": "fast"}
+
+
+@pytest.mark.parametrize("confirm", [None, lambda call: True])
+def test_many_calls_that_wait_are_looked_at_once_for_each_that_ends(confirm: Any) -> None:
+    def chain(length: int) -> Any:
+        calls = [c("give", f"†state.n{n}", v=f"†state.n{n + 1}") for n in range(length)]
+        last = c("give", f"†state.n{length}", v=1)
+        options: dict[str, Any] = {"confirm": confirm, "max_concurrency": 1 if confirm else None}
+        return World().loop(solution(*calls, last, output=1), **options).start(None)
+
+    async def follow(length: int) -> None:
+        assert await chain(length) == 1
+
+    seconds = least_seconds({"few": lambda: follow(50), "many": lambda: follow(400)}, 2)
+    assert seconds["many"] < 64 * 2 * seconds["few"]  # eight times as many: 64 times the pairs, 512 times the triples

@@ -8,7 +8,7 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from agentnb.core.errors import InvalidArguments
@@ -65,6 +65,30 @@ def _check(made: ToolCall) -> None:
     check_scopes(made.arguments.get("_scopes"))
 
 
+class Room:
+    """What runs side by side: `most` calls in all, and none beside one that runs alone."""
+
+    def __init__(self, most: int | None, runs_alone: Callable[[CallState], bool]) -> None:
+        self._most = most
+        self._runs_alone = runs_alone
+        self._count = 0
+        self._is_taken = False
+        """Whether one is there that runs alone."""
+
+    def add(self, call: CallState) -> None:
+        """It runs."""
+        self._count += 1
+        self._is_taken = self._is_taken or self._runs_alone(call)
+
+    def takes(self, call: CallState) -> bool:
+        """Whether the call may run too; then it is one of those that do."""
+        is_full = self._most is not None and self._count >= self._most
+        if self._is_taken or is_full or (self._count and self._runs_alone(call)):
+            return False
+        self.add(call)
+        return True
+
+
 class Dataflow:
     """The calls of a run's tick, and the context they read."""
 
@@ -94,28 +118,28 @@ class Dataflow:
         """
         calls = [call for call in self._state.open.values() if call.status != "asking"]
         questions = [Effect("question", call.id) for call in self._state.open.values() if call.status == "asking"]
-        detached = [call for call in calls if call.detached]  # nothing waits for these, and they for nothing
-        admitted, asked = self._running(), []
+        begun = [call for call in calls if call.status == "running" or call.detached]
+        room, admitted, asked = self._room(most), [], []
         for call in calls:
-            if call.detached or call.status == "running" or self.standing(call) == "blocked":
+            if call.status == "running" or call.detached or self.standing(call) == "blocked":
                 continue
             if confirms and call.status == "proposed":
                 asked.append(call)
-            elif self._admits(call, admitted, most):
+            elif room.takes(call):
                 admitted.append(call)
-        return [*questions, *(Effect("call", call.id) for call in (*detached, *admitted, *asked))]
+        return [*questions, *(Effect("call", call.id) for call in (*begun, *admitted, *asked))]
 
-    def has_room(self, call: CallState, most: int | None) -> bool:
-        """Whether the call may run beside those that do."""
-        return self._admits(call, self._running(), most)
+    def with_room(self, calls: Iterable[CallState], most: int | None) -> list[CallState]:
+        """Of calls that may run, those that may beside the ones that do."""
+        room = self._room(most)
+        return [call for call in calls if room.takes(call)]
 
-    def _running(self) -> list[CallState]:
-        return [call for call in self._state.open.values() if call.status == "running" and not call.detached]
-
-    def _admits(self, call: CallState, beside: Sequence[CallState], most: int | None) -> bool:
-        if most is not None and len(beside) >= most:
-            return False
-        return not beside or not any(self._runs_alone(other) for other in (call, *beside))
+    def _room(self, most: int | None) -> Room:
+        room = Room(most, self._runs_alone)
+        for call in self._state.open.values():
+            if call.status == "running" and not call.detached:  # nothing waits for these, and they for nothing
+                room.add(call)
+        return room
 
     def _runs_alone(self, call: CallState) -> bool:
         tool = self._tools.get(call.name) if self._tools is not None else None
@@ -143,11 +167,11 @@ class Dataflow:
 
     def _unknown_kinds(self, need: Expression) -> set[str]:
         """The kinds that nobody writes, and without which it is not found: another alternative may still be."""
-        written = {path.kind for call in self._state.calls.values() for path in self._read(call).writes}
-        unknown = [
-            {path.kind for path in alternative if path.kind not in written and not self.context.knows(path.kind)}
-            for alternative in need.alternatives
-        ]
+        strange = {path.kind for path in need.paths if not self.context.knows(path.kind)}
+        if not strange:  # as it nearly always is: what all the calls write is not looked through for each that waits
+            return strange
+        strange -= {path.kind for call in self._state.calls.values() for path in self._read(call).writes}
+        unknown = [{path.kind for path in alternative} & strange for alternative in need.alternatives]
         return set().union(*unknown) if all(unknown) else set()
 
     def arguments(self, call: CallState) -> dict[str, Any]:

@@ -166,9 +166,9 @@ class ExecutionLoop(ExecutionRequests):
         effects = self.flow(state).effects(self.max_concurrency, confirms=self.before_call is not None)
         return [MODEL, *effects] if MODEL in wants else effects
 
-    def has_room(self, call: CallState, state: State) -> bool:
-        """Whether fewer than `max_concurrency` run, and none that runs alone: without `confirm`, `wanted` says so."""
-        return self.before_call is None or self.flow(state).has_room(call, self.max_concurrency)
+    def with_room(self, calls: Sequence[CallState], state: State) -> Sequence[CallState]:
+        """Those that `max_concurrency` lets run, and none beside one that runs alone: `wanted` has all to confirm."""
+        return calls if self.before_call is None else self.flow(state).with_room(calls, self.max_concurrency)
 
     def call_graph(self, state: State) -> CallGraph:
         """The calls of the tick, and which of them read what others write."""

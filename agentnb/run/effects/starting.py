@@ -86,8 +86,8 @@ class Work:
         if not state.open:  # nothing that a design could hold back
             return self._model if state.model != "idle" else ()
         wants = frame.design.wanted(state)
-        if self._verdicts:
-            wants = [effect for effect in wants if not self._waits_for_room(state.open.get(effect.id))]
+        if self._verdicts and (waiting := self._waiting_for_room()):
+            wants = [effect for effect in wants if effect.id not in waiting]
         return [Effect(kind, id, frame.path) for kind, id, _ in wants] if frame.path else wants
 
     def start(  # noqa: C901 - every reason not to start something, in one place
@@ -168,10 +168,15 @@ class Work:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    def _waits_for_room(self, call: CallState | None) -> bool:
-        """Whether everybody has been asked about a call, and its loop does not let it begin yet."""
-        _, said = self._verdicts.get(call.id, _UNASKED) if call is not None else _UNASKED
-        return call is not None and said is NO_POLICY and not self.frame.design.has_room(call, self.frame.state)
+    def _waiting_for_room(self) -> set[str]:
+        """The calls that everybody has been asked about, and that their loop does not let begin yet."""
+        state = self.frame.state
+        free = [
+            call
+            for id, (_, said) in self._verdicts.items()
+            if said is NO_POLICY and (call := state.open.get(id)) is not None
+        ]
+        return {call.id for call in free} - {call.id for call in self.frame.design.with_room(free, state)}
 
     def _start_call(self, call: CallState, effect: Effect) -> None:
         status = call.status
@@ -266,7 +271,7 @@ class Work:
 
     def _begin(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
         """Begin a call that nothing objects to, where there is room for it; otherwise keep what was said about it."""
-        if self.frame.design.has_room(call, self.frame.state):
+        if self.frame.design.with_room((call,), self.frame.state):
             self._intend(call, effect, arguments)
         elif call.status == "proposed":  # one that was decided stands as it is
             self._verdicts[call.id] = arguments, NO_POLICY
@@ -342,9 +347,6 @@ class Work:
     def _pauses_before_it_begins(self) -> bool:
         """Whether a loop inside this one that has been said to start can wait before its first step."""
         return self.frame.design.pauses_inside or not self._gate.is_open(self._journal.state, finishing=True)
-
-
-_UNASKED: tuple[None, None] = (None, None)
 
 
 def _questions_for(policy: Policy | None, frame: Frame) -> set[str]:
