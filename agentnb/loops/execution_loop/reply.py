@@ -41,6 +41,8 @@ class SolutionText:
         self._key: str | None = None
         self._is_object: bool | None = None
         self._in_calls = False
+        self._half = ""
+        """The first half of a character, whose other half may come with the next piece."""
         self.closed = False
         """Whether the object has closed."""
 
@@ -48,10 +50,19 @@ class SolutionText:
         """Take the next piece of text; gives the calls that have closed with it."""
         if self.fault is not None or not text:
             return []
-        return self._read(lambda parser: parser.send(text.encode("utf-8", "replace")))
+        text, self._half = self._half + text, ""
+        try:
+            encoded = text.encode()
+        except UnicodeEncodeError:
+            if "\ud800" <= text[-1] <= "\udbff":
+                text, self._half = text[:-1], text[-1]
+            encoded = mended(text).encode()
+        return self._read(lambda parser: parser.send(encoded)) if encoded else []  # nothing would mean the end
 
     def end(self) -> None:
         """There is no more text."""
+        half, self._half = mended(self._half), ""
+        self.feed(half)
         if self.fault is None:
             self._read(lambda parser: parser.close())
         if self.fault is None and self.fields and not _KNOWN & set(self.fields):
@@ -152,7 +163,7 @@ class SolutionReply(Reply):
         """Take in one chunk; the calls that are complete with it are in `proposed`."""
         delta = super().feed(chunk, milliseconds)
         if delta is not None and delta.type == "text_delta":
-            for item in self._solution.feed(delta.content):
+            for item in self._solution.feed(self._text[-1]):  # the piece itself: what is shown of it is mended
                 self._propose_item(item)
         return delta
 
