@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import ExecutionLoop, UsageError, tool
+from agentnb import ExecutionLoop, Snapshot, UsageError, tool
 from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import ErrorMessage
 from tests.loops.execution_world import World, c, errors_told, notation, solution
@@ -121,3 +121,11 @@ async def test_an_object_that_reads_as_a_message_of_text_is_written_where_its_ca
 async def test_a_call_that_would_write_errors_is_a_structural_error() -> None:
     loop = World().loop(solution(c("give", "†error.x", v=1)), solution(output=1))
     assert "failed c1 structural" in notation(await collect(loop.run()))
+
+
+async def test_a_path_too_long_to_be_recorded_is_a_structural_error_and_the_run_can_be_saved() -> None:
+    loop = World().loop(solution(c("give", "†state" + ".a" * 300, v=1)), solution(output=1))
+    run = loop.start(None)
+    assert await run == 1
+    assert Snapshot.from_json(run.snapshot().to_json()).events == tuple(run.events)
+    assert "300 keys" in errors_told(loop, 1)[0]["error"]

@@ -120,3 +120,18 @@ def test_a_call_is_made_of_what_its_answer_is_recorded_to_say() -> None:
     assert [call.arguments for call in message.tool_calls] == [{"v": "a\U0001f600†"}]
     assert '"v": "a\U0001f600†"' in message.content
     assert message.details["output"] == "\U0001f600 and half: \ufffd"
+
+
+@pytest.mark.parametrize("value", ["[" * 3000 + "]" * 3000, '{"a":' * 190 + "1" + "}" * 190, "1" * 5000])
+@pytest.mark.parametrize(
+    "text", ['{"calls": [{"_tool": "a"}, {"v": %s}, {"_tool": "b"}]}', '{"calls": [{"_tool": "a"}], "output": %s}']
+)
+@pytest.mark.parametrize("size", [7, 100_000])
+def test_what_no_recording_could_hold_is_a_fault_behind_the_calls_before_it(text: str, value: str, size: int) -> None:
+    reader, given, whole = SolutionText(), [], text % value
+    for start in range(0, len(whole), size):
+        given += reader.feed(whole[start : start + size])
+    reader.end()
+    assert given == [{"_tool": "a"}]
+    assert reader.fault is not None
+    assert reader.fields.get("output") is None

@@ -21,6 +21,9 @@ from agentnb.loops.execution_loop.values import Call, ErrorMessage, said_beside
 _KINDS = frozenset({"input", "state", "plan", "meta", "preset"})
 """Types of message that are data of the kind of that name."""
 
+LEVELS = 100
+"""Keys that a path to write to may have: a recording with many more levels could not be read again."""
+
 _TEXT = frozenset({"type", "role", "content", "text"})
 """What a message of text says of itself."""
 
@@ -90,8 +93,11 @@ def check_writing(fields: Mapping[str, Any]) -> None:
     path, method = fields.get("_outputPath"), fields.get("_outputMethod")
     if path is not None and not (isinstance(path, str) and path.startswith(DAGGER)):
         raise InvalidArguments(f"`_outputPath` must be a path like {DAGGER}state.name, not {path!r}.")
-    if path is not None and any(to.kind == "error" for to in parse_expression(path).paths):
-        raise InvalidArguments(f"`_outputPath` must be a path to data, not {path!r}: errors are told by the loop.")
+    for to in parse_expression(path).paths if path is not None else ():
+        if to.kind == "error":
+            raise InvalidArguments(f"`_outputPath` must be a path to data, not {path!r}: errors are told by the loop.")
+        if len(to.keys) > LEVELS:
+            raise InvalidArguments(f"`_outputPath` has {len(to.keys)} keys, of which {LEVELS} at most can be recorded.")
     if method is not None and method not in METHODS:
         raise InvalidArguments(f"`_outputMethod` must be one of {', '.join(METHODS)}, not {method!r}.")
     if not isinstance(fields.get("_instance"), (str, type(None))):

@@ -21,8 +21,8 @@ from pydantic_core import to_json
 
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall, text_of
-from agentnb.core.reply import Reply, parse_arguments
-from agentnb.core.unicode import mended, mended_inside
+from agentnb.core.reply import Reply, as_recorded, parse_arguments
+from agentnb.core.unicode import mended
 
 _KNOWN = frozenset({"calls", "output", "meta", "done"})
 _OPENS = frozenset({"start_map", "start_array"})
@@ -76,6 +76,10 @@ class SolutionText:
             parse(self._parser)
         except self._json.JSONError as error:
             self.fault = str(error).split("\n", 1)[0].strip()
+        except (ValueError, SystemError) as error:  # of int(), as it is and as the parser in C hands it on
+            self.fault = "a number in it has too many digits"
+            if isinstance(error, SystemError):
+                del self._events[-1:]  # that number, of which there is nothing: to look at it ends the process
         for event, value in self._events:
             self._take(event, value, closed)
         self._events.clear()
@@ -90,7 +94,7 @@ class SolutionText:
 
     def _take(self, event: str, value: Any, closed: list[Any]) -> None:
         if self._is_object is False:
-            return  # nothing of it is a Solution's
+            return  # nothing of it is a Solution's, or of what has become none
         if self._value is not None:
             self._build(event, value, closed)
         elif event == "map_key":
@@ -115,7 +119,11 @@ class SolutionText:
         self._depth += (event in _OPENS) - (event in _CLOSES)
         if self._depth > 0:
             return
-        built, self._value = mended_inside(self._value.value), None
+        try:
+            built, self._value = as_recorded(self._value.value), None
+        except (ValueError, RecursionError):
+            self._is_object, self.fault = False, self.fault or "something in it is nested too deeply"
+            return
         if self._in_calls:
             closed.append(built)
         elif self._key == "calls" and built is not None:
