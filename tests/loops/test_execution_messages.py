@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from agentnb import ExecutionLoop, Snapshot, UsageError, tool
 from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import ErrorMessage
+from agentnb.testing import text
 from tests.loops.execution_world import World, c, errors_told, notation, solution
 from tests.worlds import collect
 
@@ -129,3 +131,11 @@ async def test_a_path_too_long_to_be_recorded_is_a_structural_error_and_the_run_
     assert await run == 1
     assert Snapshot.from_json(run.snapshot().to_json()).events == tuple(run.events)
     assert "300 keys" in errors_told(loop, 1)[0]["error"]
+
+
+async def test_the_errors_of_calls_come_with_the_failure_of_the_model_that_would_have_been_told_of_them() -> None:
+    whole = json.dumps({"calls": [c("boom"), c("fast", "†state.f")], "output": None})
+    loop = World().loop([*text(whole, pieces=5)[:-1], ConnectionError("gone")])
+    *_, last = await collect(loop.run())
+    assert (last.type, last.reason) == ("loop_completed", "error")
+    assert [(error.call, error.error) for error in last.errors] == [({"_tool": "boom"}, "RuntimeError: api down")]
