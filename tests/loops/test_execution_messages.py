@@ -139,3 +139,25 @@ async def test_the_errors_of_calls_come_with_the_failure_of_the_model_that_would
     *_, last = await collect(loop.run())
     assert (last.type, last.reason) == ("loop_completed", "error")
     assert [(error.call, error.error) for error in last.errors] == [({"_tool": "boom"}, "RuntimeError: api down")]
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_answers_in_a_conversation_that_is_given_are_told_and_the_runs_own_are_not_data(native: bool) -> None:
+    said = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello, Al."}]
+    loop = World().loop(solution(c("fast", "†state.f")), solution(output=1), context=said, native=native)
+    assert await loop.start({"role": "user", "content": "Go."}) == 1
+    for request in loop.llm.requests:
+        told = [(message["role"], message["content"]) for message in request.messages]
+        assert told.index(("assistant", "Hello, Al.")) == told.index(("user", "Hello.")) + 1
+    assert loop.context[:3] == [*said, {"role": "user", "content": "Go."}]
+    assert [message.get("role") for message in loop.context].count("assistant") == 1
+
+
+async def test_a_loop_that_has_not_run_stands_where_its_context_does() -> None:
+    failed = {"type": "data", "kind": "error", "data": {"call": None, "error": "e"}}
+    given = [{"type": "data", "kind": "state", "data": {"a": 1}}, failed]
+    loop = World().loop(solution(c("give", "†state.b", v="†state.a"), output=1), context=given)
+    run = loop.start(None)
+    assert (loop.state, loop.context, [error.error for error in loop.errors]) == ({"a": 1}, given, ["e"])
+    await run
+    assert loop.state == {"a": 1, "b": 1}
