@@ -123,6 +123,8 @@ def returned(value: Any) -> dict[str, Any]:
 
     Raises InvalidArguments for a message that is malformed: it is the tool's mistake.
     """
+    if value is None or isinstance(value, (str, int, float, list)):  # the cheap question first: it is asked of each
+        return {"result": value}
     if isinstance(value, Message) and value.role in ("user", "system"):
         return {"result": value.content, "details": {"message": value.plain}}
     said = value.plain if isinstance(value, Message) else dict(value) if isinstance(value, ErrorMessage) else value
