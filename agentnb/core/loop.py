@@ -159,6 +159,10 @@ class Design(ABC):
         """What must be in flight while there are open calls; a design that holds calls back overrides this."""
         return wanted(state)
 
+    def with_room(self, calls: Sequence[CallState], state: State) -> Sequence[CallState]:
+        """Of calls that nothing objects to, those that begin now: one that is only asked about takes no room."""
+        return calls
+
     def companion(self, state: State, recording: Sequence[Event], above: object) -> object:
         """What the loop's code needs beside it as long as it is being run, and finds in `beside`.
 

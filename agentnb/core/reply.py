@@ -241,14 +241,22 @@ def _object(parsed: Any) -> dict[str, Any]:
     """A JSON object that can be written and read again. Raises TypeError or ValueError where it is none."""
     if type(parsed) is not dict and not isinstance(parsed, Mapping):
         raise TypeError(f"not a {type(parsed).__name__}")
-    given = dict(parsed)
-    try:
-        line = to_json(given)
-    except ValueError:  # as for text that is not Unicode
-        given = mended_inside(given)
-        line = to_json(given)
-    check_readable(line)
+    given: dict[str, Any] = as_recorded(dict(parsed))
     return given
+
+
+def as_recorded(data: Any) -> Any:
+    """JSON data of a model's, mended, that can be written and read again.
+
+    Raises ValueError or RecursionError for what has too many levels for that.
+    """
+    try:
+        line = to_json(data)
+    except ValueError:  # as for text that is not Unicode
+        data = mended_inside(data)
+        line = to_json(data)
+    check_readable(line)
+    return data
 
 
 def _text(content: Any) -> str:

@@ -14,6 +14,7 @@ from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.events import MessageAdded, Queue
 from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
+from agentnb.core.messages import Message, input_messages
 from agentnb.core.state import State
 from agentnb.loops.options import StartOptions
 
@@ -120,6 +121,10 @@ class Loop(Design):
         if not hasattr(ctx, "events_of"):
             raise UsageError(f"{self.name}.run_async(ctx) takes an InvocationContext, not {ctx!r}.")
         return ctx.events_of(self, **options)
+
+    def hears_as(self, input: Any) -> list[Message]:
+        """An input, as a loop around this one was given it, as messages for this one: an object is said as JSON."""
+        return input_messages(input)
 
     @overload
     @staticmethod

@@ -7,7 +7,7 @@ import pytest
 from agentnb.core.errors import InvalidArguments
 from agentnb.loops.execution_loop.data import written
 from agentnb.loops.execution_loop.references import MISSING, Path, at_path, expressions_in, parse_expression, resolve
-from agentnb.loops.execution_loop.reply import SolutionText
+from agentnb.loops.execution_loop.reply import SolutionReply, SolutionText
 
 DATA = {"state": {"a": {"b": [1, {"c": None}]}, "n": 0}}
 
@@ -89,3 +89,49 @@ def test_calls_are_given_as_they_close_however_the_text_is_cut(size: int) -> Non
     assert given == [{"_tool": "ü†", "n": 1.5, "deep": {"a": []}}, 5, {"_tool": "b"}]
     assert (reader.fault, reader.closed) == (None, True)
     assert reader.fields == {"meta": {"calls": [{}]}, "calls": None, "output": 1000.0}
+
+
+HALVES = '{"calls": [{"v": "a\ud83d\ude00\u2020"}], "output": "\ud83d\ude00 and half: \ud83d"}'
+"""As it comes from a server that writes JSON by code units: characters beyond the first 65536 are two of them."""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, len(HALVES)])
+def test_characters_that_come_in_halves_are_put_together_however_the_text_is_cut(size: int) -> None:
+    reader, given = SolutionText(), []
+    for start in range(0, len(HALVES), size):
+        given += reader.feed(HALVES[start : start + size])
+    reader.end()
+    assert given == [{"v": "a\U0001f600†"}]
+    assert (reader.fault, reader.fields["output"]) == (None, "\U0001f600 and half: \ufffd")
+
+
+def test_half_a_character_behind_the_object_is_something_behind_it() -> None:
+    reader = SolutionText()
+    reader.feed('{"output": 1}\ud83d')
+    reader.end()
+    assert reader.fault is not None
+
+
+def test_a_call_is_made_of_what_its_answer_is_recorded_to_say() -> None:
+    reply = SolutionReply(1, 0, (), native=False)
+    for character in HALVES.replace('"v"', '"_tool": "t", "v"'):
+        reply.feed({"type": "text_delta", "content": character}, 0)
+    message = reply.end().message
+    assert [call.arguments for call in message.tool_calls] == [{"v": "a\U0001f600†"}]
+    assert '"v": "a\U0001f600†"' in message.content
+    assert message.details["output"] == "\U0001f600 and half: \ufffd"
+
+
+@pytest.mark.parametrize("value", ["[" * 3000 + "]" * 3000, '{"a":' * 190 + "1" + "}" * 190, "1" * 5000])
+@pytest.mark.parametrize(
+    "text", ['{"calls": [{"_tool": "a"}, {"v": %s}, {"_tool": "b"}]}', '{"calls": [{"_tool": "a"}], "output": %s}']
+)
+@pytest.mark.parametrize("size", [7, 100_000])
+def test_what_no_recording_could_hold_is_a_fault_behind_the_calls_before_it(text: str, value: str, size: int) -> None:
+    reader, given, whole = SolutionText(), [], text % value
+    for start in range(0, len(whole), size):
+        given += reader.feed(whole[start : start + size])
+    reader.end()
+    assert given == [{"_tool": "a"}]
+    assert reader.fault is not None
+    assert reader.fields.get("output") is None

@@ -117,7 +117,8 @@ class Context:
                     self._fold(message)
 
     def _take(self, message: Message) -> None:
-        if message.role not in ("assistant", "tool"):
+        is_of_the_run = message.role == "tool" or (message.role == "assistant" and not _is_given(message))
+        if not is_of_the_run:
             self._log.append(context(message))
         if message.role == "data":
             call_id = (message.get("_call") or {}).get("_id")
@@ -131,7 +132,7 @@ class Context:
                 if number > self._folded.get(call_id, 0):
                     self._folded[call_id] = number
                     self._fold(message)
-        elif message.role in ("assistant", "tool"):
+        elif is_of_the_run:
             self._transcript.append(to_plain(message.plain))
             if message.role == "assistant":
                 self.calls_made += len(message.tool_calls)
@@ -144,7 +145,7 @@ class Context:
 
     def _fold(self, message: Message) -> None:
         fields = message.plain
-        if fields.get("type") != "data":  # text that a tool has returned
+        if fields.get("type") != "data" or fields["kind"] == "error":  # text and errors, which a tool may return too
             return
         identity = (fields["kind"], fields.get("_instance"))
         root, data, path = self._data.get(identity, MISSING), fields["data"], fields.get("_outputPath")
@@ -249,6 +250,11 @@ class Context:
         if rendered is None:
             rendered = self._rendered[item] = _as_message({**self._words[item], "data": self._data[item]})
         return rendered
+
+
+def _is_given(answer: Message) -> bool:
+    """Whether an answer is part of a conversation that the run was given: what was read of its own stands beside it."""
+    return answer.details is None and not answer.tool_calls
 
 
 def _as_message(fields: dict[str, Any]) -> dict[str, Any]:

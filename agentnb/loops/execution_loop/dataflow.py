@@ -8,7 +8,7 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from agentnb.core.errors import InvalidArguments
@@ -17,7 +17,7 @@ from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
 from agentnb.core.wanted import Effect
 from agentnb.loops.execution_loop.context import Context
-from agentnb.loops.execution_loop.data import METHODS
+from agentnb.loops.execution_loop.messages import check_writing
 from agentnb.loops.execution_loop.plan import Node, find_cycle
 from agentnb.loops.execution_loop.references import (
     DAGGER,
@@ -61,14 +61,32 @@ def _check(made: ToolCall) -> None:
         raise InvalidArguments(f"A call is a JSON object: {made.malformed[:200]}")
     if not made.name:
         raise InvalidArguments("The call names no tool: it needs `_tool`.")
-    path, method = made.arguments.get("_outputPath"), made.arguments.get("_outputMethod")
-    if path is not None and not (isinstance(path, str) and path.startswith(DAGGER)):
-        raise InvalidArguments(f"`_outputPath` must be a path like {DAGGER}state.name, not {path!r}.")
-    if method is not None and method not in METHODS:
-        raise InvalidArguments(f"`_outputMethod` must be one of {', '.join(METHODS)}, not {method!r}.")
-    if not isinstance(made.arguments.get("_instance"), (str, type(None))):
-        raise InvalidArguments("`_instance` must be text.")
+    check_writing(made.arguments)
     check_scopes(made.arguments.get("_scopes"))
+
+
+class Room:
+    """What runs side by side: `most` calls in all, and none beside one that runs alone."""
+
+    def __init__(self, most: int | None, runs_alone: Callable[[CallState], bool]) -> None:
+        self._most = most
+        self._runs_alone = runs_alone
+        self._count = 0
+        self._is_taken = False
+        """Whether one is there that runs alone."""
+
+    def add(self, call: CallState) -> None:
+        """It runs."""
+        self._count += 1
+        self._is_taken = self._is_taken or self._runs_alone(call)
+
+    def takes(self, call: CallState) -> bool:
+        """Whether the call may run too; then it is one of those that do."""
+        is_full = self._most is not None and self._count >= self._most
+        if self._is_taken or is_full or (self._count and self._runs_alone(call)):
+            return False
+        self.add(call)
+        return True
 
 
 class Dataflow:
@@ -93,26 +111,35 @@ class Dataflow:
             read.version, read.standing = self.context.version, self._look(read)
         return read.standing
 
-    def effects(self, most: int | None) -> list[Effect]:
-        """The questions, the calls that run, and those that may run beside them, `most` in all."""
+    def effects(self, most: int | None, *, confirms: bool = False) -> list[Effect]:
+        """The questions, the calls that run, and those that may run beside them, `most` in all.
+
+        `confirms`: those that may run are asked about first, all at once, and take no room meanwhile.
+        """
         calls = [call for call in self._state.open.values() if call.status != "asking"]
         questions = [Effect("question", call.id) for call in self._state.open.values() if call.status == "asking"]
-        detached = [call for call in calls if call.detached]  # nothing waits for these, and they for nothing
-        admitted = [call for call in calls if call.status == "running" and not call.detached]
+        begun = [call for call in calls if call.status == "running" or call.detached]
+        room, admitted, asked = self._room(most), [], []
         for call in calls:
-            if (
-                not call.detached
-                and call.status != "running"
-                and self.standing(call) != "blocked"
-                and self._admits(call, admitted, most)
-            ):
+            if call.status == "running" or call.detached or self.standing(call) == "blocked":
+                continue
+            if confirms and call.status == "proposed":
+                asked.append(call)
+            elif room.takes(call):
                 admitted.append(call)
-        return [*questions, *(Effect("call", call.id) for call in (*detached, *admitted))]
+        return [*questions, *(Effect("call", call.id) for call in (*begun, *admitted, *asked))]
 
-    def _admits(self, call: CallState, beside: Sequence[CallState], most: int | None) -> bool:
-        if most is not None and len(beside) >= most:
-            return False
-        return not beside or not any(self._runs_alone(other) for other in (call, *beside))
+    def with_room(self, calls: Iterable[CallState], most: int | None) -> list[CallState]:
+        """Of calls that may run, those that may beside the ones that do."""
+        room = self._room(most)
+        return [call for call in calls if room.takes(call)]
+
+    def _room(self, most: int | None) -> Room:
+        room = Room(most, self._runs_alone)
+        for call in self._state.open.values():
+            if call.status == "running" and not call.detached:  # nothing waits for these, and they for nothing
+                room.add(call)
+        return room
 
     def _runs_alone(self, call: CallState) -> bool:
         tool = self._tools.get(call.name) if self._tools is not None else None
@@ -140,11 +167,11 @@ class Dataflow:
 
     def _unknown_kinds(self, need: Expression) -> set[str]:
         """The kinds that nobody writes, and without which it is not found: another alternative may still be."""
-        written = {path.kind for call in self._state.calls.values() for path in self._read(call).writes}
-        unknown = [
-            {path.kind for path in alternative if path.kind not in written and not self.context.knows(path.kind)}
-            for alternative in need.alternatives
-        ]
+        strange = {path.kind for path in need.paths if not self.context.knows(path.kind)}
+        if not strange:  # as it nearly always is: what all the calls write is not looked through for each that waits
+            return strange
+        strange -= {path.kind for call in self._state.calls.values() for path in self._read(call).writes}
+        unknown = [{path.kind for path in alternative} & strange for alternative in need.alternatives]
         return set().union(*unknown) if all(unknown) else set()
 
     def arguments(self, call: CallState) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd, StopReason
 from agentnb.core.graph import CallGraph
-from agentnb.core.state import State
+from agentnb.core.state import CallState, State
 from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import check_system_prompt, count_of, take
 from agentnb.loops.execution_loop import prompt
@@ -47,11 +47,11 @@ class ExecutionLoop(ExecutionRequests):
     error. confirm: asked about each call right before it is launched, the others going on; returns True, False,
     `Reject(reason)`, or a call (Call or dict) to run instead, which is checked again. max_requests: requests to the
     model at most; without it one that never answers with a Solution is told so, and asked again, for ever.
-    max_concurrency: calls that run at once at most. context: messages the model is told, data messages
-    (`{"type": "data", "kind": ..., "data": ...}`) among them. system_prompt: told first. native: offer the tools to the
-    model by the provider's own means instead of asking for JSON text; a reply of text is the output then. plan: tell
-    each request what the last one called, as a Plan; `eager` or `lazy` (`plan`). delegates: loops and saved requests
-    that tools name in `_delegate` (`delegates`).
+    max_concurrency: calls that run at once at most; one that is asked about does not. context: messages the model is
+    told, data messages (`{"type": "data", "kind": ..., "data": ...}`) among them. system_prompt: told first. native:
+    offer the tools to the model by the provider's own means instead of asking for JSON text; a reply of text is the
+    output then. plan: tell each request what the last one called, as a Plan; `eager` or `lazy` (`plan`). delegates:
+    loops and saved requests that tools name in `_delegate` (`delegates`).
 
     Raises UsageError for what these cannot be.
     """
@@ -164,8 +164,12 @@ class ExecutionLoop(ExecutionRequests):
         wants = wanted(state)
         if not wants or not state.open:
             return wants
-        effects = self.flow(state).effects(self.max_concurrency)
+        effects = self.flow(state).effects(self.max_concurrency, confirms=self.before_call is not None)
         return [MODEL, *effects] if MODEL in wants else effects
+
+    def with_room(self, calls: Sequence[CallState], state: State) -> Sequence[CallState]:
+        """Those that `max_concurrency` lets run, and none beside one that runs alone: `wanted` has all to confirm."""
+        return calls if self.before_call is None else self.flow(state).with_room(calls, self.max_concurrency)
 
     def call_graph(self, state: State) -> CallGraph:
         """The calls of the tick, and which of them read what others write."""

@@ -11,14 +11,21 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.messages import Message, to_message
 from agentnb.core.state import CallState
-from agentnb.loops.execution_loop.references import Expression, parse_expression
-from agentnb.loops.execution_loop.values import Call, said_beside
+from agentnb.loops.execution_loop.data import METHODS
+from agentnb.loops.execution_loop.references import DAGGER, MISSING, at_path, parse_expression
+from agentnb.loops.execution_loop.values import Call, ErrorMessage, said_beside
 
 _KINDS = frozenset({"input", "state", "plan", "meta", "preset"})
 """Types of message that are data of the kind of that name."""
+
+LEVELS = 100
+"""Keys that a path to write to may have: a recording with many more levels could not be read again."""
+
+_TEXT = frozenset({"type", "role", "content", "text"})
+"""What a message of text says of itself."""
 
 
 def to_context(given: Any) -> Message:
@@ -27,12 +34,10 @@ def to_context(given: Any) -> Message:
         return to_message(given)
     if not isinstance(given, Mapping):
         raise UsageError(f"A message of the context is a mapping or text, not {given!r}.")
-    kind = given.get("type")
-    if "data" in given and (kind in _KINDS or kind in (None, "data")):
-        return _data(kind=given.get("kind", kind if kind in _KINDS else "data"), given=given)
-    if "role" in given or kind in ("text", "system"):
-        content = given.get("content", given.get("text", ""))
-        return to_message({"role": given.get("role", "system" if kind == "system" else "user"), "content": content})
+    if (kind := _kind_of(given)) is not None:
+        return _data(kind, given)
+    if "role" in given or given.get("type") in ("text", "system"):
+        return _text(given)
     raise UsageError(
         f"A message of the context has a role and content, or the type data and data; this has not: {given}."
     )
@@ -49,11 +54,54 @@ def to_input(given: Any) -> list[Message]:
     return [to_context(given if isinstance(given, (str, Mapping)) else str(given))]
 
 
+def _kind_of(given: Mapping[str, Any]) -> Any:
+    """The kind of a message of data; None for every other."""
+    said = given.get("type", "data")
+    if "data" not in given or not (said in (None, "data") or said in _KINDS):
+        return None
+    return given.get("kind", said or "data")
+
+
+def _text(given: Mapping[str, Any]) -> Message:
+    role, content = "system" if given.get("type") == "system" else "user", given.get("content", given.get("text", ""))
+    return to_message({"role": given.get("role", role), "content": content})
+
+
 def _data(kind: str, given: Mapping[str, Any]) -> Message:
     fields = {name: value for name, value in given.items() if name not in ("role", "content")}
+    _check_data({**fields, "kind": kind})
+    path = fields.get("_outputPath")
+    if path is not None and at_path(fields["data"], next(parse_expression(path).paths).keys) is MISSING:
+        raise InvalidArguments(f"The data of a message has nothing at its `_outputPath` {path}: {given!r:.200}.")
     if isinstance(wrote := fields.get("_call"), Mapping):  # by another run, whose ids mean nothing here
         fields["_call"] = {name: value for name, value in wrote.items() if name != "_id"}
     return to_message({**fields, "role": "data", "content": "", "type": "data", "kind": kind})
+
+
+def _check_data(fields: Mapping[str, Any]) -> None:
+    """Look at a data message that somebody has made. Raises InvalidArguments where it is none."""
+    kind, data = fields["kind"], fields["data"]
+    if not isinstance(kind, str):
+        raise InvalidArguments(f"The kind of a data message is a text, not {kind!r}.")
+    if kind == "error" and not (isinstance(data, Mapping) and "error" in data):
+        raise InvalidArguments(f"The data of an error message has `error`; this has not: {data!r:.200}.")
+    check_writing(fields)
+
+
+def check_writing(fields: Mapping[str, Any]) -> None:
+    """Look at what a call or a message says of where data goes, and how. Raises InvalidArguments."""
+    path, method = fields.get("_outputPath"), fields.get("_outputMethod")
+    if path is not None and not (isinstance(path, str) and path.startswith(DAGGER)):
+        raise InvalidArguments(f"`_outputPath` must be a path like {DAGGER}state.name, not {path!r}.")
+    for to in parse_expression(path).paths if path is not None else ():
+        if to.kind == "error":
+            raise InvalidArguments(f"`_outputPath` must be a path to data, not {path!r}: errors are told by the loop.")
+        if len(to.keys) > LEVELS:
+            raise InvalidArguments(f"`_outputPath` has {len(to.keys)} keys, of which {LEVELS} at most can be recorded.")
+    if method is not None and method not in METHODS:
+        raise InvalidArguments(f"`_outputMethod` must be one of {', '.join(METHODS)}, not {method!r}.")
+    if not isinstance(fields.get("_instance"), (str, type(None))):
+        raise InvalidArguments("`_instance` must be text.")
 
 
 def context(message: Message) -> dict[str, Any]:
@@ -71,12 +119,30 @@ def told(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def returned(value: Any) -> dict[str, Any]:
-    """What a tool has returned, as fields of its `CallEnd`: it may be a message, of data or of text for the model."""
-    if isinstance(value, Mapping) and value.get("type") == "data" and "data" in value:
-        return {"result": value["data"], "details": {"message": dict(value)}}
+    """What a tool has returned, as fields of its `CallEnd`: it may be a message, of data or of text for the model.
+
+    Raises InvalidArguments for a message that is malformed: it is the tool's mistake.
+    """
+    if value is None or isinstance(value, (str, int, float, list)):  # the cheap question first: it is asked of each
+        return {"result": value}
     if isinstance(value, Message) and value.role in ("user", "system"):
         return {"result": value.content, "details": {"message": value.plain}}
+    said = value.plain if isinstance(value, Message) else dict(value) if isinstance(value, ErrorMessage) else value
+    if not isinstance(said, Mapping):
+        return {"result": value}
+    if said.get("type") == "data" and "data" in said:
+        message = {name: said[name] for name in said if name not in ("role", "content") and said[name] is not None}
+        message["data"] = said["data"]
+        _check_data({"kind": "data", **message})
+        return {"result": said["data"], "details": {"message": message}}
+    if set(said) <= _TEXT and _is_text(said):
+        return {"result": dict(said), "details": {"message": _text(said).plain}}
     return {"result": value}
+
+
+def _is_text(said: Mapping[str, Any]) -> bool:
+    is_told = said.get("role", "user") in ("user", "system") and said.get("type", "text") in ("text", "system")
+    return is_told and bool({"role", "type"} & set(said)) and isinstance(said.get("content", said.get("text")), str)
 
 
 def writes(call: CallState) -> Iterator[Message]:
@@ -85,24 +151,33 @@ def writes(call: CallState) -> Iterator[Message]:
     if end is None or end.is_error:
         return
     beside = said_beside(call)
+    path, method = beside.get("_outputPath"), beside.get("_outputMethod")
     returned = end.details.get("message") if isinstance(end.details, dict) else None
-    chosen = returned.get("_outputPath") if returned is not None else None
-    if returned is not None and returned.get("type") != "data":
+    if returned is None or (path is not None and _only_looks_like_text(returned, end.result)):
+        if path is not None:
+            yield from _write_to(call, path, end.result, method, beside)
+        return
+    if returned.get("type") != "data":
         yield Message.model_validate(returned)
-    elif returned is not None and chosen is None and (returned.get("kind") or not beside.get("_outputPath")):
+        return
+    chosen = returned.get("_outputPath") or (None if returned.get("kind") else path)
+    if chosen is not None:
+        yield from _write_to(call, chosen, returned["data"], returned.get("_outputMethod") or method, beside)
+    else:
         yield _written(call, {"kind": "data", **returned}, beside)
-    elif path := chosen or beside.get("_outputPath"):
-        value = returned["data"] if returned is not None else end.result
-        yield from _write_to(call, parse_expression(path), value, beside)
 
 
-def _write_to(call: CallState, expression: Expression, value: Any, beside: dict[str, Any]) -> Iterator[Message]:
-    for path in expression.alternatives[0]:
+def _only_looks_like_text(returned: Mapping[str, Any], result: Any) -> bool:
+    """Whether an object reads as text for the model: where its call says where it goes, it is data all the same."""
+    return returned.get("type") != "data" and isinstance(result, dict)
+
+
+def _write_to(call: CallState, to: str, value: Any, method: str | None, beside: dict[str, Any]) -> Iterator[Message]:
+    for path in parse_expression(to).alternatives[0]:
         data = value
         for key in reversed(path.keys):
             data = {key: data}
-        method = beside.get("_outputMethod") or "set"
-        fields = {"kind": path.kind, "data": data, "_outputPath": str(path), "_outputMethod": method}
+        fields = {"kind": path.kind, "data": data, "_outputPath": str(path), "_outputMethod": method or "set"}
         yield _written(call, fields, beside)
 
 

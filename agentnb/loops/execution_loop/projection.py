@@ -27,7 +27,7 @@ from agentnb.core.events import (
 from agentnb.core.evolve import evolve
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
-from agentnb.loops.execution_loop.messages import rejection
+from agentnb.loops.execution_loop.messages import error_of, rejection
 from agentnb.loops.execution_loop.values import Call, ErrorMessage
 
 if TYPE_CHECKING:
@@ -183,7 +183,14 @@ class Projection:
             if call.status == "running":  # it was the model of a loop inside
                 yield _event("call_failed", id=call.id, phase="runtime", error=said)
         yield from self._end_request(None, error=said)
-        yield _event("loop_completed", reason="error", error=said, errors=self._errors)
+        yield _event("loop_completed", reason="error", error=said, errors=self._errors or list(self._untold()))
+
+    def _untold(self) -> Iterator[ErrorMessage]:
+        """The errors so far of a tick that has not ended: the next request would be told of them, and there is none."""
+        ended = [call for call in self._state.calls.values() if call.end is not None]
+        for call in sorted(ended, key=lambda call: call.end.seq if call.end is not None else 0):
+            if (error := error_of(call)) is not None:
+                yield ErrorMessage(data=error["data"])
 
 
 def _written(call: CallState) -> dict[str, Any]:

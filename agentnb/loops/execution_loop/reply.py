@@ -21,8 +21,8 @@ from pydantic_core import to_json
 
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall, text_of
-from agentnb.core.reply import Reply, parse_arguments
-from agentnb.core.unicode import mended, mended_inside
+from agentnb.core.reply import Reply, as_recorded, parse_arguments
+from agentnb.core.unicode import mended
 
 _KNOWN = frozenset({"calls", "output", "meta", "done"})
 _OPENS = frozenset({"start_map", "start_array"})
@@ -41,6 +41,8 @@ class SolutionText:
         self._key: str | None = None
         self._is_object: bool | None = None
         self._in_calls = False
+        self._half = ""
+        """The first half of a character, whose other half may come with the next piece."""
         self.closed = False
         """Whether the object has closed."""
 
@@ -48,10 +50,19 @@ class SolutionText:
         """Take the next piece of text; gives the calls that have closed with it."""
         if self.fault is not None or not text:
             return []
-        return self._read(lambda parser: parser.send(text.encode("utf-8", "replace")))
+        text, self._half = self._half + text, ""
+        try:
+            encoded = text.encode()
+        except UnicodeEncodeError:
+            if "\ud800" <= text[-1] <= "\udbff":
+                text, self._half = text[:-1], text[-1]
+            encoded = mended(text).encode()
+        return self._read(lambda parser: parser.send(encoded)) if encoded else []  # nothing would mean the end
 
     def end(self) -> None:
         """There is no more text."""
+        half, self._half = mended(self._half), ""
+        self.feed(half)
         if self.fault is None:
             self._read(lambda parser: parser.close())
         if self.fault is None and self.fields and not _KNOWN & set(self.fields):
@@ -65,6 +76,10 @@ class SolutionText:
             parse(self._parser)
         except self._json.JSONError as error:
             self.fault = str(error).split("\n", 1)[0].strip()
+        except (ValueError, SystemError) as error:  # of int(), as it is and as the parser in C hands it on
+            self.fault = "a number in it has too many digits"
+            if isinstance(error, SystemError):
+                del self._events[-1:]  # that number, of which there is nothing: to look at it ends the process
         for event, value in self._events:
             self._take(event, value, closed)
         self._events.clear()
@@ -79,7 +94,7 @@ class SolutionText:
 
     def _take(self, event: str, value: Any, closed: list[Any]) -> None:
         if self._is_object is False:
-            return  # nothing of it is a Solution's
+            return  # nothing of it is a Solution's, or of what has become none
         if self._value is not None:
             self._build(event, value, closed)
         elif event == "map_key":
@@ -104,7 +119,11 @@ class SolutionText:
         self._depth += (event in _OPENS) - (event in _CLOSES)
         if self._depth > 0:
             return
-        built, self._value = mended_inside(self._value.value), None
+        try:
+            built, self._value = as_recorded(self._value.value), None
+        except (ValueError, RecursionError):
+            self._is_object, self.fault = False, self.fault or "something in it is nested too deeply"
+            return
         if self._in_calls:
             closed.append(built)
         elif self._key == "calls" and built is not None:
@@ -152,7 +171,7 @@ class SolutionReply(Reply):
         """Take in one chunk; the calls that are complete with it are in `proposed`."""
         delta = super().feed(chunk, milliseconds)
         if delta is not None and delta.type == "text_delta":
-            for item in self._solution.feed(delta.content):
+            for item in self._solution.feed(self._text[-1]):  # the piece itself: what is shown of it is mended
                 self._propose_item(item)
         return delta
 

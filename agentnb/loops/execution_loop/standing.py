@@ -15,10 +15,9 @@ from agentnb.core.tools import Tool
 from agentnb.loops.base import Loop
 from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.dataflow import Dataflow
-from agentnb.loops.execution_loop.messages import context, to_context, to_input
+from agentnb.loops.execution_loop.messages import to_context, to_input
 from agentnb.loops.execution_loop.plan import MODES, Mode, check_plans
 from agentnb.loops.execution_loop.projection import ExecutionEvent
-from agentnb.loops.execution_loop.references import copied
 from agentnb.loops.execution_loop.stream import ExecutionStream
 from agentnb.loops.execution_loop.values import ErrorMessage
 from agentnb.loops.options import StartOptions
@@ -47,6 +46,7 @@ class ExecutionStanding(Loop):
         self.tools_by_name: dict[str, Tool] | None = None
         """The tools of a run, by name; None before there was one."""
         self._given: list[Message] = [to_context(message) for message in given]
+        self._before = State(messages=self._given)
         self._frame: Frame | None = None
         self._telling: Telling[ExecutionEvent] | None = None
         self._reading: tuple[State, Context] | None = None
@@ -58,6 +58,13 @@ class ExecutionStanding(Loop):
         start = super().begin(given, [*self._given, *history])
         check_plans([*start.history, *map(to_context, given or ())])
         return start
+
+    def hears_as(self, input: Any) -> list[Message]:
+        """An object is the loop's parameters, as where it is started on its own."""
+        try:
+            return to_input(input)
+        except UsageError:  # it was meant for others
+            return super().hears_as(input)
 
     def flow(self, state: State) -> Dataflow:
         """How the calls stand of a run that stands there."""
@@ -83,9 +90,7 @@ class ExecutionStanding(Loop):
     @property
     def context(self) -> list[dict[str, Any]]:
         """The log: what the run was given, and every data message and error since, oldest first."""
-        if self._frame is None or self._frame.state.started is None:
-            return [copied(context(message)) for message in self._given]
-        return self._read().log(self._frame.state)
+        return self._read().log(self._stands())
 
     @property
     def output(self) -> Any:
@@ -97,9 +102,15 @@ class ExecutionStanding(Loop):
         """The errors of the last tick that has ended."""
         return [ErrorMessage(data=error.get("data")) for error in self._read().errors]
 
+    def _stands(self) -> State:
+        """Where the latest run stands; before it has begun, what it will be given is all there is."""
+        if self._frame is None or self._frame.state.started is None:
+            return self._before
+        return self._frame.state
+
     def _read(self) -> Context:
         """The context of the latest run, for whoever asks from outside of it, in whatever thread."""
-        state = self._frame.state if self._frame is not None else State()
+        state = self._stands()
         with self._lock:
             if self._reading is None or self._reading[0] is not state:
                 self._reading = state, Context()

@@ -108,7 +108,7 @@ class ErrorMessage(Record):
     @property
     def call(self) -> dict[str, Any] | None:
         """The call that failed."""
-        call: dict[str, Any] | None = self.data["call"]
+        call: dict[str, Any] | None = self.data.get("call")
         return call
 
     @property

@@ -40,17 +40,15 @@ def input_for(agent: Loop, state: State) -> Any:
 def told(loop: Loop, input: Any, spoken: Mapping[str, str]) -> Any:
     """What a loop of another design is given: the input of the agent around it, and what others said, by name."""
     siblings = [f"[{name}] said: {words}" for name, words in spoken.items() if words]
+    in_invocation = isinstance(input, Mapping) and "invocation" in input
+    said = {key: value for key, value in input.items() if key != "invocation"} if in_invocation else input
     if loop.begins_with_messages:
-        return [*_messages(input), *map(_user, siblings)] or [_user(GO_ON)]
-    if not siblings and not (isinstance(input, Mapping) and "invocation" in input):
+        messages = (message for message in loop.hears_as(said) if message.content or message.role != "user")
+        return [*(dict(message.plain) for message in messages), *map(_user, siblings)] or [_user(GO_ON)]
+    if not siblings and not in_invocation:
         return input
-    said = [text_of(message["content"]) for message in _messages(input)]
-    return "\n".join([*said, *siblings]) or None
-
-
-def _messages(input: Any) -> list[dict[str, Any]]:
-    given = [dict(message.plain) for message in input_messages(input) if message.content]
-    return [{key: value for key, value in message.items() if key != "invocation"} for message in given]
+    words = (text_of(message.content) for message in input_messages(said) if message.content)
+    return "\n".join([*words, *siblings]) or None
 
 
 def _user(words: str) -> dict[str, Any]:

@@ -86,6 +86,8 @@ class Work:
         if not state.open:  # nothing that a design could hold back
             return self._model if state.model != "idle" else ()
         wants = frame.design.wanted(state)
+        if self._verdicts and (waiting := self._waiting_for_room()):
+            wants = [effect for effect in wants if effect.id not in waiting]
         return [Effect(kind, id, frame.path) for kind, id, _ in wants] if frame.path else wants
 
     def start(  # noqa: C901 - every reason not to start something, in one place
@@ -166,6 +168,16 @@ class Work:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
+    def _waiting_for_room(self) -> set[str]:
+        """The calls that everybody has been asked about, and that their loop does not let begin yet."""
+        state = self.frame.state
+        free = [
+            call
+            for id, (_, said) in self._verdicts.items()
+            if said is NO_POLICY and (call := state.open.get(id)) is not None
+        ]
+        return {call.id for call in free} - {call.id for call in self.frame.design.with_room(free, state)}
+
     def _start_call(self, call: CallState, effect: Effect) -> None:
         status = call.status
         if status == "proposed":
@@ -192,7 +204,7 @@ class Work:
                 return
         if call.status == "ready" and _is_decided(call, arguments):
             if call.name in self.frame.tools or self.frame.is_own(call):
-                self._intend(call, effect, arguments)
+                self._begin(call, effect, arguments)
             else:  # decided while there was such a tool; the loop that goes on has none
                 self._apply(misfit(call, self.frame.tools), call, arguments)
         else:
@@ -208,7 +220,7 @@ class Work:
         if verdict is None and (self._checks_at_once or self.frame.is_own(call)):
             verdict = self.calling.check(call, arguments)
         if verdict is NO_POLICY:
-            self._intend(call, effect, arguments)
+            self._begin(call, effect, arguments)
         elif verdict is None:
             self._inflight.spawn(effect, partial(self._check, call, arguments))
         else:
@@ -256,6 +268,13 @@ class Work:
             deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
         )
         self._journal.append(request, self.frame, call)
+
+    def _begin(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
+        """Begin a call that nothing objects to, where there is room for it; otherwise keep what was said about it."""
+        if self.frame.design.with_room((call,), self.frame.state):
+            self._intend(call, effect, arguments)
+        elif call.status == "proposed":  # one that was decided stands as it is
+            self._verdicts[call.id] = arguments, NO_POLICY
 
     def _intend(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
         frame = self.frame

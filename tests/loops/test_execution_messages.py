@@ -1,0 +1,163 @@
+"""Messages that tools return and that contexts are made of: each is appended, written, or a mistake in words
+(SEMANTICS 2b, 2e, 2g.8, 2g.14)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agentnb import ExecutionLoop, Snapshot, UsageError, tool
+from agentnb.core.messages import Message
+from agentnb.loops.execution_loop import ErrorMessage
+from agentnb.testing import text
+from tests.loops.execution_world import World, c, errors_told, notation, solution
+from tests.worlds import collect
+
+
+def returning(value: Any, to: str | None = None, **fields: Any) -> ExecutionLoop:
+    """One request whose call returns the value, and one that is told of it."""
+
+    @tool
+    async def tell() -> Any:
+        return value
+
+    return World().loop(solution(c("tell", to, **fields)), solution(output="on"), tools=[tell])
+
+
+def texts_told(loop: ExecutionLoop) -> list[Any]:
+    return [message["content"] for message in loop.llm.requests[1].messages if not message["content"].startswith("{")]
+
+
+MALFORMED = [
+    {"_outputPath": "nowhere"},
+    {"_outputPath": "†state..x"},
+    {"_outputPath": 5},
+    {"_outputPath": "†state.x", "_outputMethod": "paint"},
+    {"_outputPath": "†error.x"},
+    {"kind": 5},
+    {"kind": "error"},
+    {"_instance": 7},
+]
+
+
+@pytest.mark.parametrize("to", [None, "†state.o"])
+@pytest.mark.parametrize("fields", MALFORMED)
+async def test_a_tool_that_returns_a_malformed_message_has_failed_and_the_loop_goes_on(fields: Any, to: Any) -> None:
+    loop = returning({"type": "data", "data": {"a": 1}, **fields}, to)
+    said = notation(await collect(loop.run()))
+    assert [*said[4:6], said[-1]] == ["failed c1 runtime", "errors 1", "output"]
+    assert loop.state == {}
+
+
+@pytest.mark.parametrize("fields", [*MALFORMED, {"_outputPath": "†state.elsewhere"}])
+def test_a_context_with_a_malformed_message_is_refused_at_once(fields: Any) -> None:
+    message = {"type": "data", "kind": "state", "data": {"x": 1}, **fields}
+    with pytest.raises(UsageError):
+        World().loop(context=[message])
+    with pytest.raises(UsageError):
+        World().loop().start([message])
+
+
+async def test_a_context_may_be_the_log_of_another_run() -> None:
+    first = World().loop(solution(c("give", "†state.l", v=1, _outputMethod="push")), solution(output=1))
+    await first.start(None)
+    again = World().loop(solution(c("give", "†state.l", v=2, _outputMethod="push"), output=1), context=first.context)
+    await again.start(None)
+    assert again.state == {"l": [1, 2]}
+
+
+@pytest.mark.parametrize("made", [dict, Message.model_validate])
+async def test_a_message_says_how_it_is_written_as_well_as_where(made: Any) -> None:
+    message = {"role": "data", "type": "data", "data": 1, "_outputPath": "†state.l", "_outputMethod": "push"}
+    loop = returning(made(message), "†state.other", _outputMethod="concat")
+    assert await loop.start(None) == "on"
+    assert loop.state == {"l": [1]}
+
+
+async def test_a_message_that_says_where_alone_is_written_as_its_call_says() -> None:
+    message = {"type": "data", "data": 1, "_outputPath": "†state.l"}
+    loop = returning(message, "†state.l || †state.other", _outputMethod="push")
+    assert await loop.start(None) == "on"
+    assert loop.state == {"l": [1]}
+
+
+@pytest.mark.parametrize("made", [dict, lambda message: ErrorMessage(data=message["data"])])
+async def test_an_error_message_that_a_tool_returns_is_told_once_and_is_no_data(made: Any) -> None:
+    loop = returning(made({"type": "data", "kind": "error", "data": {"call": None, "error": "half of it is gone"}}))
+    assert "errors 1" in notation(await collect(loop.run()))
+    assert errors_told(loop, 1) == [{"call": None, "error": "half of it is gone"}]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(role="user", content="Look."),
+        {"role": "user", "content": "Look."},
+        {"type": "text", "content": "Look."},
+        {"type": "text", "text": "Look.", "role": "user"},
+    ],
+)
+async def test_a_message_of_text_is_told_to_the_model(message: Any) -> None:
+    loop = returning(message)
+    assert await loop.start(None) == "on"
+    assert texts_told(loop)[1:] == ["Look."]
+
+
+@pytest.mark.parametrize("value", [{"content": "x"}, {"role": "user"}, {"role": "user", "content": "x", "id": 1}, "x"])
+async def test_what_only_resembles_a_message_of_text_is_dropped_as_any_value(value: Any) -> None:
+    loop = returning(value)
+    assert await loop.start(None) == "on"
+    assert texts_told(loop)[1:] == []
+
+
+async def test_an_object_that_reads_as_a_message_of_text_is_written_where_its_call_says() -> None:
+    mail = {"role": "user", "content": "a mail that was fetched"}
+    loop = returning(mail, "†state.mail")
+    assert await loop.start(None) == "on"
+    assert loop.state == {"mail": mail}
+    assert texts_told(loop)[1:] == []
+
+
+async def test_a_call_that_would_write_errors_is_a_structural_error() -> None:
+    loop = World().loop(solution(c("give", "†error.x", v=1)), solution(output=1))
+    assert "failed c1 structural" in notation(await collect(loop.run()))
+
+
+async def test_a_path_too_long_to_be_recorded_is_a_structural_error_and_the_run_can_be_saved() -> None:
+    loop = World().loop(solution(c("give", "†state" + ".a" * 300, v=1)), solution(output=1))
+    run = loop.start(None)
+    assert await run == 1
+    assert Snapshot.from_json(run.snapshot().to_json()).events == tuple(run.events)
+    assert "300 keys" in errors_told(loop, 1)[0]["error"]
+
+
+async def test_the_errors_of_calls_come_with_the_failure_of_the_model_that_would_have_been_told_of_them() -> None:
+    whole = json.dumps({"calls": [c("boom"), c("fast", "†state.f")], "output": None})
+    loop = World().loop([*text(whole, pieces=5)[:-1], ConnectionError("gone")])
+    *_, last = await collect(loop.run())
+    assert (last.type, last.reason) == ("loop_completed", "error")
+    assert [(error.call, error.error) for error in last.errors] == [({"_tool": "boom"}, "RuntimeError: api down")]
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_answers_in_a_conversation_that_is_given_are_told_and_the_runs_own_are_not_data(native: bool) -> None:
+    said = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello, Al."}]
+    loop = World().loop(solution(c("fast", "†state.f")), solution(output=1), context=said, native=native)
+    assert await loop.start({"role": "user", "content": "Go."}) == 1
+    for request in loop.llm.requests:
+        told = [(message["role"], message["content"]) for message in request.messages]
+        assert told.index(("assistant", "Hello, Al.")) == told.index(("user", "Hello.")) + 1
+    assert loop.context[:3] == [*said, {"role": "user", "content": "Go."}]
+    assert [message.get("role") for message in loop.context].count("assistant") == 1
+
+
+async def test_a_loop_that_has_not_run_stands_where_its_context_does() -> None:
+    failed = {"type": "data", "kind": "error", "data": {"call": None, "error": "e"}}
+    given = [{"type": "data", "kind": "state", "data": {"a": 1}}, failed]
+    loop = World().loop(solution(c("give", "†state.b", v="†state.a"), output=1), context=given)
+    run = loop.start(None)
+    assert (loop.state, loop.context, [error.error for error in loop.errors]) == ({"a": 1}, given, ["e"])
+    await run
+    assert loop.state == {"a": 1, "b": 1}
