@@ -208,7 +208,8 @@ class Work:
         if verdict is None and (self._checks_at_once or self.frame.is_own(call)):
             verdict = self.calling.check(call, arguments)
         if verdict is NO_POLICY:
-            self._intend(call, effect, arguments)
+            if not self._intend(call, effect, arguments):
+                self._verdicts[call.id] = (arguments, verdict)  # and nobody is asked again while it is held back
         elif verdict is None:
             self._inflight.spawn(effect, partial(self._check, call, arguments))
         else:
@@ -257,14 +258,16 @@ class Work:
         )
         self._journal.append(request, self.frame, call)
 
-    def _intend(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
+    def _intend(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> bool:
+        """Say that the call begins; False where a limit is reached, and the run ends or the call is held back."""
         frame = self.frame
         own, limits = call.hidden and frame.is_own(call), self._gate.limits
         if limits:
             starting: Literal["call", "own"] = "own" if own else "call"
             if (why := self._gate.limit_reached(self._journal.state, starting=starting)) is not None:
-                end_at_limit(self._journal, why)
-                return
+                if not self._others_run():  # what the limit has let begin comes to its end first
+                    end_at_limit(self._journal, why)
+                return False
         self._intents[call.id] = effect
         intent = _make_intent(
             call_id=call.id,
@@ -275,6 +278,15 @@ class Work:
             detached=frame.design.detaches(call),
         )
         self._journal.append(intent, frame, call)
+        return True
+
+    def _others_run(self) -> bool:
+        """Whether calls have begun that come to an end by themselves: siblings, or tools of other loops."""
+        begun = [(self.frame.path, id) for id in (*self._intents, *self.inside)]
+        begun += [(path, id) for kind, id, path in self._inflight if kind == "call"]
+        frames = {frame.path: frame for frame in self._journal.frames}
+        calls = [frames[path].state.open.get(id) for path, id in begun if path in frames]
+        return any(call is not None and call.status == "running" and not call.detached for call in calls)
 
     def _recover(self, call: CallState, effect: Effect) -> None:
         """A call was started, and whoever started it is gone without leaving a result."""
