@@ -472,6 +472,14 @@ async def test_an_answer_after_the_deadline_is_too_late_even_where_nobody_drives
     assert agent.ran == []
 
 
+async def test_nobody_is_asked_any_more_once_the_deadline_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Agent().loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 60}])
+    await run.step("turn")
+    [item] = run.pending
+    monkeypatch.setattr(time, "time", lambda: item.deadline)
+    assert run.pending == []
+
+
 async def test_a_deadline_passes_also_for_a_run_that_is_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = Agent()
     run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 60}])

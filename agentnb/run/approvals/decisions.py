@@ -49,9 +49,10 @@ class Decisions:
 
     @property
     def pending(self) -> list[Pending]:
-        """The calls that wait for a person, in the order they were made."""
+        """The calls that wait for a person, in the order they were made; an answer that came now would count."""
         with self._journal.lock:
-            return waiting(self._journal.frames, self._lost())
+            asked, now = waiting(self._journal.frames, self._lost()), time.time()
+        return [one for one in asked if one.deadline is None or now < one.deadline]
 
     @property
     def decided(self) -> list[Decided]:
