@@ -103,10 +103,12 @@ class Work:
                     return None
                 continue
             kind, id, _ = effect
-            if kind == "question" or (inside and id in inside):
+            if kind == "question":
                 if id in self._left_open:
                     self._left_open.remove(id)
                     self._inflight.spawn(effect, partial(self._answer_by_policy, state.open[id]))
+                continue
+            if inside and id in inside:
                 continue
             if journal.fresh and not self._may_still_start():
                 return None
@@ -224,7 +226,7 @@ class Work:
         assert asked is not None
         verdict = await self.calling.put_to_policy(call, asked.arguments)
         with self._journal.lock:
-            if verdict.decision != "ask" and self.frame.state.open.get(call.id) is call and call.approval is asked:
+            if verdict.decision != "ask" and call.status == "asking" and call.approval is asked:
                 self._apply(verdict, call, asked.arguments)
 
     def _apply(self, verdict: Verdict | Refusal | ApprovalDecision, call: CallState, arguments: dict[str, Any]) -> None:
