@@ -77,6 +77,13 @@ async def test_what_a_person_says_to_a_run_that_stands_still_is_on_disk_when_it_
     assert len(run.events) > before
 
 
+async def test_each_step_of_a_failed_run_that_is_asked_to_go_on_is_on_disk_when_it_is_given(store: Store) -> None:
+    run = Agent().loop([ConnectionError("cut")], "done").start("hi", store=store)
+    while await run.step():
+        assert list(store.load(run.id).events) == run.events
+    assert run.output == "done"
+
+
 async def test_nobody_holds_on_to_a_stored_run_that_is_over_though_the_event_loop_has_had_no_turn(store: Store) -> None:
     run = Agent().two_turns().start("hi", store=store)
     kept = weakref.ref(run)
