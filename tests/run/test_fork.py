@@ -115,6 +115,12 @@ async def test_a_result_may_be_given_instead_of_running_the_call() -> None:
     assert world.ran == ["one"]
 
 
+@pytest.mark.parametrize(("decision", "said"), [(True, "it gave ONE"), (False, "it gave Rejected by the user.")])
+async def test_a_decision_may_be_a_plain_yes_or_no(decision: bool, said: str) -> None:
+    run = await World().run()
+    assert await run.fork(at=seq_of(run, "call_start"), decision=decision) == said
+
+
 async def test_a_result_may_be_none() -> None:
     world = World()
     run = await world.run()
