@@ -25,6 +25,15 @@ def json_of(value: Any, whose: str) -> Any:
         raise NotSerializable(f"{whose}: what becomes a fact of the run must be JSON. {error}") from None
 
 
+def is_json(value: Any) -> bool:
+    """Whether a value is JSON data already, all through: no number of numpy's, and no tuple."""
+    if type(value) is list:
+        return all(is_json(item) for item in value)
+    if type(value) is dict:
+        return all(type(key) is str and is_json(item) for key, item in value.items())
+    return value is None or type(value) in (bool, int, float, str)
+
+
 def same_json(one: Any, other: Any) -> bool:
     """Whether two values say the same, as JSON: to Python 1 would be True and 1.0 too, and NaN no other NaN."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

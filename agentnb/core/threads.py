@@ -18,6 +18,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from agentnb.core.errors import THROWN_IN
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -30,12 +32,14 @@ GIVEN_UP_SECONDS = 1.0
 def carried(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call the function; a StopIteration becomes a RuntimeError, as a coroutine's own does.
 
-    No future takes a StopIteration, so whoever waits for the thread would wait for ever.
+    No future takes a StopIteration, so whoever waits for the thread would wait for ever. A KeyboardInterrupt becomes
+    one too: none comes into a thread from outside, so it is the function's own failure, and is not to stop the event
+    loop that waits for it.
     """
     try:
         return function(*args, **kwargs)
-    except StopIteration as error:
-        raise RuntimeError(f"StopIteration: {error}") from error
+    except (StopIteration, *THROWN_IN) as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def forgotten_in_a_fork(forget: Callable[[], None]) -> None:

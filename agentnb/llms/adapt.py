@@ -37,8 +37,8 @@ def as_model(llm: Any) -> Model:
         return _InCoroutine(stream)
     if inspect.isgeneratorfunction(stream):
         raise UsageError(f"{type(llm).__name__}.stream is to be `async def`: while it waits, the run goes on.")
-    if callable(stream) and _takes_tools(stream):
-        model: Model = llm
+    if callable(stream) and _takes(stream, "tools"):
+        model: Model = llm if _takes(stream, "schema") and not _not_optional(stream) else _Fitted(stream)
         return model
     asks = [ask for name in ("generate_with_tools", "complete") if callable(ask := getattr(llm, name, None))]
     at_once = _AllAtOnce(asks[0]) if asks else None
@@ -123,16 +123,31 @@ class _WithoutTools:
                 yield chunk
 
 
+class _Fitted:
+    """A `stream` of another signature: a schema it does not know of stands in the messages too, in words."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._takes_schema = _takes(stream, "schema")
+        self._always = _not_optional(stream)
+
+    def stream(self, messages: Sequence[Message], *, schema: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        """What it gives, called with what it takes."""
+        if self._takes_schema and schema is not None:
+            options["schema"] = schema
+        return self._stream(messages, **{**self._always, **options})
+
+
 class _InCoroutine:
     """A `stream` that has to be awaited first."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._takes_tools = _takes_tools(stream)
+        self._takes_tools = _takes(stream, "tools")
+        self._fitted = _Fitted(stream)
 
     async def stream(self, messages: Sequence[Message], **options: Any) -> AsyncGenerator[Chunk, None]:
-        """The answer as it comes; what nobody asks for is not passed on. Raises UsageError where it is in one piece."""
-        stream = await self._stream(messages, **(options if self._takes_tools else {}))
+        """The answer as it comes. Raises UsageError where it comes in one piece."""
+        stream = await self._fitted.stream(messages, **(options if self._takes_tools else {}))
         if not hasattr(stream, "__aiter__"):
             raise in_one_piece(stream)
         async with _closing(stream):
@@ -171,23 +186,36 @@ def _binds(function: Any, given: int) -> bool:
     return True
 
 
-def _takes_tools(method: Any) -> bool:
-    """Whether it can be called with `tools=`; where nobody can tell, it can."""
+def _takes(method: Any, name: str) -> bool:
+    """Whether it can be called with this argument; where nobody can tell, it can."""
+    parameters = _parameters(method)
+    return parameters is None or name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _not_optional(method: Any) -> dict[str, Any]:
+    """What says "none" to a method that has to be given tools, or a schema."""
+    parameters = _parameters(method) or {}
+    nothing: dict[str, Any] = {"tools": [], "schema": None}
+    required = {name for name, one in parameters.items() if one.default is one.empty}
+    return {name: none for name, none in nothing.items() if name in required}
+
+
+def _parameters(method: Any) -> Mapping[str, inspect.Parameter] | None:
+    """What it can be called with; None where nobody can tell."""
     function = getattr(method, "__func__", None)  # of a class's method, which is the same for a thousand models
-    return _has_tools(method) if function is None else _method_has_tools(function)
+    return _read_parameters(method) if function is None else _read_method(function)
 
 
 @functools.lru_cache(maxsize=64)
-def _method_has_tools(function: Any) -> bool:
-    return _has_tools(function)
+def _read_method(function: Any) -> Mapping[str, inspect.Parameter] | None:
+    return _read_parameters(function)
 
 
-def _has_tools(function: Any) -> bool:
+def _read_parameters(function: Any) -> Mapping[str, inspect.Parameter] | None:
     try:
-        parameters = inspect.signature(function).parameters
+        return inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return True
-    return "tools" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        return None
 
 
 def _field(answer: Any, name: str) -> Any:

@@ -26,12 +26,13 @@ from agentnb.run.journal import Journal
 class Watching:
     """A queue between a run and one consumer in another task, event loop or thread."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, told: int = 0) -> None:
+        """`told`: how many of the events the consumer has seen."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._news: asyncio.Future[None] | None = None
         with journal.lock:
-            self.queue: deque[Event | Delta] = deque(journal.events)
+            self.queue: deque[Event | Delta] = deque(journal.events[told:])
             self.stop = journal.watch(self._put)
 
     def _put(self, news: Event | Delta) -> None:
@@ -73,14 +74,18 @@ def consume(run: Driving) -> AsyncGenerator[Event | Delta, None]:
 async def _pull(  # noqa: C901 - from the first event to the last
     run: Driving, taken_in: asyncio.Task[Any] | None
 ) -> AsyncGenerator[Event | Delta, None]:
+    told, events = 0, run.journal.events
+    while run.settled and not run.state.over and told < len(events):  # it may be resumed while its failure is told
+        yield events[told]
+        told += 1
     if run.settled or not run.claim("pull"):
-        async for item in _look_on(run):
+        async for item in _look_on(run, told):
             yield item
         return
     run.taken_in = taken_in
     news: deque[Event | Delta] = deque()
     with run.journal.lock:
-        news.extend(run.journal.events)
+        news.extend(events[told:])
         stop = run.journal.watch(news.append)
     try:
         run.go_on_if_paused()
@@ -111,8 +116,8 @@ async def _pull(  # noqa: C901 - from the first event to the last
         run.release()
 
 
-async def _look_on(run: Driving) -> AsyncIterator[Event | Delta]:
-    watching = Watching(run.journal)
+async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
+    watching = Watching(run.journal, told)
     stop = run.watch_releases(watching.wake)
     if run.owner is None and not run.settled:  # calls of this run are in flight in another event loop
         run.play_on_host()

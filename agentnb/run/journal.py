@@ -12,7 +12,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from agentnb.core.errors import UsageError
@@ -68,6 +69,8 @@ class Journal(Watchers):
         self.observers: tuple[Observer, ...] = ()
         """The run's own gate and driver where they need to know of each fact: told before the watchers."""
         self.recorder: Recorder | None = None
+        self.write: Callable[[], None] = lambda: None
+        """Write what has become fact to disk, before the event loop's next turn does."""
         self._telling = False
         self._untold: deque[Event | Delta] = deque()
 
@@ -134,6 +137,18 @@ class Journal(Watchers):
         for event in events:
             evolve(self.state, event)
             self.events.append(event)
+
+    @contextmanager
+    def saying(self) -> Iterator[None]:
+        """While something that a person says becomes fact: nothing comes in between, and it is on disk behind it.
+
+        Whoever has said it may kill the process next, and will not say it again.
+        """
+        with self.lock:
+            before = len(self.events)
+            yield
+            if len(self.events) > before:
+                self.write()
 
     def flush(self) -> None:
         """Return once everything appended so far is on disk."""

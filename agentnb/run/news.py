@@ -34,6 +34,7 @@ class News:
         """The write that comes at the event loop's next turn."""
         if journal.recorder is not None:
             journal.observe(self._has_come)
+            journal.write = self.flush
 
     def move_in(self) -> bool:
         """The pump runs in this event loop from now on; gives whether that is another one than before."""

@@ -193,7 +193,7 @@ class Recording(ABC):
         message: what was said at that event instead (a message, a model's answer, the input), or, at any other event,
         what the user says there. A text leaves a model's answer its calls; `{"role": "assistant", "content": ...}` is
         the whole answer. arguments, decision: what the call that the event is about runs with, and what is
-        decided about it (`approve`, `reject` ..., or a dict with `decision` and its `reason`, `arguments`, `result`).
+        decided about it (True, False, `approve`, `reject` ..., or a dict with `decision` and what belongs to it).
         result: what that call gave, which may be None. event: another event of the same type. loop: another loop of the
         same kind, with another model, other tools or settings. options: as for `start`; store, approve and limits are
         this run's where no others are given.

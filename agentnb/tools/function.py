@@ -26,6 +26,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic asks for this one below Python 3.12
 
 from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.json_data import is_json
 from agentnb.core.maybe_async import listed, settled
 from agentnb.core.schemas import why_none
 from agentnb.core.threads import THREADS
@@ -114,7 +115,7 @@ class FunctionTool:
             values = self._validate(arguments)
         except Exception:  # they fit no more, or a validator of the user's fails: `bind` says how
             return arguments
-        return {**arguments, **{name: value for name, value in values.items() if type(value) in _PLAIN}}
+        return {**arguments, **{name: value for name, value in values.items() if value is not None and is_json(value)}}
 
     def _invoke(self, values: dict[str, Any], progress: Progress) -> Awaitable[Any]:
         if self._takes_progress:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import RunFailed, SessionLoop, tool
+from agentnb import ExecutionLoop, RunFailed, SessionLoop, tool
 from agentnb.llms.adapt import as_model
 
 
@@ -154,3 +154,37 @@ async def test_a_stream_that_is_awaited_first_is_given_no_more_than_one_that_is_
         return chunks()
 
     assert await SessionLoop(SimpleNamespace(stream=stream), [double]).start("go") == "plain"
+
+
+SOLUTION = '{"calls": [], "output": "seen"}'
+
+
+class KnowsOfTools:
+    async def stream(self, messages: list[Any], tools: Any = None) -> Any:
+        yield {"type": "text_delta", "content": SOLUTION}
+
+
+class KnowsOfToolsInACoroutine:
+    async def stream(self, messages: list[Any], tools: Any = None) -> Any:
+        return KnowsOfTools().stream(messages, tools)
+
+
+@pytest.mark.parametrize("llm", [KnowsOfTools(), KnowsOfToolsInACoroutine()], ids=["generator", "coroutine"])
+async def test_a_model_that_takes_no_schema_is_told_in_words_how_to_answer(llm: Any) -> None:
+    assert await ExecutionLoop(llm, [double]).start(None) == "seen"
+
+
+class InsistsOnBoth:
+    def __init__(self) -> None:
+        self.given: list[tuple[Any, Any]] = []
+
+    async def stream(self, messages: list[Any], tools: Any, schema: Any) -> Any:
+        self.given.append(([each["name"] for each in tools], schema))
+        yield {"type": "text_delta", "content": "heard"}
+
+
+@pytest.mark.parametrize("tools", [[], [double]], ids=["without tools", "with tools"])
+async def test_a_model_that_has_to_be_given_tools_and_a_schema_is_told_of_none(tools: list[Any]) -> None:
+    llm = InsistsOnBoth()
+    assert await SessionLoop(llm, tools).start("go") == "heard"
+    assert llm.given == [([each.name for each in tools], None)]

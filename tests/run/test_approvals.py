@@ -383,6 +383,25 @@ async def test_a_policy_sees_a_value_as_its_tool_gets_it_and_not_as_the_model_sp
     assert paid == [True]
 
 
+FORBIDS_ONE: dict[str, Any] = {
+    "rules": [{"arguments": {"ids": [1, None]}, "decision": "reject"}, {"decision": "approve"}],
+    "a callable": lambda asked: 1 not in asked.arguments["ids"],
+}
+
+
+@pytest.mark.parametrize("policy", FORBIDS_ONE.values(), ids=FORBIDS_ONE)
+async def test_a_policy_sees_what_stands_in_a_list_as_its_tool_gets_it_too(policy: Any) -> None:
+    dropped: list[list[int | None]] = []
+
+    @tool
+    def drop(ids: list[int | None]) -> None:
+        dropped.append(ids)
+
+    turn = [call("drop", {"ids": ["1", None]}), call("drop", {"ids": ["2", None]})]
+    await SessionLoop(ScriptedLLM([turn, "done"]), [drop]).start("hi", approve=policy)
+    assert dropped == [[2, None]]
+
+
 @pytest.mark.parametrize(
     ("pattern", "given", "matches"),
     [
@@ -470,6 +489,14 @@ async def test_an_answer_after_the_deadline_is_too_late_even_where_nobody_drives
         run.approve("a")
     assert await run == "done"
     assert agent.ran == []
+
+
+async def test_nobody_is_asked_any_more_once_the_deadline_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Agent().loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 60}])
+    await run.step("turn")
+    [item] = run.pending
+    monkeypatch.setattr(time, "time", lambda: item.deadline)
+    assert run.pending == []
 
 
 async def test_a_deadline_passes_also_for_a_run_that_is_stepped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -248,6 +248,8 @@ async def test_an_error_of_a_tool_is_told_to_the_model(error: BaseException, wor
     [
         (ValueError("bad"), "ValueError: bad"),
         (StopIteration("empty"), "RuntimeError: StopIteration: empty"),
+        (KeyboardInterrupt("stop"), "RuntimeError: KeyboardInterrupt: stop"),
+        (GeneratorExit("closed"), "RuntimeError: GeneratorExit: closed"),
         (SystemExit(2), "SystemExit: 2"),
         (Panic("index out of bounds"), "Panic: index out of bounds"),
     ],

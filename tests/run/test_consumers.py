@@ -492,6 +492,20 @@ async def test_a_model_that_raises_a_cancellation_of_its_own_has_failed() -> Non
         assert await run == "done"
 
 
+async def test_whoever_resumes_a_failed_run_while_its_events_are_told_is_told_how_it_goes_on() -> None:
+    run = Agent().loop([*text("a b"), ConnectionError("cut")], "done").start("hi")
+    with pytest.raises(RunFailed):
+        await run
+    told = []
+    async with asyncio.timeout(10):
+        async for event in run:
+            told.append(event)
+            if event.type == "model_error":
+                assert run.resume()
+    assert facts(told) == run.events
+    assert run.output == "done"
+
+
 def test_a_result_can_be_had_without_an_event_loop() -> None:
     agent = Agent()
     run = agent.two_turns().start("hi")

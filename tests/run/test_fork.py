@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from agentnb import (
     ConversationEngine,
     ExecutionLoop,
     LimitReached,
+    Loop,
     LoopAgent,
     SessionLoop,
     Store,
@@ -22,6 +23,7 @@ from agentnb import (
 from agentnb.analysis.event_rows import call_id_of
 from agentnb.core.errors import InvalidArguments, RecordingMismatch, RunCancelled, UnknownCall
 from agentnb.core.evolve import fold
+from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent, Event
 from agentnb.testing import ScriptedLLM, call
 from tests.designs import WORLDS, states
@@ -111,6 +113,12 @@ async def test_a_result_may_be_given_instead_of_running_the_call() -> None:
     fork = run.fork(at=seq_of(run, "call_start"), result="given")
     assert await fork == "it gave given"
     assert world.ran == ["one"]
+
+
+@pytest.mark.parametrize(("decision", "said"), [(True, "it gave ONE"), (False, "it gave Rejected by the user.")])
+async def test_a_decision_may_be_a_plain_yes_or_no(decision: bool, said: str) -> None:
+    run = await World().run()
+    assert await run.fork(at=seq_of(run, "call_start"), decision=decision) == said
 
 
 async def test_a_result_may_be_none() -> None:
@@ -244,6 +252,20 @@ async def test_a_call_that_was_running_keeps_the_result_it_came_to() -> None:
     assert agent.ran == ["hold", "b"]
     assert fork.pending == []
     assert [m.content for m in fork.messages] == [m.content for m in run.messages]
+
+
+async def test_a_tool_that_a_generator_had_called_keeps_the_result_it_came_to() -> None:
+    agent = Agent()
+
+    def steps(given: Any) -> Generator[Any, Any, Any]:
+        return (yield want.call("echo", value=given))
+
+    loop = Loop.from_generator(steps, tools=agent.tools)
+    run = loop.start("a")
+    await run
+    fork = run.fork(at=seq_of(run, "call_start"))
+    assert await fork == "R:a"
+    assert agent.ran == ["a"]
 
 
 async def test_another_model_answers_what_comes_after() -> None:

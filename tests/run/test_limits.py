@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Generator
 from typing import Any
@@ -13,7 +14,7 @@ from agentnb.core.events import CallStart
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
 from tests.loops.loop_agents import K
-from tests.worlds import assert_folds, assert_one_terminal_event_last
+from tests.worlds import assert_folds, assert_one_terminal_event_last, until
 
 ran: list[int] = []
 
@@ -152,3 +153,79 @@ async def test_the_seconds_of_all_turns_add_up(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(LimitReached, match="100 seconds"):
         await run
     assert sum(later) == 120
+
+
+@tool
+async def slow(n: int) -> str:
+    """Say when it has begun, and when it is over."""
+    ran.append(n)
+    await asyncio.sleep(0)
+    ran.append(-n)
+    return f"worked {n}"
+
+
+def three_at_once(**hooks: Any) -> SessionLoop:
+    return SessionLoop(ScriptedLLM([[call("slow", {"n": n}, id=f"c{n}") for n in (1, 2, 3)], "fin"]), [slow], **hooks)
+
+
+async def pulled(run: Any) -> None:
+    async for _ in run:
+        pass
+    await run
+
+
+async def stepped(run: Any) -> None:
+    while await run.step():
+        pass
+    await run
+
+
+async def awaited(run: Any) -> None:
+    await run
+
+
+@pytest.mark.parametrize("driven", [awaited, pulled, stepped])
+@pytest.mark.parametrize("limit", [0, 1, 2])
+async def test_of_calls_made_at_once_as_many_run_to_their_end_as_the_limit_lets_begin(limit: int, driven: Any) -> None:
+    run = three_at_once().start("go", limits={"calls": limit})
+    with pytest.raises(LimitReached):
+        await driven(run)
+    assert sorted(ran) == [*range(-limit, 0), *range(1, limit + 1)]
+    results = [message.is_error for message in run.messages if message.role == "tool"]
+    assert results == [n > limit for n in (1, 2, 3)]
+    assert_folds(run)
+
+
+async def test_a_loop_that_performs_a_call_comes_to_its_end_before_the_limit_ends_the_run() -> None:
+    turn = [call("worker", {"input": "go"}, id="h"), call("work", id="c")]
+    run = SessionLoop(ScriptedLLM([turn, "fin"]), [worker(calls=0), work]).start("go", limits={"calls": 1})
+    with pytest.raises(LimitReached):
+        await run
+    assert [message.content for message in run.messages if message.tool_call_id == "h"] == ["done"]
+
+
+async def test_a_call_that_the_limit_holds_back_is_looked_at_once() -> None:
+    looked: list[str] = []
+    loop = three_at_once(before_tool_call=lambda context: looked.append(context.tool_call.id))
+    run = loop.start("go", limits={"calls": 2})
+    with pytest.raises(LimitReached):
+        await run
+    assert looked == ["c1", "c2", "c3"]
+
+
+async def test_calls_of_which_nobody_knows_whether_they_ran_do_not_wait_for_one_another_at_the_limit() -> None:
+    @tool(idempotent=True)
+    async def hang(n: int) -> None:
+        ran.append(n)
+        await asyncio.Event().wait()
+
+    def loop() -> SessionLoop:
+        return SessionLoop(ScriptedLLM([[call("hang", {"n": n}) for n in (1, 2)], "fin"]), [hang])
+
+    run = loop().start("go")
+    run.play()
+    await until(lambda: len(ran) == 2)
+    broken_off = run.snapshot()
+    run.cancel()
+    with pytest.raises(LimitReached):
+        await restore(broken_off, loop(), limits={"calls": 0})

@@ -374,6 +374,22 @@ async def test_a_call_that_waits_is_put_to_the_policy_of_the_restored_run(
     assert len(again.pending) == still_waiting
 
 
+async def test_a_call_that_is_decided_before_the_restored_run_goes_on_is_left_at_that_by_its_policy() -> None:
+    def outer(*turns: Any) -> SessionLoop:
+        return SessionLoop(ScriptedLLM(turns), [SessionLoop(ScriptedLLM(["looked"]), [], name="inner")])
+
+    run = outer([call("inner", {"input": "go"}, id="h")], "done").start("hi", approve=lambda call: None)
+    await run.step("turn")
+    again = restore(run.snapshot(), outer("done"), approve=lambda call: False)
+    again.approve("h")
+    again.watch(lambda event: event.type == "call_start" and again.pause())
+    again.play()
+    await until(lambda: again.state.paused)  # nothing that the policy is to answer keeps it from coming to rest
+    again.resume()
+    assert await again == "done"
+    assert types(again.events).count("approval_decision") == 1
+
+
 async def test_a_model_that_was_being_asked_is_asked_again() -> None:
     run = Agent().loop("never").start("hi")
     while types(run.events)[-1:] != ["model_start"]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import RunFailed, SessionLoop, Store, restore, tool
+from agentnb import Run, RunFailed, SessionLoop, Store, restore, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
 from agentnb.core.events import Delta
 from agentnb.run.effects import asking
@@ -48,6 +48,40 @@ async def test_a_stored_run_is_what_happened(store: Store, path: Path) -> None:
     assert list(other.load(run.id).events) == run.events
     assert other.load("first").state == run.state
     other.close()
+
+
+SAID: dict[str, Callable[[Run], object]] = {
+    "approve": lambda run: run.approve("a"),
+    "reject": lambda run: run.reject("a", "no"),
+    "edit": lambda run: run.edit("a", {"value": "b"}),
+    "answer": lambda run: run.answer("a", "it happened"),
+    "steer": lambda run: run.steer("left"),
+    "follow up": lambda run: run.follow_up("and then"),
+    "withdraw": lambda run: run.withdraw("follow_up"),
+    "resume": lambda run: run.resume(),
+    "cancel": lambda run: run.cancel("enough"),
+}
+
+
+@pytest.mark.parametrize("say", SAID.values(), ids=list(SAID))
+async def test_what_a_person_says_to_a_run_that_stands_still_is_on_disk_when_it_is_said(
+    say: Callable[[Run], object], store: Store
+) -> None:
+    run = Agent().loop(sends("a"), "done").start("hi", store=store, breakpoints=["approval_request"])
+    run.follow_up("right")
+    run.play()
+    await until(lambda: run.state.paused)
+    before = len(run.events)
+    say(run)
+    assert list(store.load(run.id).events) == run.events
+    assert len(run.events) > before
+
+
+async def test_each_step_of_a_failed_run_that_is_asked_to_go_on_is_on_disk_when_it_is_given(store: Store) -> None:
+    run = Agent().loop([ConnectionError("cut")], "done").start("hi", store=store)
+    while await run.step():
+        assert list(store.load(run.id).events) == run.events
+    assert run.output == "done"
 
 
 async def test_nobody_holds_on_to_a_stored_run_that_is_over_though_the_event_loop_has_had_no_turn(store: Store) -> None:

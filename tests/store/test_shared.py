@@ -162,10 +162,9 @@ async def test_a_cell_that_is_interrupted_while_events_are_written_leaves_no_gap
     await run.step("turn")
     database: Any = store._database
     connection = database._connection
-    run.steer("and then?")
     database._connection = Interrupted(connection, "INSERT INTO events", done=done)
     with pytest.raises(KeyboardInterrupt):
-        run.snapshot("here")
+        run.steer("and then?")
     database._connection = connection
     await run
     assert list(store.load("second").events) == list(run.events)

@@ -49,9 +49,10 @@ class Decisions:
 
     @property
     def pending(self) -> list[Pending]:
-        """The calls that wait for a person, in the order they were made."""
+        """The calls that wait for a person, in the order they were made; an answer that came now would count."""
         with self._journal.lock:
-            return waiting(self._journal.frames, self._lost())
+            asked, now = waiting(self._journal.frames, self._lost()), time.time()
+        return [one for one in asked if one.deadline is None or now < one.deadline]
 
     @property
     def decided(self) -> list[Decided]:
@@ -65,7 +66,7 @@ class Decisions:
         remember: approve later calls of this run without asking, and those that wait now: every one of the same `tool`,
         or those of it with exactly the same `arguments`.
         """
-        with self._journal.lock:
+        with self._journal.saying():
             frame, call = self._waiting(id)
             rule = _remembering(call, remember)
             self._journal.append(ApprovalDecision.make(call_id=call.id, decision="approve", **rule), frame)
@@ -75,7 +76,7 @@ class Decisions:
     def reject(self, id: str | Pending, reason: str = "", *, remember: Remember | None = None) -> None:
         """Do not let the call run; the model is told why. `remember` as in `approve`. Raises as it does."""
         check_text("reject(id, reason)", reason)
-        with self._journal.lock:
+        with self._journal.saying():
             frame, call = self._waiting(id)
             rule = _remembering(call, remember)
             refuse(self._journal, frame, call, reason, by="human", **rule)
@@ -88,7 +89,7 @@ class Decisions:
         What the decision was to be remembered for is forgotten with it. Raises UnknownCall where no such call is open,
         UsageError where it is not decided or has begun.
         """
-        with self._journal.lock:
+        with self._journal.saying():
             frame, call = self._decided(id)
             decision, asked = call.decision, call.approval
             assert decision is not None
@@ -113,7 +114,7 @@ class Decisions:
         What it has decided already stands.
         """
         event = event.event if isinstance(event, Remembered) else event
-        with self._journal.lock:
+        with self._journal.saying():
             rule = next((rule for rule in self._journal.state.rules if rule.seq == event), None)
             if rule is None:
                 known = ", ".join(str(rule.seq) for rule in self._journal.state.rules) or "none"
@@ -124,17 +125,17 @@ class Decisions:
 
     def edit(self, id: str | Pending, arguments: dict[str, Any]) -> None:
         """Let the call run with other arguments. Raises InvalidArguments, UnknownCall, or AlreadyDecided."""
-        with self._journal.lock:
+        with self._journal.saying():
             self._replace(*self._waiting(id), "edit", None, arguments)
 
     def replace(self, id: str | Pending, name: str, arguments: dict[str, Any]) -> None:
         """Let another tool run instead. Raises InvalidArguments, UnknownCall (also for the tool), or AlreadyDecided."""
-        with self._journal.lock:
+        with self._journal.saying():
             self._replace(*self._waiting(id), "replace", name, arguments)
 
     def answer(self, id: str | Pending, result: Any) -> None:
         """Give the call's result instead of running it. Raises UnknownCall, or AlreadyDecided."""
-        with self._journal.lock:
+        with self._journal.saying():
             frame, call = self._waiting(id)
             decision = ApprovalDecision.make(call_id=call.id, decision="answer", result=portable(result))
             self._journal.append(decision, frame)

@@ -285,7 +285,7 @@ class Driving:
 
     def resume(self) -> bool:
         """Undo a pause or a failure of the model; gives whether there was one."""
-        with self.journal.lock:
+        with self.journal.saying():
             if not self._go_on():
                 return False
             if self._playing and self.owner is None:

@@ -47,7 +47,7 @@ class Hearing:
             raise UsageError(f"A run is told a text or a message, not {shown(message)}.")
         _check_queue(queue)
         said = to_said(portable_input(message))
-        with self._journal.lock:
+        with self._journal.saying():
             if self.over:
                 return False
             self._begin()
@@ -59,7 +59,7 @@ class Hearing:
     def withdraw(self, queue: Queue, message: Message | None = None) -> list[Message] | None:
         """Take everything back out of a queue, or the oldest message that says the same; None where the run is over."""
         _check_queue(queue)
-        with self._journal.lock:
+        with self._journal.saying():
             if self.over:
                 return None
             kept = [self._frame] if self._frame is not None else _kept(self._journal)

@@ -20,7 +20,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
     if run.owner is None and (home := run.driver.home) is not None:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step(run, unit), home))
     gate = run.gate
-    with run.journal.lock:
+    with run.journal.saying():
         if gate.permit is not None:
             raise UsageError("A step is under way already.")
         if run.state.failure is not None:

@@ -105,10 +105,12 @@ class Work:
                     return None
                 continue
             kind, id, _ = effect
-            if kind == "question" or (inside and id in inside):
+            if kind == "question":
                 if id in self._left_open:
                     self._left_open.remove(id)
                     self._inflight.spawn(effect, partial(self._answer_by_policy, state.open[id]))
+                continue
+            if inside and id in inside:
                 continue
             if journal.fresh and not self._may_still_start():
                 return None
@@ -235,7 +237,7 @@ class Work:
         assert asked is not None
         verdict = await self.calling.put_to_policy(call, asked.arguments)
         with self._journal.lock:
-            if verdict.decision != "ask" and self.frame.state.open.get(call.id) is call and call.approval is asked:
+            if verdict.decision != "ask" and call.status == "asking" and call.approval is asked:
                 self._apply(verdict, call, asked.arguments)
 
     def _apply(self, verdict: Verdict | Refusal | ApprovalDecision, call: CallState, arguments: dict[str, Any]) -> None:
@@ -270,20 +272,21 @@ class Work:
         self._journal.append(request, self.frame, call)
 
     def _begin(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
-        """Begin a call that nothing objects to, where there is room for it; otherwise keep what was said about it."""
-        if self.frame.design.with_room((call,), self.frame.state):
-            self._intend(call, effect, arguments)
-        elif call.status == "proposed":  # one that was decided stands as it is
+        """Begin a call that nothing objects to; where it is held back, keep that, so that nobody is asked again."""
+        has_room = self.frame.design.with_room((call,), self.frame.state)
+        if not (has_room and self._intend(call, effect, arguments)) and call.status == "proposed":
             self._verdicts[call.id] = arguments, NO_POLICY
 
-    def _intend(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
+    def _intend(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> bool:
+        """Say that the call begins; False where a limit is reached, and the run ends or the call is held back."""
         frame = self.frame
         own, limits = call.hidden and frame.is_own(call), self._gate.limits
         if limits:
             starting: Literal["call", "own"] = "own" if own else "call"
             if (why := self._gate.limit_reached(self._journal.state, starting=starting)) is not None:
-                end_at_limit(self._journal, why)
-                return
+                if not self._others_run():  # what the limit has let begin comes to its end first
+                    end_at_limit(self._journal, why)
+                return False
         self._intents[call.id] = effect
         intent = _make_intent(
             call_id=call.id,
@@ -294,6 +297,15 @@ class Work:
             detached=frame.design.detaches(call),
         )
         self._journal.append(intent, frame, call)
+        return True
+
+    def _others_run(self) -> bool:
+        """Whether calls have begun that come to an end by themselves: siblings, or tools of other loops."""
+        begun = [(self.frame.path, id) for id in (*self._intents, *self.inside)]
+        begun += [(path, id) for kind, id, path in self._inflight if kind == "call"]
+        frames = {frame.path: frame for frame in self._journal.frames}
+        calls = [frames[path].state.open.get(id) for path, id in begun if path in frames]
+        return any(call is not None and call.status == "running" and not call.detached for call in calls)
 
     def _recover(self, call: CallState, effect: Effect) -> None:
         """A call was started, and whoever started it is gone without leaving a result."""

@@ -269,7 +269,11 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
         return ApprovalDecision(call_id=id, decision="edit", arguments=portable(dict(change.arguments)))
     if change.result is not UNCHANGED:
         return ApprovalDecision(call_id=id, decision="answer", result=portable(change.result))
-    given = {"decision": change.decision} if isinstance(change.decision, str) else change.decision
+    given = change.decision
+    if isinstance(given, bool):  # as a policy may say it
+        given = "approve" if given else "reject"
+    if isinstance(given, str):
+        given = {"decision": given}
     if isinstance(given, ApprovalDecision):
         given = given.model_dump(exclude={"seq", "time", "run_id", "path", "phase", "type"})
     if not isinstance(given, Mapping) or given.get("decision") not in DECISIONS:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from agentnb.core.ending import ending, is_suspended, results_in
 from agentnb.core.errors import RecordingMismatch, UsageError
-from agentnb.core.events import CallEnd, Event, RunEnd, RunStart
+from agentnb.core.events import CallEnd, CallStart, Event, RunEnd, RunStart
 from agentnb.core.evolve import fold
 from agentnb.core.loop import Design, fingerprint
 
@@ -75,15 +75,17 @@ def past_of_a_fork(
 def _ends_of_running_calls(kept: Sequence[Event], later: Sequence[Event]) -> list[Event]:
     """The recorded ends of the calls that tools are performing after the events that are kept.
 
-    A call that another loop performs is no such call: that loop goes on, or begins, in the new run.
+    A call that another loop performs is no such call, nor what a loop does itself: that goes on, or begins, in the new
+    run.
     """
     performed = {(event.path.rpartition("/")[0], event.call) for event in later if isinstance(event, RunStart)}
+    own = {(event.path, event.call_id) for event in kept if isinstance(event, CallStart) and event.own}
     running = {
         (path, call.id)
         for path, loop in fold(kept).running()
         for call in loop.open.values()
-        if call.status == "running" and not call.hidden and not any(c.call == call.id for c in loop.children.values())
-    } - performed
+        if call.status == "running" and not any(c.call == call.id for c in loop.children.values())
+    } - {*performed, *own}
     ends: list[Event] = []
     for event in later:
         if isinstance(event, CallEnd) and (event.path, event.call_id) in running and event.outcome != "aborted":
