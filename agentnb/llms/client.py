@@ -99,15 +99,15 @@ class HttpModel(ABC):
         text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
         encoded = text.encode("utf-8", "replace")  # half a surrogate pair in a tool's result must not end a run
         source = attempts.answer(self._transport, encoded, new_reader, max_retries=self._max_retries)
+        failure: ModelError | None = None
         try:
             async with aclosing(source) as chunks:
                 async for chunk in chunks:
                     yield _retry_chunk(chunk) if isinstance(chunk, attempts.Retry) else chunk
         except ModelError as error:
-            clean = self._advised(self._transport.redacted(error), merged, body)
-            if clean is error:
-                raise
-            raise clean from None
+            failure = self._advised(self._transport.redacted(error), merged, body)
+        if failure is not None:  # out here, where what it is the clean form of is not its context
+            raise failure from None
 
     def _advised(self, error: ModelError, options: Mapping[str, Any], body: JsonObject) -> ModelError:
         """The same error, with what the user can do where the server refuses a part of the request."""

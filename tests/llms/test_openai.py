@@ -308,6 +308,7 @@ async def test_openai_itself_is_not_asked_without_a_key() -> None:
         {"tool_calls": "magic"},
         {"base_url": "localhost:80"},
         {"base_url": "http://[::1"},
+        {"base_url": "http://localhost:99999/v1"},
         {"max_retries": -1},
     ],
 )
