@@ -7,7 +7,6 @@ below.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from abc import ABC, abstractmethod
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentnb.core.errors import AuthenticationError, ModelError, ModelRequestError, UsageError
 from agentnb.llms import attempts
+from agentnb.llms.json_text import strict_json
 from agentnb.llms.transport import Transport
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class HttpModel(ABC):
         """
         merged = {name: value for name, value in (self.options | options).items() if value is not None}
         body, new_reader = self._prepare(messages, list(tools or ()), schema, merged)
-        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        text = strict_json(body, separators=(",", ":"))
         encoded = text.encode("utf-8", "replace")  # half a surrogate pair in a tool's result must not end a run
         source = attempts.answer(self._transport, encoded, new_reader, max_retries=self._max_retries)
         failure: ModelError | None = None

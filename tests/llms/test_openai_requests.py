@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 import pytest
 
 from agentnb import Agent, tool
-from agentnb.llms import Message, OpenAI
+from agentnb.llms import Anthropic, Message, OpenAI
 from tests.llms.collecting import ask, collect
-from tests.llms.peer import HELLO, Peer, completion, delta
+from tests.llms.peer import HELLO, Peer, body, completion, delta
 
 CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}
 
@@ -43,6 +45,17 @@ async def test_a_call_of_no_tool_is_sent_by_a_name_that_servers_take(peer: Peer)
     calls = [{"id": "c", "name": name, "arguments": {}} for name in ("", "a.b c", "n" * 99)]
     (said,) = await sent(peer, made(tool_calls=calls))
     assert [call["function"]["name"] for call in said["tool_calls"]] == ["unnamed", "a_b_c", "n" * 64]
+
+
+async def test_numbers_that_json_has_no_word_for_are_sent_as_text(peer: Peer) -> None:
+    arguments = {"limits": [-math.inf, math.inf], "step": {"size": math.nan}, "n": 3}
+    call = {"id": "c", "name": "plot", "arguments": arguments}
+    (said,) = await sent(peer, made(tool_calls=[call]))
+    words = {"limits": ["-Infinity", "Infinity"], "step": {"size": "NaN"}, "n": 3}
+    assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == words
+    peer.replies(body(200, {"type": "message", "content": [], "stop_reason": "end_turn"}))
+    await collect(Anthropic("m", peer.url).stream([made(tool_calls=[call])]))
+    assert peer.requests[-1].body["messages"][0]["content"][0]["input"] == words
 
 
 async def test_an_id_that_is_too_long_for_openai_is_cut_there_only(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
