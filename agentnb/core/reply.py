@@ -37,6 +37,9 @@ _CUT_SHORT = frozenset({"length", "content_filter", "refusal"})
 CUT_OFF = "(the answer was cut off before them)"
 """The arguments of a call that had none when its answer was cut short: nobody knows whether it was to have some."""
 
+_COUNTED_AS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
+"""OpenAI's words for counts: a model that hands them on as they are has them in its run's limits and figures too."""
+
 _JSON_TEXT = (str, bytes, bytearray)
 
 _TAKEN_BY = {
@@ -197,9 +200,10 @@ class Reply:
             raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))
 
     def _use(self, chunk: Mapping[str, Any]) -> None:
-        for name, amount in chunk.items():
+        told = chunk.get("usage") or chunk
+        for name, amount in (told if isinstance(told, Mapping) else _attributes(told)).items():
             if isinstance(amount, (int, float)):
-                self._usage[name] = amount
+                self._usage[_COUNTED_AS.get(name, name)] = amount
 
     @staticmethod
     def _retry(chunk: Mapping[str, Any]) -> Delta:
