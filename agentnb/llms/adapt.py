@@ -37,8 +37,9 @@ def as_model(llm: Any) -> Model:
         return _InCoroutine(stream)
     if inspect.isgeneratorfunction(stream):
         raise UsageError(f"{type(llm).__name__}.stream is to be `async def`: while it waits, the run goes on.")
-    if callable(stream) and _takes_tools(stream):
-        model: Model = llm
+    if callable(stream) and _takes(stream, "tools"):
+        as_it_is = _takes(stream, "schema") and _takes_messages(stream, alone=True)
+        model: Model = llm if as_it_is else _WithToolsAlone(stream)
         return model
     asks = [ask for name in ("generate_with_tools", "complete") if callable(ask := getattr(llm, name, None))]
     at_once = _AllAtOnce(asks[0]) if asks else None
@@ -123,12 +124,29 @@ class _WithoutTools:
                 yield chunk
 
 
+class _WithToolsAlone:
+    """A `stream` that takes tools, which it may insist on, and no schema: its loop says in words what it wants."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpecification] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """What it gives itself."""
+        return _asked(self._stream, messages, tools=tools, schema=schema, **options)
+
+
 class _InCoroutine:
     """A `stream` that has to be awaited first."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._takes_tools = _takes_tools(stream)
 
     async def stream(
         self,
@@ -139,8 +157,7 @@ class _InCoroutine:
         **options: Any,
     ) -> AsyncGenerator[Chunk, None]:
         """The answer as it comes. Raises UsageError where it comes in one piece."""
-        given: dict[str, Any] = {"tools": tools, "schema": schema, **options} if self._takes_tools else {}
-        stream = await self._stream(messages, **given)
+        stream = await _asked(self._stream, messages, tools=tools, schema=schema, **options)
         if not hasattr(stream, "__aiter__"):
             raise in_one_piece(stream)
         async with _closing(stream):
@@ -158,20 +175,30 @@ async def _closing(stream: Any) -> AsyncGenerator[None, None]:
             await stream.aclose()
 
 
-def _takes_messages(stream: Any) -> bool:
-    """Whether it can be called with the messages; where nobody can tell, it can."""
+def _asked(stream: Any, messages: Sequence[Message], **given: Any) -> Any:
+    """What a `stream` gives when it is asked with as much as it takes."""
+    if not _takes(stream, "tools"):
+        return stream(messages)
+    if not _takes(stream, "schema"):
+        del given["schema"]
+    return stream(messages, **given)
+
+
+def _takes_messages(stream: Any, *, alone: bool = False) -> bool:
+    """Whether it can be called with the messages, and `alone` without more; where nobody can tell, it can."""
     function = getattr(stream, "__func__", None)  # of a class's method, which is the same for a thousand models
-    return _binds(stream, 1) if function is None else _method_binds(function, 2)
+    return _binds(stream, 1, alone) if function is None else _method_binds(function, 2, alone)
 
 
 @functools.lru_cache(maxsize=64)
-def _method_binds(function: Any, given: int) -> bool:
-    return _binds(function, given)
+def _method_binds(function: Any, given: int, alone: bool) -> bool:
+    return _binds(function, given, alone)
 
 
-def _binds(function: Any, given: int) -> bool:
+def _binds(function: Any, given: int, alone: bool) -> bool:
     try:
-        inspect.signature(function).bind_partial(*[None] * given)
+        signature = inspect.signature(function)
+        (signature.bind if alone else signature.bind_partial)(*[None] * given)
     except TypeError:
         return False
     except ValueError:
@@ -179,23 +206,23 @@ def _binds(function: Any, given: int) -> bool:
     return True
 
 
-def _takes_tools(method: Any) -> bool:
-    """Whether it can be called with `tools=`; where nobody can tell, it can."""
+def _takes(method: Any, name: str) -> bool:
+    """Whether it can be called with that argument by name; where nobody can tell, it can."""
     function = getattr(method, "__func__", None)  # of a class's method, which is the same for a thousand models
-    return _has_tools(method) if function is None else _method_has_tools(function)
+    return _has(method, name) if function is None else _method_has(function, name)
 
 
 @functools.lru_cache(maxsize=64)
-def _method_has_tools(function: Any) -> bool:
-    return _has_tools(function)
+def _method_has(function: Any, name: str) -> bool:
+    return _has(function, name)
 
 
-def _has_tools(function: Any) -> bool:
+def _has(function: Any, name: str) -> bool:
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return True
-    return "tools" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _field(answer: Any, name: str) -> Any:

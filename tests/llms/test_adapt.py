@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import RunFailed, SessionLoop, tool
+from agentnb import ExecutionLoop, RunFailed, SessionLoop, tool
 from agentnb.llms.adapt import as_model
 
 
@@ -144,3 +144,21 @@ async def test_a_stream_that_takes_no_tools_is_better_than_nothing() -> None:
         yield "plain"
 
     assert await SessionLoop(SimpleNamespace(stream=stream), [double]).start("go") == "plain"
+
+
+def takes_tools(insisting: bool) -> Any:
+    async def if_given(messages: Any, tools: Any = None) -> Any:
+        yield {"type": "text_delta", "content": '{"calls": [], "output": "done"}'}
+
+    async def always(messages: Any, tools: Any) -> Any:
+        yield {"type": "text_delta", "content": '{"calls": [], "output": "done"}'}
+
+    async def awaited(messages: Any, tools: Any) -> Any:
+        return if_given(messages, tools)
+
+    return [SimpleNamespace(stream=stream) for stream in ((always, awaited) if insisting else (if_given,))]
+
+
+@pytest.mark.parametrize("llm", [*takes_tools(False), *takes_tools(True)])
+async def test_a_stream_that_takes_tools_alone_is_asked_for_no_schema(llm: Any) -> None:
+    assert await ExecutionLoop(llm, [double]).start("go") == "done"
