@@ -230,7 +230,7 @@ def _blaming(
     try:
         yield
     except httpx.ConnectTimeout:
-        raise ModelUnavailable(f"no connection to {server} within {CONNECT_TIMEOUT:g} s") from None
+        raise ModelUnavailable(f"no connection to {server} within {_connecting(timeout):g} s") from None
     except httpx.ReadTimeout:
         raise ModelUnavailable(f"{server} was silent for {timeout:g} s") from None
     except httpx.ConnectError as error:
@@ -245,7 +245,7 @@ async def _lend(
     host: str, silence: float | None, clients: dict[asyncio.AbstractEventLoop, Any]
 ) -> AsyncGenerator[httpx.AsyncClient]:
     client = httpx.AsyncClient(
-        timeout=httpx.Timeout(silence, connect=CONNECT_TIMEOUT, write=WRITE_TIMEOUT, pool=None),
+        timeout=httpx.Timeout(silence, connect=_connecting(silence), write=WRITE_TIMEOUT, pool=None),
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
         trust_env=not _is_loopback(host),  # a company's HTTP_PROXY knows nothing of a server on this machine
     )
@@ -254,6 +254,10 @@ async def _lend(
     finally:
         clients.pop(asyncio.get_running_loop(), None)  # a loop that ends is not to stay for the transport's sake
         await client.aclose()
+
+
+def _connecting(silence: float | None) -> float:
+    return CONNECT_TIMEOUT if silence is None else min(CONNECT_TIMEOUT, silence)
 
 
 def _parse(url: str) -> httpx.URL:
