@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentnb.core.errors import UsageError
 from agentnb.llms.attempts import MAX_RETRIES
 from agentnb.llms.client import HttpModel, Reader, endpoint
-from agentnb.llms.conversion import MessageCache, all_text_of, safe_name
+from agentnb.llms.conversion import MessageCache, all_text_of, asked_for, safe_name
 from agentnb.llms.json_text import strict_json
 from agentnb.llms.keys import EnvironmentKey
 from agentnb.llms.openai_reader import ChatCompletionReader
@@ -170,10 +170,10 @@ def _give_back(provider: Mapping[str, Any], message: Message, converted: JsonObj
 
 
 def _native_call(call: Mapping[str, Any], id_length: int | None) -> JsonObject:
-    arguments = call["arguments"]
+    name, arguments = asked_for(call)
     text = arguments if isinstance(arguments, str) else strict_json(arguments)
-    name = safe_name(call["name"])
-    return {"id": _id(call["id"], id_length), "type": "function", "function": {"name": name, "arguments": text}}
+    function = {"name": safe_name(name), "arguments": text}
+    return {"id": _id(call["id"], id_length), "type": "function", "function": function}
 
 
 def _id(call_id: str, length: int | None) -> str:

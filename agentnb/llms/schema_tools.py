@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.schemas import hoist_definitions
-from agentnb.llms.conversion import all_text_of
+from agentnb.llms.conversion import all_text_of, asked_for
 from agentnb.llms.json_text import parse_object
 
 if TYPE_CHECKING:
@@ -85,10 +85,8 @@ def plain_message(message: Message) -> JsonObject:
     if role == "tool":
         outcome = "failed" if message.get("is_error") else "returned"
         return {"role": "user", "content": f"The tool {message.get('name') or 'called last'} {outcome}: {content}"}
-    calls = [
-        json.dumps({"tool": call["name"], "arguments": call["arguments"]}, ensure_ascii=False)
-        for call in message.get("tool_calls") or ()
-    ]
+    asked = map(asked_for, message.get("tool_calls") or ())
+    calls = [json.dumps({"tool": name, "arguments": arguments}, ensure_ascii=False) for name, arguments in asked]
     return {"role": role, "content": "\n".join([content, *calls] if content else calls)}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import Agent, tool
+from agentnb import Agent, UsageError, tool
 from agentnb.llms import Anthropic, Message, OpenAI
 from tests.llms.collecting import ask, collect
 from tests.llms.peer import HELLO, Peer, body, completion, delta
@@ -39,6 +39,50 @@ async def test_a_tool_says_of_itself_what_every_server_wants_to_hear(peer: Peer)
     schema = {"type": "object", "properties": {}}
     sent = [tool["function"] for tool in peer.requests[0].body["tools"]]
     assert sent == [{"name": name, "parameters": schema} for name in "ab"]
+
+
+LOOK = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+@tool
+def look(city: str) -> str:
+    """Look."""
+    return city
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"name": "look", "description": "Look.", "parameters": LOOK},
+        {"name": "look", "description": "Look.", "input_schema": LOOK},
+        {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": LOOK}},
+        look,
+    ],
+)
+async def test_a_tool_may_be_told_as_any_provider_has_it_or_be_one(peer: Peer, told: Any) -> None:
+    peer.replies(HELLO, body(200, {"type": "message", "content": [], "stop_reason": "end_turn"}))
+    await ask(OpenAI("m", peer.url), tools=[told])
+    (sent,) = peer.requests[0].body["tools"]
+    assert (sent["function"]["name"], sent["function"]["description"]) == ("look", "Look.")
+    assert sent["function"]["parameters"]["properties"] == LOOK["properties"]
+    await ask(Anthropic("m", peer.url), tools=[told])
+    (sent,) = peer.requests[1].body["tools"]
+    assert (sent["name"], sent["input_schema"]["properties"]) == ("look", LOOK["properties"])
+
+
+@pytest.mark.parametrize("told", [{"description": "nameless"}, "look", {"function": "look"}, lambda: None])
+async def test_what_tells_of_no_tool_is_refused(told: Any) -> None:
+    with pytest.raises(UsageError, match="told of a tool by its name"):
+        await ask(OpenAI("m", "http://127.0.0.1:1"), tools=[told])
+
+
+async def test_a_call_may_be_told_as_openai_has_it(peer: Peer) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"city": "Bern"}'}}
+    (said,) = await sent(peer, made(tool_calls=[call]))
+    assert said["tool_calls"] == [call]
+    peer.replies(body(200, {"type": "message", "content": [], "stop_reason": "end_turn"}))
+    await collect(Anthropic("m", peer.url).stream([made(tool_calls=[call])]))
+    assert peer.requests[-1].body["messages"][0]["content"][0]["input"] == {"city": "Bern"}
 
 
 async def test_a_call_of_no_tool_is_sent_by_a_name_that_servers_take(peer: Peer) -> None:
