@@ -10,12 +10,10 @@ import json
 from collections.abc import Mapping, Set
 from typing import Any
 
-from pydantic_core import to_json
-
 from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
-from agentnb.core.readable import check_readable
+from agentnb.core.readable import readable
 from agentnb.core.unicode import mended, mended_inside
 
 # Found once: each attribute of a record's class is looked for by way of its metaclass.
@@ -245,13 +243,7 @@ def _object(parsed: Any) -> dict[str, Any]:
     """A JSON object that can be written and read again. Raises TypeError or ValueError where it is none."""
     if type(parsed) is not dict and not isinstance(parsed, Mapping):
         raise TypeError(f"not a {type(parsed).__name__}")
-    given = dict(parsed)
-    try:
-        line = to_json(given)
-    except ValueError:  # as for text that is not Unicode
-        given = mended_inside(given)
-        line = to_json(given)
-    check_readable(line)
+    given: dict[str, Any] = readable(dict(parsed))
     return given
 
 

@@ -21,12 +21,14 @@ from pydantic_core import to_json
 
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall, text_of
+from agentnb.core.readable import readable
 from agentnb.core.reply import Reply, parse_arguments
-from agentnb.core.unicode import mended, mended_inside
+from agentnb.core.unicode import mended
 
 _KNOWN = frozenset({"calls", "output", "meta", "done"})
 _OPENS = frozenset({"start_map", "start_array"})
 _CLOSES = frozenset({"end_map", "end_array"})
+_UNREADABLE = "it has a value with more levels, or a number with more digits, than can be read"
 
 
 class SolutionText:
@@ -64,7 +66,10 @@ class SolutionText:
         try:
             parse(self._parser)
         except self._json.JSONError as error:
-            self.fault = str(error).split("\n", 1)[0].strip()
+            self.fault = str(error).split("\n", 1)[0].strip()[:200]
+        except (SystemError, ValueError):  # Python refuses to read so long an integer
+            self.fault = _UNREADABLE
+            del self._events[-1:]  # ijson's in C has put a value there that is none: to look at it is a crash
         for event, value in self._events:
             self._take(event, value, closed)
         self._events.clear()
@@ -104,7 +109,12 @@ class SolutionText:
         self._depth += (event in _OPENS) - (event in _CLOSES)
         if self._depth > 0:
             return
-        built, self._value = mended_inside(self._value.value), None
+        built, self._value = self._value.value, None
+        try:
+            built = readable(built)
+        except (ValueError, RecursionError):
+            self.fault = self.fault or _UNREADABLE
+            return
         if self._in_calls:
             closed.append(built)
         elif self._key == "calls" and built is not None:
