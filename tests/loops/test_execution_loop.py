@@ -530,6 +530,25 @@ async def test_a_solution_that_no_recording_could_hold_is_told_to_the_model(tmp_
     assert Snapshot.load(run.snapshot().save(tmp_path / "run.json")).position == len(run.events)
 
 
+async def test_a_model_that_says_the_same_nonsense_to_the_same_context_is_stalled() -> None:
+    loop = World().loop("I cannot.", "I cannot.")
+    *_, last = await told(loop)
+    assert last == "stalled"
+    assert len(errors_told(loop, 1)) == 1
+
+
+async def test_a_model_that_says_other_nonsense_is_asked_again() -> None:
+    loop = World().loop("I cannot.", "I must not.", "I cannot.", solution(output="ok"))
+    *_, last = await told(loop)
+    assert last == "output"
+
+
+async def test_the_same_nonsense_in_another_context_is_no_standstill() -> None:
+    loop = World().loop("Hm.", solution(c("fast", "†state.a")), "Hm.", solution(output="ok"))
+    *_, last = await told(loop)
+    assert last == "output"
+
+
 async def test_the_calls_before_a_truncation_stand() -> None:
     world = World()
     loop = world.loop(text('{"calls": [{"_tool": "fast"}, {"_tool": "slo', pieces=4), solution(output=1))
