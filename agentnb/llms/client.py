@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentnb.core.errors import AuthenticationError, ModelError, ModelRequestError, UsageError
 from agentnb.llms import attempts
 from agentnb.llms.json_text import strict_json
-from agentnb.llms.schemas import specification
+from agentnb.llms.schemas import as_specification
 from agentnb.llms.transport import Transport
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class HttpModel(ABC):
         cancelling the task that waits on it, closes the connection.
         """
         merged = {name: value for name, value in (self.options | options).items() if value is not None}
-        body, new_reader = self._prepare(messages, [specification(tool) for tool in tools or ()], schema, merged)
+        body, new_reader = self._prepare(messages, [as_specification(tool) for tool in tools or ()], schema, merged)
         text = strict_json(body, separators=(",", ":"))
         encoded = text.encode("utf-8", "replace")  # half a surrogate pair in a tool's result must not end a run
         source = attempts.answer(self._transport, encoded, new_reader, max_retries=self._max_retries)

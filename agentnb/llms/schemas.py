@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _TOLD = ("name", "description", "parameters")
 
 
-def specification(tool: Any) -> ToolSpecification:
+def as_specification(tool: Any) -> ToolSpecification:
     """Give a tool as `protocol` has it: it may be a tool itself, or told as one of the providers has it told.
 
     Raises UsageError for what is none.
