@@ -25,7 +25,7 @@ from agentnb.loops import design_of
 from agentnb.tools.recorded import RecordedTool, recorded_tools
 
 Chunk = Any
-Turn = Iterable[Chunk] | Callable[..., Any] | str
+Turn = Iterable[Chunk] | Callable[..., Any] | str | BaseException
 
 __all__ = ["Delay", "Recorded", "RecordedTool", "Request", "ScriptedLLM", "call", "delay", "text", "write_test"]
 
@@ -72,10 +72,9 @@ class ScriptedLLM:
     """A model that says what it is told to, turn by turn.
 
     turns: each a list of chunks (what `text` and `call` make, or any other of `agentnb.llms.protocol`),
-    `delay(seconds)` between them where wanted, an exception to raise there; or a text; or a function of the messages
-    that gives either. `requests` keeps what it was asked; `assert_complete`
-    checks that every turn was used. A request after the last turn raises AssertionError. `repeat=True` starts over
-    instead.
+    `delay(seconds)` between them where wanted, an exception to raise there; or a text; or one of these chunks alone; or
+    a function of the messages that gives any of it. `requests` keeps what it was asked; `assert_complete` checks that
+    every turn was used. A request after the last turn raises AssertionError. `repeat=True` starts over instead.
     """
 
     def __init__(self, turns: Iterable[Turn], *, repeat: bool = False) -> None:
@@ -103,10 +102,10 @@ class ScriptedLLM:
         turn: Any = self.turns[number]
         if callable(turn) and not isinstance(turn, Iterable):
             turn = await settled(turn(messages))
-        for chunk in text(turn) if isinstance(turn, str) else turn:
+        for chunk in _chunks(turn):
             if isinstance(chunk, Delay):
                 await asyncio.sleep(chunk.seconds)
-            elif isinstance(chunk, BaseException):
+            elif isinstance(chunk, BaseException) or (isinstance(chunk, type) and issubclass(chunk, BaseException)):
                 raise chunk
             else:
                 yield chunk
@@ -115,6 +114,12 @@ class ScriptedLLM:
         """Raise AssertionError unless every turn was asked for."""
         if len(self.requests) != len(self.turns):
             raise AssertionError(f"{len(self.requests)} of {len(self.turns)} scripted turns were used.")
+
+
+def _chunks(turn: Any) -> Iterable[Chunk]:
+    if isinstance(turn, str):
+        return text(turn)
+    return turn if isinstance(turn, Iterable) and not isinstance(turn, Mapping) else [turn]
 
 
 class Recorded(RecordedModel):

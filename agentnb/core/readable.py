@@ -6,7 +6,11 @@ than that. A recording of what is between would be one that is lost.
 
 from __future__ import annotations
 
-from pydantic_core import from_json
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from agentnb.core.unicode import mended_inside
 
 _ABOVE = 20
 """More levels than anything in an event stands below the line of a file that the event is in."""
@@ -14,6 +18,17 @@ _FEW = 200 - _ABOVE
 """Levels that are not too many."""
 BITS = 14_000
 """Of an integer that is not too long."""
+
+
+def readable(value: Any) -> Any:
+    """The JSON data, its text mended where it is not Unicode. Raises ValueError or RecursionError as below."""
+    try:
+        line = to_json(value)
+    except ValueError:  # as for text that is not Unicode
+        value = mended_inside(value)
+        line = to_json(value)
+    check_readable(line)
+    return value
 
 
 def check_readable(line: bytes) -> None:

@@ -10,12 +10,10 @@ import json
 from collections.abc import Mapping, Set
 from typing import Any
 
-from pydantic_core import to_json
-
 from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
-from agentnb.core.readable import check_readable
+from agentnb.core.readable import readable
 from agentnb.core.unicode import mended, mended_inside
 
 # Found once: each attribute of a record's class is looked for by way of its metaclass.
@@ -36,6 +34,9 @@ _CUT_SHORT = frozenset({"length", "content_filter", "refusal"})
 
 CUT_OFF = "(the answer was cut off before them)"
 """The arguments of a call that had none when its answer was cut short: nobody knows whether it was to have some."""
+
+_COUNTED_AS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
+"""OpenAI's words for counts: a model that hands them on as they are has them in its run's limits and figures too."""
 
 _JSON_TEXT = (str, bytes, bytearray)
 
@@ -197,9 +198,10 @@ class Reply:
             raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))
 
     def _use(self, chunk: Mapping[str, Any]) -> None:
-        for name, amount in chunk.items():
+        told = chunk.get("usage") or chunk
+        for name, amount in (told if isinstance(told, Mapping) else _attributes(told)).items():
             if isinstance(amount, (int, float)):
-                self._usage[name] = amount
+                self._usage[_COUNTED_AS.get(name, name)] = amount
 
     @staticmethod
     def _retry(chunk: Mapping[str, Any]) -> Delta:
@@ -241,22 +243,8 @@ def _object(parsed: Any) -> dict[str, Any]:
     """A JSON object that can be written and read again. Raises TypeError or ValueError where it is none."""
     if type(parsed) is not dict and not isinstance(parsed, Mapping):
         raise TypeError(f"not a {type(parsed).__name__}")
-    given: dict[str, Any] = as_recorded(dict(parsed))
+    given: dict[str, Any] = readable(dict(parsed))
     return given
-
-
-def as_recorded(data: Any) -> Any:
-    """JSON data of a model's, mended, that can be written and read again.
-
-    Raises ValueError or RecursionError for what has too many levels for that.
-    """
-    try:
-        line = to_json(data)
-    except ValueError:  # as for text that is not Unicode
-        data = mended_inside(data)
-        line = to_json(data)
-    check_readable(line)
-    return data
 
 
 def _text(content: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,22 +14,6 @@ Invocation = Callable[[Progress], Awaitable[Any]]
 current_call: ContextVar[tuple[str, str, str] | None] = ContextVar("agentnb_current_call", default=None)
 """The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off
 by that."""
-
-
-class _Told:
-    """What telling how far a call is gives: nothing, and everybody else a turn where an async tool awaits it."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
-_TOLD = _Told()
-
-
-def tell(progress: Progress, data: Any) -> Awaitable[None]:
-    """Tell it at once; what it gives may be awaited, as other libraries' callbacks are, and need not be."""
-    progress(data)
-    return _TOLD
 
 
 @runtime_checkable

@@ -17,7 +17,8 @@ from agentnb.core.errors import UsageError
 from agentnb.llms.anthropic_reader import MessageReader
 from agentnb.llms.attempts import MAX_RETRIES
 from agentnb.llms.client import HttpModel, Reader, endpoint
-from agentnb.llms.conversion import MessageCache, all_text_of, safe_name
+from agentnb.llms.conversion import MessageCache, all_text_of, asked_for, safe_name
+from agentnb.llms.json_text import parse_object
 from agentnb.llms.keys import EnvironmentKey
 from agentnb.llms.schemas import close_objects, described, parameters
 from agentnb.llms.transport import READ_TIMEOUT
@@ -159,9 +160,11 @@ def _text(text: str) -> JsonObject:
 
 
 def _tool_use(call: Mapping[str, Any]) -> JsonObject:
-    arguments = call["arguments"]
-    given = dict(arguments) if isinstance(arguments, Mapping) else {"malformed_arguments": arguments}
-    return {"type": "tool_use", "id": _safe_id(call["id"]), "name": safe_name(call["name"]), "input": given}
+    name, arguments = asked_for(call)
+    given = parse_object(arguments) if isinstance(arguments, str) else arguments
+    if not isinstance(given, Mapping):
+        given = {"malformed_arguments": arguments}
+    return {"type": "tool_use", "id": _safe_id(call["id"]), "name": safe_name(name), "input": dict(given)}
 
 
 def _tool_result(message: Message) -> JsonObject:

@@ -7,7 +7,6 @@ below.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from abc import ABC, abstractmethod
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentnb.core.errors import AuthenticationError, ModelError, ModelRequestError, UsageError
 from agentnb.llms import attempts
+from agentnb.llms.json_text import strict_json
+from agentnb.llms.schemas import as_specification
 from agentnb.llms.transport import Transport
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class HttpModel(ABC):
                 raise UsageError(f"{forbidden} is not an option: API keys are read from the environment only")
         if max_retries < 0:
             raise UsageError(f"max_retries must be 0 or more, not {max_retries}")
+        if timeout is not None and not timeout > 0:
+            raise UsageError(f"timeout is in seconds, more than none, or None for no limit, not {timeout!r}")
         self.model = model
         self.options = dict(options)
         self._max_retries = max_retries
@@ -95,19 +98,19 @@ class HttpModel(ABC):
         cancelling the task that waits on it, closes the connection.
         """
         merged = {name: value for name, value in (self.options | options).items() if value is not None}
-        body, new_reader = self._prepare(messages, list(tools or ()), schema, merged)
-        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        body, new_reader = self._prepare(messages, [as_specification(tool) for tool in tools or ()], schema, merged)
+        text = strict_json(body, separators=(",", ":"))
         encoded = text.encode("utf-8", "replace")  # half a surrogate pair in a tool's result must not end a run
         source = attempts.answer(self._transport, encoded, new_reader, max_retries=self._max_retries)
+        failure: ModelError | None = None
         try:
             async with aclosing(source) as chunks:
                 async for chunk in chunks:
                     yield _retry_chunk(chunk) if isinstance(chunk, attempts.Retry) else chunk
         except ModelError as error:
-            clean = self._advised(self._transport.redacted(error), merged, body)
-            if clean is error:
-                raise
-            raise clean from None
+            failure = self._advised(self._transport.redacted(error), merged, body)
+        if failure is not None:  # out here, where what it is the clean form of is not its context
+            raise failure from None
 
     def _advised(self, error: ModelError, options: Mapping[str, Any], body: JsonObject) -> ModelError:
         """The same error, with what the user can do where the server refuses a part of the request."""

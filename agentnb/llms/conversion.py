@@ -14,7 +14,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from agentnb.llms.protocol import Message
@@ -59,6 +59,12 @@ class MessageCache(Generic[T]):
 def safe_name(name: str) -> str:
     """Give the name of a tool in the letters that providers allow: a model may have called what is no tool's."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unnamed"
+
+
+def asked_for(call: Mapping[str, Any]) -> tuple[str, Any]:
+    """Give the name and the arguments of a call; OpenAI's own shape, which `convert_to_llm` may give, nests them."""
+    function = call.get("function", call)
+    return function["name"], function["arguments"]
 
 
 def all_text_of(content: object) -> str:

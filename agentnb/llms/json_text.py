@@ -1,9 +1,11 @@
-"""Reading JSON that a stranger wrote."""
+"""Reading JSON that a stranger wrote, and writing it so that every stranger can read it."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 _MARK = re.compile(r'\\.?|["{}]', re.DOTALL)
@@ -50,3 +52,19 @@ def parse_object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return said if isinstance(said, dict) else None
+
+
+def strict_json(value: Any, separators: tuple[str, str] | None = None) -> str:
+    """Give the value as JSON; a number that JSON has no word for, which some models write, as text: "NaN"."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=separators)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, separators=separators)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(held) for name, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(held) for held in value]
+    return json.dumps(value) if isinstance(value, float) and not math.isfinite(value) else value

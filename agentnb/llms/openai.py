@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zlib
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentnb.core.errors import UsageError
 from agentnb.llms.attempts import MAX_RETRIES
 from agentnb.llms.client import HttpModel, Reader, endpoint
-from agentnb.llms.conversion import MessageCache, all_text_of, safe_name
+from agentnb.llms.conversion import MessageCache, all_text_of, asked_for, safe_name
+from agentnb.llms.json_text import strict_json
 from agentnb.llms.keys import EnvironmentKey
 from agentnb.llms.openai_reader import ChatCompletionReader
 from agentnb.llms.schema_tools import ReplyReader, choose_tools, plain_message, plain_turns, union_schema
@@ -170,10 +170,10 @@ def _give_back(provider: Mapping[str, Any], message: Message, converted: JsonObj
 
 
 def _native_call(call: Mapping[str, Any], id_length: int | None) -> JsonObject:
-    arguments = call["arguments"]
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    name = safe_name(call["name"])
-    return {"id": _id(call["id"], id_length), "type": "function", "function": {"name": name, "arguments": text}}
+    name, arguments = asked_for(call)
+    text = arguments if isinstance(arguments, str) else strict_json(arguments)
+    function = {"name": safe_name(name), "arguments": text}
+    return {"id": _id(call["id"], id_length), "type": "function", "function": function}
 
 
 def _id(call_id: str, length: int | None) -> str:

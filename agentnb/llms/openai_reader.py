@@ -57,6 +57,10 @@ class ChatCompletionReader:
         if said is None:
             return []
         choices, usage = said.get("choices"), said.get("usage")
+        if isinstance(beside := said.get("x_groq"), Mapping):  # Groq's place for what others say in the event itself
+            if beside.get("error"):
+                raise failures.from_payload(beside, self._server)
+            usage = usage or beside.get("usage")
         if isinstance(usage, Mapping):
             self._usage = _usage_chunk(usage)
         if not isinstance(choices, list):
@@ -150,10 +154,11 @@ def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
         details = usage.get(group)
         return count(details.get(field)) if isinstance(details, Mapping) else None
 
+    cached = detail("prompt_tokens_details", "cached_tokens")
     return usage_chunk(
         cost=amount(usage.get("cost")),  # OpenRouter tells it
         input_tokens=count(usage.get("prompt_tokens")),
         output_tokens=count(usage.get("completion_tokens")),
-        cache_read_tokens=detail("prompt_tokens_details", "cached_tokens"),
+        cache_read_tokens=cached if cached is not None else count(usage.get("prompt_cache_hit_tokens")),  # DeepSeek's
         reasoning_tokens=detail("completion_tokens_details", "reasoning_tokens"),
     )

@@ -8,7 +8,9 @@ call.
 
     {"tool": "add", "arguments": {"a": 2, "b": 3}}     or     {"answer": "The sum is 5."}
 
-A reply is read as it comes: the text of an answer streams on while its JSON string is still open.
+A reply is read as it comes: the text of an answer streams on while its JSON string is still open. Where a server does
+not enforce the schema, models put the object into a fence or a tag, with words around it, or use the words of the calls
+that they were trained on: that is a call too.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.schemas import hoist_definitions
-from agentnb.llms.conversion import all_text_of
+from agentnb.llms.conversion import all_text_of, asked_for
 from agentnb.llms.json_text import parse_object
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ _ANSWER_OPENS = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
 _STRING_PART = re.compile(  # what can be decoded without knowing what follows: text, an escape, a whole surrogate pair
     r'[^"\\]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
 )
+
+_WRAPPED = re.compile(r"```(?:json)?\s*(\{.*\})\s*```|<tool_call>\s*(\{.*\})\s*</tool_call>", re.DOTALL)
 
 
 def choose_tools(tools: Sequence[ToolSpecification], choice: object) -> tuple[list[ToolSpecification], bool]:
@@ -81,10 +85,8 @@ def plain_message(message: Message) -> JsonObject:
     if role == "tool":
         outcome = "failed" if message.get("is_error") else "returned"
         return {"role": "user", "content": f"The tool {message.get('name') or 'called last'} {outcome}: {content}"}
-    calls = [
-        json.dumps({"tool": call["name"], "arguments": call["arguments"]}, ensure_ascii=False)
-        for call in message.get("tool_calls") or ()
-    ]
+    asked = map(asked_for, message.get("tool_calls") or ())
+    calls = [json.dumps({"tool": name, "arguments": arguments}, ensure_ascii=False) for name, arguments in asked]
     return {"role": role, "content": "\n".join([content, *calls] if content else calls)}
 
 
@@ -131,11 +133,13 @@ class ReplyReader:
     def finish(self, reason: str) -> list[Chunk]:
         """Give the rest, and the reason: a call, the end of the answer, or what was said where it is neither."""
         whole = "".join(self._pieces)
-        reply = parse_object(whole)
-        if reply is not None and reply.get("tool") in self._tool_names and isinstance(reply.get("arguments"), dict):
-            call = {"id": f"call_{uuid.uuid4().hex}", "name": reply["tool"], "arguments": reply["arguments"]}
-            return [{"type": "tool_call", **call}, {"type": "stop", "reason": "tool_calls"}]
-        if reply is not None and "answer" in reply:
+        reply, around = _object_in(whole)
+        name = reply.get("tool", reply.get("name"))
+        arguments = reply.get("arguments", reply.get("parameters"))
+        if isinstance(name, str) and name in self._tool_names and isinstance(arguments, dict):
+            call = {"id": f"call_{uuid.uuid4().hex}", "name": name, "arguments": arguments}
+            return [*self._show(around), {"type": "tool_call", **call}, {"type": "stop", "reason": "tool_calls"}]
+        if "answer" in reply and not around:
             answer = reply["answer"]
             text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
             chunks = self._show(text.removeprefix("".join(self._shown)))
@@ -148,6 +152,15 @@ class ReplyReader:
             return []
         self._shown.append(text)
         return [{"type": "text_delta", "content": text}]
+
+
+def _object_in(reply: str) -> tuple[JsonObject, str]:
+    """Give the object that a reply is or has in it, {} for none, and the words around it."""
+    wrapped = _WRAPPED.search(reply) if (whole := parse_object(reply)) is None else None
+    if wrapped is None:
+        return whole or {}, ""
+    around = (reply[: wrapped.start()], reply[wrapped.end() :])
+    return parse_object(wrapped[1] or wrapped[2]) or {}, "\n".join(filter(None, (part.strip() for part in around)))
 
 
 def _describe(tools: Sequence[ToolSpecification]) -> str:

@@ -5,8 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from agentnb.core.errors import UsageError
+
 if TYPE_CHECKING:
     from agentnb.llms.protocol import JsonObject, ToolSpecification
+
+_TOLD = ("name", "description", "parameters")
+
+
+def as_specification(tool: Any) -> ToolSpecification:
+    """Give a tool as `protocol` has it: it may be a tool itself, or told as one of the providers has it told.
+
+    Raises UsageError for what is none.
+    """
+    known = tool if isinstance(tool, Mapping) else {name: getattr(tool, name, None) for name in _TOLD}
+    told = known.get("function", known)
+    if not isinstance(told, Mapping) or not isinstance(told.get("name"), str):
+        raise UsageError(f"A model is told of a tool by its name, description and parameters, not by {tool!r:.200}.")
+    schema = told.get("input_schema")
+    return told if schema is None else {**told, "parameters": schema}
 
 
 def described(tool: ToolSpecification) -> JsonObject:

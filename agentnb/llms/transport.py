@@ -9,7 +9,8 @@ and ties its life to the loop's: the client is held by an asynchronous generator
 before it closes the loop. One of a transport that is dropped before is closed in its loop then.
 
 Errors are raised without their cause on purpose. httpx's own carry the request, whose headers hold the API key, and
-a notebook's verbose traceback prints the local variables of every frame in the chain.
+a notebook's verbose traceback prints the local variables of every frame in the chain. Nor do they keep it as their
+context, which not everything that shows errors leaves out.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ class Transport:
         timeout: float | None = READ_TIMEOUT,
     ) -> None:
         self.server = _public_name(url)
-        self.path = _parse(url).path
-        self._url = url
+        self._given = _parse(url)
+        self.path = self._given.path
+        self._url = self._given.copy_with(userinfo=b"")  # a request is shown by its address: by logs, and by tracebacks
         self._key = key
         self._headers = {"accept": "text/event-stream, application/json", "content-type": "application/json"} | (
             headers or {}
@@ -86,7 +88,7 @@ class Transport:
         client = await self._client()
         request = client.build_request("POST", self._url, content=body, headers=self._headers)
         with _blaming(self.server, self._timeout):
-            response = await client.send(request, stream=True, auth=_KeyAuth(self._key))
+            response = await client.send(request, stream=True, auth=_KeyAuth(self._key, self._given))
         exchange = Exchange(response, self.server, self._timeout)
         try:
             await exchange.begin()
@@ -96,7 +98,8 @@ class Transport:
         return exchange
 
     def redacted(self, error: ModelError) -> ModelError:
-        """Give the error without the API key in it."""
+        """Give the error without the API key in it, and without those behind it, whose request has the key."""
+        error.__context__ = None
         return error if self._key is None else self._key.redacted(error)
 
     async def close(self) -> None:
@@ -108,7 +111,7 @@ class Transport:
 
     def __reduce__(self) -> tuple[Callable[..., Transport], tuple[object, ...]]:
         # A sweep sends models to other processes; the connections stay in this one.
-        return _rebuild, (self._url, self._key, self._headers, self._timeout)
+        return _rebuild, (str(self._given), self._key, self._headers, self._timeout)
 
     async def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
@@ -117,7 +120,7 @@ class Transport:
                 del self._clients[other]
             held = self._clients.get(loop)
         if held is None:
-            lender = _lend(self._url, self._timeout, self._clients)
+            lender = _lend(self._url.host, self._timeout, self._clients)
             held = (await anext(lender), lender)
             with self._lock:
                 self._clients[loop] = held
@@ -200,15 +203,23 @@ class Exchange:
 
 
 class _KeyAuth(httpx.Auth):
-    """Puts the key on the request at the last moment, so that no frame of ours has a variable that holds it."""
+    """Puts the key on the request at the last moment, so that no frame of ours has a variable that holds it.
 
-    def __init__(self, key: EnvironmentKey | None) -> None:
+    A name and a password in the address, as for a server behind a proxy, were meant for it more than a key that happens
+    to be in the environment; both go where each has a header of its own.
+    """
+
+    def __init__(self, key: EnvironmentKey | None, url: httpx.URL) -> None:
         self._key = key
+        self._url = url
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         if self._key is not None and (value := self._key.header_value()) is not None:
             request.headers[self._key.header] = value
-        yield request
+        if self._url.userinfo:
+            yield from httpx.BasicAuth(self._url.username, self._url.password).auth_flow(request)
+        else:
+            yield request
 
 
 @contextmanager
@@ -219,7 +230,7 @@ def _blaming(
     try:
         yield
     except httpx.ConnectTimeout:
-        raise ModelUnavailable(f"no connection to {server} within {CONNECT_TIMEOUT:g} s") from None
+        raise ModelUnavailable(f"no connection to {server} within {_connecting(timeout):g} s") from None
     except httpx.ReadTimeout:
         raise ModelUnavailable(f"{server} was silent for {timeout:g} s") from None
     except httpx.ConnectError as error:
@@ -231,12 +242,12 @@ def _blaming(
 
 
 async def _lend(
-    url: str, silence: float | None, clients: dict[asyncio.AbstractEventLoop, Any]
+    host: str, silence: float | None, clients: dict[asyncio.AbstractEventLoop, Any]
 ) -> AsyncGenerator[httpx.AsyncClient]:
     client = httpx.AsyncClient(
-        timeout=httpx.Timeout(silence, connect=CONNECT_TIMEOUT, write=WRITE_TIMEOUT, pool=None),
+        timeout=httpx.Timeout(silence, connect=_connecting(silence), write=WRITE_TIMEOUT, pool=None),
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
-        trust_env=not _is_loopback(url),  # a company's HTTP_PROXY knows nothing of a server on this machine
+        trust_env=not _is_loopback(host),  # a company's HTTP_PROXY knows nothing of a server on this machine
     )
     try:
         yield client
@@ -245,12 +256,16 @@ async def _lend(
         await client.aclose()
 
 
+def _connecting(silence: float | None) -> float:
+    return CONNECT_TIMEOUT if silence is None else min(CONNECT_TIMEOUT, silence)
+
+
 def _parse(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise UsageError(f"base_url is not a URL: {error}") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if parsed.scheme not in ("http", "https") or not parsed.host or not 0 < (parsed.port or 1) < 2**16:
         raise UsageError("base_url must be an http:// or https:// URL")
     return parsed
 
@@ -261,8 +276,7 @@ def _public_name(url: str) -> str:
     return f"{parsed.host}:{parsed.port}" if parsed.port else parsed.host
 
 
-def _is_loopback(url: str) -> bool:
-    host = _parse(url).host
+def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -16,9 +16,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.tools import Invocation, Progress, current_call, tell
+from agentnb.core.tools import Invocation, Progress, current_call
 from agentnb.tools.called import words_of
 from agentnb.tools.function import FunctionTool, in_thread
+from agentnb.tools.progress import teller
 
 _PLACES = 4
 _OWN_NAMES = frozenset({"signal", "on_update"})
@@ -68,7 +69,7 @@ class DescribedTool(FunctionTool):
 
     async def _invoke(self, values: dict[str, Any], progress: Progress) -> Any:
         signal = Signal()
-        places = (_call_id(), values, signal, functools.partial(tell, progress))
+        places = (_call_id(), values, signal, teller(progress))
         given = (values,) if self._by_place == 1 else places[: self._by_place]
         call = functools.partial(self.function, *given, **({} if given else values))
         try:

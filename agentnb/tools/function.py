@@ -30,8 +30,9 @@ from agentnb.core.json_data import is_json
 from agentnb.core.maybe_async import listed, settled
 from agentnb.core.schemas import why_none
 from agentnb.core.threads import THREADS
-from agentnb.core.tools import Invocation, Progress, tell
+from agentnb.core.tools import Invocation, Progress
 from agentnb.tools.called import called_in, whole_of, words_of
+from agentnb.tools.progress import teller
 
 _VALUE_SHOWN = 80
 _PLAIN = (bool, int, float, str)
@@ -119,7 +120,7 @@ class FunctionTool:
 
     def _invoke(self, values: dict[str, Any], progress: Progress) -> Awaitable[Any]:
         if self._takes_progress:
-            values = {**values, "progress": functools.partial(tell, progress)}
+            values = {**values, "progress": teller(progress)}
         if self._is_async:
             called: Awaitable[Any] = self.function(**values)
             return called
@@ -179,9 +180,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     name, description: instead of the function's own.
 
     A parameter called `progress` is not the model's, unless its type is a number, a text or a bool: it is a function
-    that tells how far the call is, by a number from 0 to 1, `{"done": 3, "total": 8}`, or words, awaited or not. Of a
-    result that JSON cannot say, a table for one, the model gets the text, as `print` shows it: long ones shortened, if
-    that is what their library does.
+    that tells how far the call is, by a number from 0 to 1, `(3, 8)`, `{"done": 3, "total": 8}`, or words, awaited or
+    not. Of a result that JSON cannot say, a table for one, the model gets the text, as `print` shows it: long ones
+    shortened, if that is what their library does.
 
     Raises UsageError where the signature cannot be a schema.
     """

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,22 @@ def test_a_text_of_null_is_no_text() -> None:
     for content in (None, "a", "", None, "b"):
         reply.feed({"type": "text_delta", "content": content}, 0)
     assert (reply.text, reply.end().message.content) == ("ab", "ab")
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"input_tokens": 3, "output_tokens": 4},
+        {"usage": {"input_tokens": 3, "output_tokens": 4}},
+        {"usage": SimpleNamespace(input_tokens=3, output_tokens=4)},
+        {"usage": {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 1}}},
+        {"usage": None, "prompt_tokens": 3, "completion_tokens": 4},
+    ],
+)
+def test_what_was_used_is_counted_in_the_same_words_however_it_is_told(counts: dict[str, Any]) -> None:
+    reply = Reply(1)
+    reply.feed({"type": "usage", **counts}, 0)
+    assert reply.end().usage == {"input_tokens": 3, "output_tokens": 4}
 
 
 @pytest.mark.parametrize("content", [5, b"a", ["a"], False])

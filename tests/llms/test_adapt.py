@@ -188,3 +188,21 @@ async def test_a_model_that_has_to_be_given_tools_and_a_schema_is_told_of_none(t
     llm = InsistsOnBoth()
     assert await SessionLoop(llm, tools).start("go") == "heard"
     assert llm.given == [([each.name for each in tools], None)]
+
+
+def takes_tools(insisting: bool) -> Any:
+    async def if_given(messages: Any, tools: Any = None) -> Any:
+        yield {"type": "text_delta", "content": '{"calls": [], "output": "done"}'}
+
+    async def always(messages: Any, tools: Any) -> Any:
+        yield {"type": "text_delta", "content": '{"calls": [], "output": "done"}'}
+
+    async def awaited(messages: Any, tools: Any) -> Any:
+        return if_given(messages, tools)
+
+    return [SimpleNamespace(stream=stream) for stream in ((always, awaited) if insisting else (if_given,))]
+
+
+@pytest.mark.parametrize("llm", [*takes_tools(False), *takes_tools(True)])
+async def test_a_stream_that_takes_tools_alone_is_asked_for_no_schema(llm: Any) -> None:
+    assert await ExecutionLoop(llm, [double]).start("go") == "done"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from base64 import b64encode
 
 import pytest
 
@@ -8,7 +9,7 @@ from agentnb.core.errors import AuthenticationError
 from agentnb.llms import Anthropic, OpenAI
 from agentnb.llms.failures import MAX_SERVER_TEXT
 from tests.llms.collecting import ask, until_failure
-from tests.llms.peer import END, HELLO, Peer, Reply, body, delta, event, head, part, said
+from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, delta, event, head, part, said
 
 KEY = "sk-a-secret-that-stays-here"
 
@@ -49,6 +50,47 @@ async def test_the_key_is_in_no_error_no_log_and_no_repr(
     assert "127.0.0.1" in everything
     assert KEY[:10] not in everything
     assert "password" not in str(error) + repr(model)
+
+
+@pytest.mark.usefixtures("no_waits")
+@pytest.mark.parametrize(
+    "reply",
+    [
+        body(401, said(f"Incorrect API key provided: {KEY}.")),
+        [head(), delta(content="x"), event(said(f"{KEY} broke me")), END],
+        [head(), delta(content="x"), CUT],
+        [CUT],
+    ],
+)
+async def test_nothing_that_an_error_came_from_holds_the_key(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, reply: Reply
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    peer.replies(reply, reply)
+    _, error = await until_failure(OpenAI("m", peer.url, max_retries=1).stream([]))
+    assert (error.__cause__, error.__context__) == (None, None)
+
+
+async def test_a_login_in_the_address_is_sent_and_not_logged(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    peer.replies(HELLO)
+    await ask(OpenAI("m", peer.url.replace("127", "me:pass%20word@127", 1)))
+    assert peer.requests[0].headers["authorization"] == "Basic " + b64encode(b"me:pass word").decode()
+    assert peer.url in caplog.text
+    assert "pass%20word" not in caplog.text
+
+
+async def test_a_login_in_the_address_goes_beside_a_key_that_has_a_header_of_its_own(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    peer.replies(body(200, {"type": "message", "content": [], "stop_reason": "end_turn"}))
+    await ask(Anthropic("m", peer.url.replace("127", "me:it@127", 1)))
+    sent = peer.requests[0].headers
+    assert (sent["authorization"], sent["x-api-key"]) == ("Basic " + b64encode(b"me:it").decode(), KEY)
 
 
 async def test_a_key_that_is_no_header_is_not_quoted(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:

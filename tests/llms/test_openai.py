@@ -308,7 +308,10 @@ async def test_openai_itself_is_not_asked_without_a_key() -> None:
         {"tool_calls": "magic"},
         {"base_url": "localhost:80"},
         {"base_url": "http://[::1"},
+        {"base_url": "http://localhost:99999/v1"},
         {"max_retries": -1},
+        {"timeout": 0},
+        {"timeout": float("nan")},
     ],
 )
 def test_what_cannot_work_is_refused_at_once(wrong: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from agentnb.core.errors import (
     ModelUnavailable,
 )
 from agentnb.llms import OpenAI
-from tests.llms.collecting import ask, calls, only, stop, text
+from tests.llms.collecting import ask, calls, only, stop, text, until_failure
 from tests.llms.peer import END, HELLO, Peer, Reply, body, completion, delta, event, head, part
 
 CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}
@@ -135,6 +135,21 @@ async def test_usage_is_whole_numbers_wherever_it_stands(peer: Peer, usage: dict
     said = {"choices": [choice | {"usage": usage}]} if within else {"choices": [choice], "usage": usage}
     chunks = await answer(peer, completion(event({"choices": [], "usage": None}), event(said)))
     assert only(chunks, "usage") == {"type": "usage", "input_tokens": 7, "output_tokens": 2}
+
+
+async def test_usage_is_read_where_groq_puts_it_and_as_deepseek_tells_it(peer: Peer) -> None:
+    used = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_cache_hit_tokens": 4}
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "x_groq": {"usage": used}}
+    chunks = await answer(peer, completion(delta(content="x"), event(last)))
+    assert only(chunks, "usage") == {"type": "usage", "input_tokens": 7, "output_tokens": 2, "cache_read_tokens": 4}
+
+
+async def test_an_answer_that_groq_stops_early_is_no_whole_one(peer: Peer) -> None:
+    peer.replies(completion(delta(content="half"), event({"choices": [], "x_groq": {"error": "over capacity"}})))
+    seen, error = await until_failure(OpenAI("m", peer.url).stream([]))
+    assert text(seen) == "half"
+    assert isinstance(error, ModelUnavailable)
+    assert "over capacity" in str(error)
 
 
 @pytest.mark.parametrize("amount", [-1, 10**30, "many", None, float("inf"), float("nan"), [1], True])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 import pytest
 
-from agentnb import Agent, tool
-from agentnb.llms import Message, OpenAI
+from agentnb import Agent, UsageError, tool
+from agentnb.llms import Anthropic, Message, OpenAI
 from tests.llms.collecting import ask, collect
-from tests.llms.peer import HELLO, Peer, completion, delta
+from tests.llms.peer import HELLO, Peer, body, completion, delta
 
 CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}
 
@@ -39,10 +41,65 @@ async def test_a_tool_says_of_itself_what_every_server_wants_to_hear(peer: Peer)
     assert sent == [{"name": name, "parameters": schema} for name in "ab"]
 
 
+LOOK = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+@tool
+def look(city: str) -> str:
+    """Look."""
+    return city
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"name": "look", "description": "Look.", "parameters": LOOK},
+        {"name": "look", "description": "Look.", "input_schema": LOOK},
+        {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": LOOK}},
+        look,
+    ],
+)
+async def test_a_tool_may_be_told_as_any_provider_has_it_or_be_one(peer: Peer, told: Any) -> None:
+    peer.replies(HELLO, body(200, {"type": "message", "content": [], "stop_reason": "end_turn"}))
+    await ask(OpenAI("m", peer.url), tools=[told])
+    (sent,) = peer.requests[0].body["tools"]
+    assert (sent["function"]["name"], sent["function"]["description"]) == ("look", "Look.")
+    assert sent["function"]["parameters"]["properties"] == LOOK["properties"]
+    await ask(Anthropic("m", peer.url), tools=[told])
+    (sent,) = peer.requests[1].body["tools"]
+    assert (sent["name"], sent["input_schema"]["properties"]) == ("look", LOOK["properties"])
+
+
+@pytest.mark.parametrize("told", [{"description": "nameless"}, "look", {"function": "look"}, lambda: None])
+async def test_what_tells_of_no_tool_is_refused(told: Any) -> None:
+    with pytest.raises(UsageError, match="told of a tool by its name"):
+        await ask(OpenAI("m", "http://127.0.0.1:1"), tools=[told])
+
+
+async def test_a_call_may_be_told_as_openai_has_it(peer: Peer) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"city": "Bern"}'}}
+    (said,) = await sent(peer, made(tool_calls=[call]))
+    assert said["tool_calls"] == [call]
+    peer.replies(body(200, {"type": "message", "content": [], "stop_reason": "end_turn"}))
+    await collect(Anthropic("m", peer.url).stream([made(tool_calls=[call])]))
+    assert peer.requests[-1].body["messages"][0]["content"][0]["input"] == {"city": "Bern"}
+
+
 async def test_a_call_of_no_tool_is_sent_by_a_name_that_servers_take(peer: Peer) -> None:
     calls = [{"id": "c", "name": name, "arguments": {}} for name in ("", "a.b c", "n" * 99)]
     (said,) = await sent(peer, made(tool_calls=calls))
     assert [call["function"]["name"] for call in said["tool_calls"]] == ["unnamed", "a_b_c", "n" * 64]
+
+
+async def test_numbers_that_json_has_no_word_for_are_sent_as_text(peer: Peer) -> None:
+    arguments = {"limits": [-math.inf, math.inf], "step": {"size": math.nan}, "n": 3}
+    call = {"id": "c", "name": "plot", "arguments": arguments}
+    (said,) = await sent(peer, made(tool_calls=[call]))
+    words = {"limits": ["-Infinity", "Infinity"], "step": {"size": "NaN"}, "n": 3}
+    assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == words
+    peer.replies(body(200, {"type": "message", "content": [], "stop_reason": "end_turn"}))
+    await collect(Anthropic("m", peer.url).stream([made(tool_calls=[call])]))
+    assert peer.requests[-1].body["messages"][0]["content"][0]["input"] == words
 
 
 async def test_an_id_that_is_too_long_for_openai_is_cut_there_only(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:

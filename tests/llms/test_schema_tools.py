@@ -74,6 +74,36 @@ def test_a_call_of_a_tool_that_was_not_offered_is_no_call() -> None:
     assert (text(read(reply)), stop(read(reply))) == (reply, "stop")
 
 
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ('{"name": "add", "arguments": {"a": 2}}', ""),
+        ('{"name": "add", "parameters": {"a": 2}}', ""),
+        ('```json\n{"tool": "add", "arguments": {"a": 2}}\n```', ""),
+        ('I add.\n```\n{"name": "add", "arguments": {"a": 2}}\n```\nSee above.', "I add.\nSee above."),
+        ('<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>', ""),
+    ],
+)
+def test_a_call_is_one_also_where_no_server_enforces_the_schema(reply: str, said: str) -> None:
+    chunks = read(*reply)
+    assert (only(chunks, "tool_call")["name"], only(chunks, "tool_call")["arguments"]) == ("add", {"a": 2})
+    assert (text(chunks), stop(chunks)) == (said, "tool_calls")
+
+
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [
+        ('```json\n{"answer": "five"}\n```', "five"),
+        ('```json\n{"size": 5}\n```', '```json\n{"size": 5}\n```'),
+        ('So: ```{"answer": "five"}```', 'So: ```{"answer": "five"}```'),
+        ('[{"name": "add"}]', '[{"name": "add"}]'),
+    ],
+)
+def test_what_is_no_call_is_shown_whole(reply: str, shown: str) -> None:
+    chunks = read(*reply)
+    assert (text(chunks), stop(chunks)) == (shown, "stop")
+
+
 def test_a_character_that_is_cut_in_two_is_whole_again() -> None:
     assert text(read('{"answer": "a\\ud83d', '\\udc4b"}')) == "a👋"
 

@@ -62,8 +62,11 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
         await ask(OpenAI("m", f"http://127.0.0.1:{port}", max_retries=0))
 
 
-async def test_a_server_that_accepts_nobody_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentnb.llms.transport.CONNECT_TIMEOUT", 0.2)
+@pytest.mark.parametrize(("connecting", "timeout"), [(0.2, 300), (0.2, None), (10, 0.2)])
+async def test_a_server_that_accepts_nobody_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, connecting: float, timeout: float | None
+) -> None:
+    monkeypatch.setattr("agentnb.llms.transport.CONNECT_TIMEOUT", connecting)
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -73,7 +76,7 @@ async def test_a_server_that_accepts_nobody_is_given_up(monkeypatch: pytest.Monk
             waiting.setblocking(False)
             waiting.connect_ex(listener.getsockname())
         with pytest.raises(ModelUnavailable, match=r"within 0\.2 s"):
-            await ask(OpenAI("m", f"http://127.0.0.1:{listener.getsockname()[1]}", max_retries=0))
+            await ask(OpenAI("m", f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=timeout, max_retries=0))
 
 
 async def test_a_server_that_stays_silent_after_done_costs_little(peer: Peer) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -514,6 +515,38 @@ async def test_what_is_no_solution_is_told_to_the_model(words: str, pieces: int)
     [error] = errors_told(loop, 1)
     assert error["call"] is None
     assert "not a Solution" in error["error"]
+
+
+@pytest.mark.parametrize(
+    "n", ["9" * 5000, "[" * 230 + "]" * 230, "[" * 3000 + "]" * 3000], ids=["digits", "230 levels", "3000 levels"]
+)
+@pytest.mark.parametrize("place", ['"calls": [{"_tool": "fast"}, {"_tool": "echo", "v": %s}]', '"output": %s'])
+async def test_a_solution_that_no_recording_could_hold_is_told_to_the_model(tmp_path: Path, n: str, place: str) -> None:
+    loop = World().loop("{" + place % n + "}", solution(output="done"))
+    run = loop.start(None)
+    assert await run == "done"
+    [error] = errors_told(loop, 1)
+    assert "more levels, or a number with more digits" in error["error"]
+    assert Snapshot.load(run.snapshot().save(tmp_path / "run.json")).position == len(run.events)
+
+
+async def test_a_model_that_says_the_same_nonsense_to_the_same_context_is_stalled() -> None:
+    loop = World().loop("I cannot.", "I cannot.")
+    *_, last = await told(loop)
+    assert last == "stalled"
+    assert len(errors_told(loop, 1)) == 1
+
+
+async def test_a_model_that_says_other_nonsense_is_asked_again() -> None:
+    loop = World().loop("I cannot.", "I must not.", "I cannot.", solution(output="ok"))
+    *_, last = await told(loop)
+    assert last == "output"
+
+
+async def test_the_same_nonsense_in_another_context_is_no_standstill() -> None:
+    loop = World().loop("Hm.", solution(c("fast", "†state.a")), "Hm.", solution(output="ok"))
+    *_, last = await told(loop)
+    assert last == "output"
 
 
 async def test_the_calls_before_a_truncation_stand() -> None:

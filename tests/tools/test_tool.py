@@ -194,6 +194,28 @@ async def test_telling_progress_may_be_awaited_and_gives_everybody_else_a_turn()
     assert order == ["half", "somebody else", "worked on"]
 
 
+@pytest.mark.parametrize(
+    ("say", "said"),
+    [
+        (lambda progress: progress({"done": 1}), {"done": 1}),
+        (lambda progress: progress(3, 8), {"done": 3, "total": 8}),
+        (lambda progress: progress(3, 8, "a.txt"), {"done": 3, "total": 8, "message": "a.txt"}),
+        (lambda progress: progress(0.5, "reading"), {"done": 0.5, "message": "reading"}),
+        (lambda progress: progress("reading", total=8), {"message": "reading", "total": 8}),
+    ],
+)
+async def test_progress_is_said_in_one_value_however_it_is_told(say: Callable[..., Any], said: Any) -> None:
+    @tool
+    async def work(progress: Any) -> str:
+        say(progress)
+        await say(progress)
+        return "done"
+
+    heard: list[Any] = []
+    assert await work.bind({})(heard.append) == "done"
+    assert heard == [said, said]
+
+
 SHORT = Annotated[str, Field(max_length=9)]
 
 

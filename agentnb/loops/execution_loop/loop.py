@@ -35,7 +35,7 @@ from agentnb.loops.execution_loop.delegates import Delegates
 from agentnb.loops.execution_loop.graph import call_graph
 from agentnb.loops.execution_loop.plan import Mode, plan_message
 from agentnb.loops.execution_loop.requests import ExecutionRequests
-from agentnb.loops.execution_loop.tick import Tick, read_tick
+from agentnb.loops.execution_loop.tick import Tick, is_told_again, read_tick
 from agentnb.loops.execution_loop.tools import Activity, with_schemas
 
 
@@ -156,7 +156,7 @@ class ExecutionLoop(ExecutionRequests):
             return "completed"
         if not self._may_ask(state):
             return "max_requests"
-        has_news = tick.read or tick.has_errors or tick.reply.message.tool_calls
+        has_news = tick.read or tick.reply.message.tool_calls or (tick.has_errors and not is_told_again(state.messages))
         return None if has_news else "stalled"  # the next request would see the same context
 
     def wanted(self, state: State) -> Sequence[Effect]:

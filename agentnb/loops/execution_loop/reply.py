@@ -21,12 +21,14 @@ from pydantic_core import to_json
 
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall, text_of
-from agentnb.core.reply import Reply, as_recorded, parse_arguments
+from agentnb.core.readable import readable
+from agentnb.core.reply import Reply, parse_arguments
 from agentnb.core.unicode import mended
 
 _KNOWN = frozenset({"calls", "output", "meta", "done"})
 _OPENS = frozenset({"start_map", "start_array"})
 _CLOSES = frozenset({"end_map", "end_array"})
+_UNREADABLE = "it has a value with more levels, or a number with more digits, than can be read"
 
 
 class SolutionText:
@@ -75,9 +77,9 @@ class SolutionText:
         try:
             parse(self._parser)
         except self._json.JSONError as error:
-            self.fault = str(error).split("\n", 1)[0].strip()
+            self.fault = str(error).split("\n", 1)[0].strip()[:200]
         except (ValueError, SystemError) as error:  # of int(), as it is and as the parser in C hands it on
-            self.fault = "a number in it has too many digits"
+            self.fault = _UNREADABLE
             if isinstance(error, SystemError):
                 del self._events[-1:]  # that number, of which there is nothing: to look at it ends the process
         for event, value in self._events:
@@ -120,9 +122,9 @@ class SolutionText:
         if self._depth > 0:
             return
         try:
-            built, self._value = as_recorded(self._value.value), None
+            built, self._value = readable(self._value.value), None
         except (ValueError, RecursionError):
-            self._is_object, self.fault = False, self.fault or "something in it is nested too deeply"
+            self._is_object, self.fault = False, self.fault or _UNREADABLE
             return
         if self._in_calls:
             closed.append(built)

@@ -63,6 +63,16 @@ def _read(context: Context, reply: ModelEnd, check: OutputCheck) -> Tick:
     return Tick(reply, [*written, *errors], bool(errors), has_output and fault is None, output, len(ended))
 
 
+def is_told_again(messages: Sequence[Message]) -> bool:
+    """Whether a tick without calls has come to the very error that the tick before it has come to, and nothing else.
+
+    The model has been told of it: the next request would be the same as this one was, and so on for ever.
+    """
+    if [message.role for message in messages[-4:]] != ["assistant", "data", "assistant", "data"]:
+        return False
+    return bool(messages[-3].plain["data"] == messages[-1].plain["data"])
+
+
 def _in_time(ended: Sequence[CallState], reply: ModelEnd) -> Sequence[CallState]:
     """Those that had ended when nothing was left to wait for: the same, whoever looks, and however late."""
     last = len(ended)
