@@ -112,6 +112,19 @@ async def test_a_run_whose_loop_is_in_no_variable_is_restored_with_it(tmp_path: 
     assert (await run, await again) == ("one", "two")
 
 
+def test_a_file_is_taken_by_its_path_too(cells: LiveKernel) -> None:
+    cells.run("agentnb.Snapshot.load('before.agentnb.json').save('elsewhere.json')")
+    for path in ("before.agentnb.json", "elsewhere.json"):
+        assert cells.run(f"run = None\n%restore {path} loop\nprint(run.phase)").strip() == "acting"
+
+
+@pytest.mark.parametrize("called", ["run.name", "run.id"])
+def test_a_run_of_this_kernel_is_a_recording_under_its_name_and_id(cells: LiveKernel, called: str) -> None:
+    cells.run("run = start('in no store')\nawait run.step('turn')")
+    assert cells.run(f"%replay {{{called}}}\nprint(f'0 of {{len(run.events)}}' in str(recording))").strip() == "True"
+    cells.run("run.cancel()")
+
+
 def test_the_same_as_functions(cells: LiveKernel) -> None:
     cells.run("from agentnb import notebook\nrun = start('by functions')")
     assert cells.run("print([event.type for event in notebook.step('turn')][-1])").strip() == "approval_request"
