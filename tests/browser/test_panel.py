@@ -392,6 +392,22 @@ def test_a_finished_run_reads_after_the_notebook_is_reopened_without_its_kernel(
     assert "Error displaying widget" not in again.outputs(SHOW)
 
 
+def test_a_run_that_waits_reads_after_the_notebook_is_reopened_without_its_kernel(
+    notebook: Notebook, notebooks: Notebooks
+) -> None:
+    begin(notebook, "returned")
+    notebook.do(lambda page: page.locator("[data-agentnb-copy]").wait_for(state="attached"))
+    notebook.save()
+    saved = notebook.path.with_name("waiting.ipynb")
+    shutil.copy(notebook.path, saved)
+    again = notebooks.open_file(saved)
+    again.wait_output(SHOW, "was waiting for a decision")
+    error = again.do(lambda page: page.get_by_text("Error displaying widget").first)
+    again.do(lambda page: error.wait_for(state="attached"))
+    assert again.do(lambda page: error.is_hidden())
+    approve(notebook)
+
+
 HOSTILE = """
 payloads = [
     "<script>window.pwned=1</script>",
