@@ -267,6 +267,13 @@ def test_what_is_not_changed_in_a_form_stays_as_it_came(show: Callable[..., Pane
     assert (decision.decision, decision.arguments) == ("edit", {**asked, "copies": 3})
 
 
+def test_a_long_text_is_seen_as_a_whole_where_it_is_edited(show: Callable[..., PanelPage]) -> None:
+    shown = show(waiting(*deletes("a long way to " * 40)))
+    press(row(shown), "Edit")
+    box = row(shown).get_by_label("path", exact=True)
+    assert box.evaluate("box => box.scrollHeight <= box.clientHeight")
+
+
 def test_an_object_of_which_nothing_is_given_is_given_all_the_same(show: Callable[..., PanelPage]) -> None:
     asked = {"text": "a", "margins": {}}
     assert decided(show, asked, copies="3").arguments == {**asked, "copies": 3}

@@ -2,6 +2,8 @@
 
 import { el, number, say, unique, visible } from "./text.js";
 
+const WIDE = 80; // characters that a control shows in a line, about
+
 export class Form {
   constructor(fields) {
     this.fields = fields.map((field) => new Field(field));
@@ -135,10 +137,11 @@ class Field {
       list.value = spec.text;
       return list;
     }
-    const lines = spec.text.split("\n").length;
-    const long = spec.kind === "json" || spec.kind === "text" || lines > 1 || spec.text.length > 80;
+    const lines = spec.text.split("\n");
+    const long = spec.kind === "json" || spec.kind === "text" || lines.length > 1 || spec.text.length > WIDE;
+    const rows = lines.reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / WIDE)), 0); // as they are wrapped
     const control = long
-      ? area(Math.min(12, Math.max(2, lines)))
+      ? area(Math.min(12, Math.max(2, rows)))
       : el("input", { class: "agentnb-input", type: "text", spellcheck: "false" });
     control.value = spec.kind === "kept" ? visible(spec.text) : spec.text;
     control.readOnly = spec.kind === "kept";
