@@ -408,6 +408,23 @@ def test_a_run_that_waits_reads_after_the_notebook_is_reopened_without_its_kerne
     approve(notebook)
 
 
+BOXED = """
+from ipywidgets import HBox, VBox
+from agentnb.widgets import Approvals, Controls, EventStream, StateDiagram
+HBox([Approvals(run), VBox([Controls(run), EventStream(run)]), StateDiagram(run)])
+"""
+
+
+def test_parts_stand_beside_each_other_in_a_row_of_widgets(notebooks: Notebooks) -> None:
+    notebook = notebooks.open(cells=[SETUP, "run = start(); run.play()", BOXED])
+    for cell in range(3):
+        notebook.run(cell)
+    parts = notebook.do(lambda page: page.locator(".agentnb-panel"))
+    notebook.do(lambda page: parts.nth(3).wait_for())
+    widths = notebook.do(lambda page: parts.evaluate_all("all => all.map((one) => one.clientWidth)"))
+    assert min(widths) > 150
+
+
 HOSTILE = """
 payloads = [
     "<script>window.pwned=1</script>",
