@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from agentnb import SessionLoop, notebook
+from agentnb.run import latest_run
 from agentnb.testing import ScriptedLLM
 from tests.notebook.live_kernel import PATIENCE, LiveKernel, left
 from tests.notebook.test_headless import SETUP
@@ -123,6 +125,13 @@ def test_a_run_of_this_kernel_is_a_recording_under_its_name_and_id(cells: LiveKe
     cells.run("run = start('in no store')\nawait run.step('turn')")
     assert cells.run(f"%replay {{{called}}}\nprint(f'0 of {{len(run.events)}}' in str(recording))").strip() == "True"
     cells.run("run.cancel()")
+
+
+def test_where_the_newest_run_is_gone_the_one_before_it_is_meant() -> None:
+    kept = SessionLoop(ScriptedLLM(["one"])).start("kept")
+    SessionLoop(ScriptedLLM(["two"])).start("gone")
+    gc.collect()
+    assert latest_run() is kept
 
 
 def test_the_same_as_functions(cells: LiveKernel) -> None:
