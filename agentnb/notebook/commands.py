@@ -67,7 +67,8 @@ def snapshot(name: str, run: Run | None = None) -> Snapshot:
 
 
 def restore(snapshot: str, loop: Loop | None = None, *, loops: Mapping[str, Loop] | None = None) -> Run:
-    """A run that goes on from a snapshot: a file NAME.agentnb.json here, a name in a store, or one a panel has taken.
+    """A run that goes on from a snapshot: a file, NAME.agentnb.json here or by its path, a name in a store, one a panel
+    has taken, or where a run of this kernel stands, by its name or id.
 
     Where a store has the run, it goes on there. Without `loop` the one of `loops` that fits is taken, if only one does,
     or else that of the run itself where it was started here.
@@ -97,6 +98,10 @@ def find_snapshot(name: str) -> Snapshot:
     if name in SNAPSHOTS:
         taken: Snapshot = SNAPSHOTS[name]
         return taken
+    if run := _run_here(name):
+        return run.snapshot()
+    if Path(name).is_file():
+        return Snapshot.load(name)
     known = ", ".join(snapshot_names()[:20]) or "none"
     raise UsageError(f"There is no snapshot {name!r}: no file {name + SUFFIX} here, none in a store. Known: {known}.")
 
@@ -105,6 +110,15 @@ def snapshot_names() -> list[str]:
     """What `restore` takes: files here, names in the stores, snapshots taken in a panel."""
     files = sorted(path.name.removesuffix(SUFFIX) for path in Path().glob(f"*{SUFFIX}"))
     return list(dict.fromkeys([*files, *(name for store in stores() for name in store.names()), *SNAPSHOTS]))
+
+
+def is_name(text: str) -> bool:
+    """Whether `restore` takes this: one of `snapshot_names`, a run of this kernel, or a file."""
+    return text in snapshot_names() or _run_here(text) is not None or Path(text).is_file()
+
+
+def _run_here(name: str) -> Run | None:
+    return next((run for run in runs_here() if name in (run.name, run.id)), None)
 
 
 def _the_one_that_fits(found: Snapshot, loops: Mapping[str, Any]) -> Loop:

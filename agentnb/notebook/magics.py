@@ -127,7 +127,7 @@ class RunMagics(Magics):
 
     def _name_and_loop(self, magic: str, words: list[str], why: str) -> tuple[str, Loop | None]:
         whole = " ".join(words)
-        if len(words) == 1 or whole in (known := commands.snapshot_names()):
+        if len(words) == 1 or commands.is_name(whole):
             return whole, None
         loops = self._loops()
         *name, last = words or [""]
@@ -135,7 +135,8 @@ class RunMagics(Magics):
             return " ".join(name), loops[last]
         if len(words) == 2:
             raise UsageError(f"{last!r} is no loop; loops here: {', '.join(loops) or 'none'}.")
-        raise UsageError(f"{magic} takes a name and, {why} to use. Names: {', '.join(known[:20]) or 'none yet'}.")
+        known = ", ".join(commands.snapshot_names()[:20]) or "none yet"
+        raise UsageError(f"{magic} takes a name and, {why} to use. Names: {known}.")
 
     def _loops(self) -> dict[str, Loop]:
         return {name: value for name, value in self._variables().items() if isinstance(value, Loop)}

@@ -251,20 +251,17 @@ class Run(Decisions, Recording):
         return f"<Run {self.name or self.id} of {self.loop.name}: {where}, {len(self._journal.events)} events>"
 
 
-_latest: weakref.ref[Run] | None = None
 _runs: weakref.WeakValueDictionary[int, Run] = weakref.WeakValueDictionary()
 _count = itertools.count()
 
 
 def _remember(run: Run) -> None:
-    global _latest
-    _latest = weakref.ref(run)
     _runs[next(_count)] = run
 
 
 def latest_run() -> Run | None:
-    """The run that was started or restored last in this process, as long as it goes on or somebody holds on to it."""
-    return _latest() if _latest is not None else None
+    """The run that was started or restored last in this process, of those that go on or somebody holds on to."""
+    return next(iter(runs_here()), None)
 
 
 def runs_here() -> list[Run]:

@@ -30,7 +30,7 @@ _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _SPACE = re.compile(r"\s*\n\s*")
 # What only a live panel has: what is pressed, typed into, scrolled through or on its way.
 _LIVE = re.compile(
-    r"-(panel|button|select|input|field|form|talk|joined|waiting|control|link|filter|line|details|live|spacer|row|busy)\b"
+    r"-(panel|button|select|input|field|form|talk|joined|waiting|control|link|filter|line|details|live|spacer|row|busy|place)\b"
     r"|:focus"
 )
 _ROOT = re.compile(r"\.agentnb(?![\w-])")

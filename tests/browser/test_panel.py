@@ -392,6 +392,39 @@ def test_a_finished_run_reads_after_the_notebook_is_reopened_without_its_kernel(
     assert "Error displaying widget" not in again.outputs(SHOW)
 
 
+def test_a_run_that_waits_reads_after_the_notebook_is_reopened_without_its_kernel(
+    notebook: Notebook, notebooks: Notebooks
+) -> None:
+    begin(notebook, "returned")
+    notebook.do(lambda page: page.locator("[data-agentnb-copy]").wait_for(state="attached"))
+    notebook.save()
+    saved = notebook.path.with_name("waiting.ipynb")
+    shutil.copy(notebook.path, saved)
+    again = notebooks.open_file(saved)
+    again.wait_output(SHOW, "was waiting for a decision")
+    error = again.do(lambda page: page.get_by_text("Error displaying widget").first)
+    again.do(lambda page: error.wait_for(state="attached"))
+    assert again.do(lambda page: error.is_hidden())
+    approve(notebook)
+
+
+BOXED = """
+from ipywidgets import HBox, VBox
+from agentnb.widgets import Approvals, Controls, EventStream, StateDiagram
+HBox([Approvals(run), VBox([Controls(run), EventStream(run)]), StateDiagram(run)])
+"""
+
+
+def test_parts_stand_beside_each_other_in_a_row_of_widgets(notebooks: Notebooks) -> None:
+    notebook = notebooks.open(cells=[SETUP, "run = start(); run.play()", BOXED])
+    for cell in range(3):
+        notebook.run(cell)
+    parts = notebook.do(lambda page: page.locator(".agentnb-panel"))
+    notebook.do(lambda page: parts.nth(3).wait_for())
+    widths = notebook.do(lambda page: parts.evaluate_all("all => all.map((one) => one.clientWidth)"))
+    assert min(widths) > 150
+
+
 HOSTILE = """
 payloads = [
     "<script>window.pwned=1</script>",

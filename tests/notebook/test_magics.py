@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from agentnb import SessionLoop, notebook
+from agentnb.run import latest_run
 from agentnb.testing import ScriptedLLM
 from tests.notebook.live_kernel import PATIENCE, LiveKernel, left
 from tests.notebook.test_headless import SETUP
@@ -110,6 +112,26 @@ async def test_a_run_whose_loop_is_in_no_variable_is_restored_with_it(tmp_path: 
     again = notebook.restore("begun")
     assert again is not run
     assert (await run, await again) == ("one", "two")
+
+
+def test_a_file_is_taken_by_its_path_too(cells: LiveKernel) -> None:
+    cells.run("agentnb.Snapshot.load('before.agentnb.json').save('elsewhere.json')")
+    for path in ("before.agentnb.json", "elsewhere.json"):
+        assert cells.run(f"run = None\n%restore {path} loop\nprint(run.phase)").strip() == "acting"
+
+
+@pytest.mark.parametrize("called", ["run.name", "run.id"])
+def test_a_run_of_this_kernel_is_a_recording_under_its_name_and_id(cells: LiveKernel, called: str) -> None:
+    cells.run("run = start('in no store')\nawait run.step('turn')")
+    assert cells.run(f"%replay {{{called}}}\nprint(f'0 of {{len(run.events)}}' in str(recording))").strip() == "True"
+    cells.run("run.cancel()")
+
+
+def test_where_the_newest_run_is_gone_the_one_before_it_is_meant() -> None:
+    kept = SessionLoop(ScriptedLLM(["one"])).start("kept")
+    SessionLoop(ScriptedLLM(["two"])).start("gone")
+    gc.collect()
+    assert latest_run() is kept
 
 
 def test_the_same_as_functions(cells: LiveKernel) -> None:

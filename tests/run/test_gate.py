@@ -130,6 +130,32 @@ async def test_a_run_can_be_stepped_and_then_played_to_its_end() -> None:
     assert types(run.events) == WHOLE
 
 
+@pytest.mark.parametrize(
+    ("unit", "taken"),
+    [("event", ["model_start"]), ("turn", ["model_start", "model_end", "call_start", "call_end"])],
+)
+@pytest.mark.parametrize("drive", ["play", "await"])
+async def test_a_step_behind_a_pause_goes_on_from_there_whoever_drove_so_far(
+    drive: str, unit: Any, taken: list[str]
+) -> None:
+    run = Agent().loop(asks("a"), asks("b"), "done").start("hi", breakpoints=[{"event": "call_end"}])
+    if drive == "play":
+        run.play()
+    waiting = asyncio.create_task(_output(run))
+    await until(lambda: run.state.paused)
+    at = len(run.events)
+    events = await run.step(unit)
+    assert [event.seq for event in events] == list(range(at, len(run.events)))
+    assert types(events) == taken
+    run.cancel()
+    with pytest.raises(RunCancelled):
+        await waiting
+
+
+async def _output(run: Run) -> Any:
+    return await run
+
+
 async def test_stepping_stops_where_only_a_person_can_move_on() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     events = await run.step("turn")

@@ -49,6 +49,13 @@ def decisions(run: Any) -> list[tuple[str, str, str]]:
     return [(e.call_id, e.decision, e.by) for e in run.events if isinstance(e, ApprovalDecision)]
 
 
+def test_a_hundred_calls_are_decided_together(show: Callable[[Any], Shown]) -> None:
+    run = waiting(*(f"/reports/2026/draft-{n}.txt" for n in range(100)))
+    shown = show(run)
+    shown.click("decision", decisions=asked(shown, "approve"))
+    assert run.pending == []
+
+
 def test_all_that_has_not_begun_is_taken_back_at_once_however_much_it_is(show: Callable[[Any], Shown]) -> None:
     run = waiting(*map(str, range(2 * RECENT)))
     shown = show(run)

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
+from pydantic import BaseModel
 
 from agentnb.core.events import ApprovalDecision, CallEnd
-from agentnb.testing import call, delay, text
+from agentnb.loops.session_loop import SessionLoop
+from agentnb.testing import ScriptedLLM, call, delay, text
+from agentnb.tools import tool
 from agentnb.widgets import FORKS, SNAPSHOTS
 from tests.widgets.pages import PanelPage, RecordedPanel, state
 from tests.widgets.support import HOSTILE, session
@@ -229,6 +232,55 @@ def test_many_calls_are_announced_together(show: Callable[..., PanelPage]) -> No
         shown.settle()
     page.wait_for_function("() => window.told.some((words) => words.startsWith('59 calls wait'))")
     assert len(page.evaluate("window.told")) <= 1 + (time.monotonic() - began) / 2  # once in two seconds
+
+
+# -- the form ----------------------------------------------------------------------------------------------------------
+
+
+class Margins(BaseModel):
+    left: int = 1
+    right: int = 2
+
+
+@tool(approve=True)
+def write(text: str, margins: Margins, copies: int = 1) -> str:
+    return f"{text!r} {margins.left} {copies}"
+
+
+def decided(show: Callable[..., PanelPage], arguments: dict[str, Any], **typed: str) -> ApprovalDecision:
+    """How a call of `write` is decided whose form is opened, filled in with this, and approved."""
+    run = SessionLoop(ScriptedLLM([[call("write", arguments)], "Done."]), [write]).start("go")
+    run.submit_step("turn").result(30)
+    shown = show(run)
+    form = row(shown, tool="write")
+    press(form, "Edit")
+    for label, value in typed.items():
+        form.get_by_label(label, exact=True).fill(value)
+    press(form, "Approve")
+    shown.until(lambda: not run.pending, "the decision")
+    return next(event for event in run.events if isinstance(event, ApprovalDecision))
+
+
+def test_what_is_not_changed_in_a_form_stays_as_it_came(show: Callable[..., PanelPage]) -> None:
+    asked = {"text": "a\r\nb\rc", "margins": {"right": 7}}
+    decision = decided(show, asked, copies="3")
+    assert (decision.decision, decision.arguments) == ("edit", {**asked, "copies": 3})
+
+
+def test_a_long_text_is_seen_as_a_whole_where_it_is_edited(show: Callable[..., PanelPage]) -> None:
+    shown = show(waiting(*deletes("a long way to " * 40)))
+    press(row(shown), "Edit")
+    box = row(shown).get_by_label("path", exact=True)
+    assert box.evaluate("box => box.scrollHeight <= box.clientHeight")
+
+
+def test_an_object_of_which_nothing_is_given_is_given_all_the_same(show: Callable[..., PanelPage]) -> None:
+    asked = {"text": "a", "margins": {}}
+    assert decided(show, asked, copies="3").arguments == {**asked, "copies": 3}
+
+
+def test_a_form_in_which_nothing_is_changed_approves_what_was_asked(show: Callable[..., PanelPage]) -> None:
+    assert decided(show, {"text": "a\r", "margins": {"left": 3}}).decision == "approve"
 
 
 # -- who decided -----------------------------------------------------------------------------------------------------

@@ -157,3 +157,20 @@ def test_nothing_can_be_decided_in_a_recording(show: Callable[..., PanelPage]) -
     shown.settle()
     assert not [one for one in ("decision", "undo", "forget", "withdraw") if shown.sent(one)]
     run.cancel()
+
+
+def test_a_link_that_is_off_does_not_look_like_one_that_is_on(show: Callable[..., PanelPage]) -> None:
+    run, reach, _ = asked_about_many()
+    reach()
+    shown = show(run)
+    link = shown.page.get_by_role("button", name="Take back: and then?")
+    color = "link => getComputedStyle(link).color"
+    shown.until(link.is_visible, "the message that was queued")
+    on = link.evaluate(color)
+    shown.page.goto("about:blank")
+    shown = show(replay(run))
+    shown.page.get_by_role("slider", name="Position").fill(str(len(run.events)))
+    shown.until(link.is_visible, "the same in the recording")
+    expect(link).to_be_disabled()
+    assert link.evaluate(color) != on
+    run.cancel()

@@ -301,6 +301,15 @@ def test_a_click_that_fails_in_our_code_is_answered_and_logged(
     assert "broken" in caplog.text
 
 
+def test_a_step_goes_on_from_what_the_page_shows(show: Callable[[Any], Shown]) -> None:
+    run = asking("/a")
+    shown = show(run)
+    run.submit_step("turn").result(30)
+    shown.decide("approve")
+    assert shown.click("control", action="Step", unit="event")["ok"]
+    assert "call_start" in [event.type for event in run.events]
+
+
 def test_steps_are_taken_by_the_unit_chosen(show: Callable[[Any], Shown]) -> None:
     run = session(["Hello."])
     shown = show(run)

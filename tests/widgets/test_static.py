@@ -114,6 +114,18 @@ def test_a_finished_run_reads_from_top_to_bottom() -> None:
         assert words in page.text
 
 
+def test_a_run_that_has_not_begun_says_so() -> None:
+    assert "Nothing has happened yet." in Reader(static_html(session(["Hello."]))).text
+
+
+def test_how_long_a_run_took_is_told_as_a_person_reads_it() -> None:
+    run = Told()
+    run.start()
+    run.end()
+    run.events[-1] = run.events[-1].model_copy(update={"time": run.events[0].time + 7500})
+    assert "2 h 05 min" in Reader(static_html(run)).text
+
+
 def test_decisions_are_told_with_the_calls_they_were_about() -> None:
     run = asking("/a", "/b")
     run.submit_step("turn").result(30)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from agentnb.core.errors import RunFailed, UsageError
-from agentnb.core.events import Event, RunResumed
+from agentnb.core.events import Event, RunPaused, RunResumed
 from agentnb.run.driver.claims import TAKEN_HERE, Driving
 from agentnb.run.gate.gate import UNITS, Permit, Unit
+
+FOR_A_STEP = "step"
+"""Why a run that plays is paused where a step of it ends."""
 
 
 async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Event]:
@@ -25,6 +28,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
             raise UsageError("A step is under way already.")
         if run.state.failure is not None:
             run.journal.append(RunResumed.make())
+        _begin_behind_a_pause(run)
         if (done := _take(run, unit)) or run.state.over:
             return done
         if taken_here:
@@ -34,7 +38,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
         begins = run.reported
         mine = run.claim("step")
         if not mine and not run.state.paused:  # it is playing: let it go on to the boundary, and no further
-            gate.ask_for_pause(gate.pausing or "step", at_once=True)
+            gate.ask_for_pause(gate.pausing or FOR_A_STEP, at_once=True)
     if mine:
         await _drive(run)
     else:
@@ -44,6 +48,18 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
     if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
         run.driver.stepped_in_vain()
     return taken
+
+
+def _begin_behind_a_pause(run: Driving) -> None:
+    """Where somebody else drives and has come to rest, what happened before that is not part of a step."""
+    if run.owner in (None, "step") or not run.state.paused:
+        return
+    events = run.journal.events
+    for position in range(len(events), run.reported, -1):
+        event = events[position - 1]
+        if isinstance(event, RunPaused):
+            run.reported = position if event.reason != FOR_A_STEP else run.reported
+            return
 
 
 async def _drive(run: Driving) -> None:

@@ -26,7 +26,7 @@ from agentnb.widgets.views.decisions import RECENT, clock, rule_row
 from agentnb.widgets.views.loops import Loops, Standing, breadcrumb, graph_name
 from agentnb.widgets.views.rows import row
 from agentnb.widgets.views.standing import Waiting, standing, status
-from agentnb.widgets.views.things import Things, amount
+from agentnb.widgets.views.things import Things, amount, duration
 from agentnb.widgets.views.trace import Trace
 
 
@@ -82,7 +82,7 @@ def static_html(run: Recording, drawing: str | None = None, bounds: Bounds = WHO
     parts = [
         _head(now, events),
         _departure(now["diverged"]),
-        f'<p class="agentnb-dim">{escaped(note)}</p>' if note else "",
+        f'<p class="agentnb-note">{escaped(note)}</p>' if note else "",
         *_questions(run),
         *_remembered(run),
         *_graphs(loops, detail),
@@ -104,7 +104,7 @@ def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
     used = {name.replace("_", " "): amount(name, value) for name, value in now["usage"].items()}
     facts += [told if name == "cost" else f"{told} {name}" for name, told in used.items()]
     if len(events) > 1:
-        facts.append(f"{events[-1].time - events[0].time:.1f} s")
+        facts.append(duration(events[-1].time - events[0].time))
     recorded = ", recorded" if now["position"] is not None else ""
     problem = f'<p class="agentnb-problem">{escaped(now["problem"])}</p>' if now["problem"] else ""
     if now["paused_for"].startswith("breakpoint"):
@@ -243,6 +243,8 @@ def _events(events: Sequence[Event], trace: Trace, detail: Detail, bounds: Bound
             yield f'<p class="agentnb-dim agentnb-gap">{position:,} events left out</p>'
         else:
             yield _event(row(event, trace), detail)
+    if not events:
+        yield '<p class="agentnb-dim agentnb-gap">Nothing has happened yet.</p>'
     yield "</div>"
 
 

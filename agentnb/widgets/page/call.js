@@ -239,6 +239,7 @@ export class Call {
     say(this.error, filled.ok ? "" : filled.error);
     if (!filled.ok) return null;
     if (this.open === "Answer") return { ...call, decision: "answer", result: filled.arguments };
+    if (this.open === "Edit" && filled.same) return { ...call, decision: "approve" };
     const name = this.open === "Replace" ? { name: form.tool.value } : {};
     return { ...call, decision: this.open.toLowerCase(), ...name, arguments: filled.arguments, kept: filled.kept };
   }

@@ -2,6 +2,8 @@
 
 import { el, number, say, unique, visible } from "./text.js";
 
+const WIDE = 80; // characters that a control shows in a line, about
+
 export class Form {
   constructor(fields) {
     this.fields = fields.map((field) => new Field(field));
@@ -9,7 +11,8 @@ export class Form {
     if (!fields.length) this.el.append(el("p", { class: "agentnb-dim", text: "This tool takes no arguments." }));
   }
 
-  // The arguments as JSON text, put together from texts so that a number goes back digit by digit as it came.
+  // The arguments as JSON text, put together from texts so that a number goes back digit by digit as it came. What
+  // nobody has changed is kept, not sent back: a control shows no line end but its own, and not half a surrogate pair.
   read() {
     const root = new Map(),
       kept = [];
@@ -20,17 +23,14 @@ export class Form {
       if (error) bad ??= field;
       field.mark(error);
       if (keep) kept.push(field.path);
-      if (text === undefined || error) continue;
-      if (!field.path.length) {
-        whole = text;
-        continue;
-      }
       let target = root;
       for (const name of field.path.slice(0, -1)) {
-        if (!target.has(name)) target.set(name, new Map());
+        if (!target.has(name)) target.set(name, new Map()); // an object is there also where nothing in it is given
         target = target.get(name);
       }
-      target.set(field.path.at(-1), text);
+      if (text === undefined || error) continue;
+      if (field.path.length) target.set(field.path.at(-1), text);
+      else whole = text;
     }
     if (bad) {
       bad.control.focus();
@@ -38,7 +38,8 @@ export class Form {
     }
     const write = (map) =>
       `{${[...map].map(([name, value]) => `${JSON.stringify(name)}:${value instanceof Map ? write(value) : value}`).join(",")}}`;
-    return { ok: true, arguments: whole ?? write(root), kept };
+    const same = this.fields.every((field) => field.isUnchanged());
+    return { ok: true, arguments: whole ?? write(root), kept, same };
   }
 }
 
@@ -101,7 +102,19 @@ class Field {
       if (this.given) this.given.value = "value";
       this.mark(this.hidden());
     });
+    this.first = this.stands();
     this.mark(this.hidden());
+  }
+
+  stands() {
+    const { control, given } = this;
+    return `${given?.value ?? "value"} ${control.type === "checkbox" ? control.checked : control.value}`;
+  }
+
+  isUnchanged() {
+    const { spec, first } = this,
+      isFilledIn = spec.given !== "absent" || spec.kind === "kept" || this.given;
+    return Boolean(isFilledIn) && this.stands() === first;
   }
 
   make(spec) {
@@ -124,10 +137,11 @@ class Field {
       list.value = spec.text;
       return list;
     }
-    const lines = spec.text.split("\n").length;
-    const long = spec.kind === "json" || spec.kind === "text" || lines > 1 || spec.text.length > 80;
+    const lines = spec.text.split("\n");
+    const long = spec.kind === "json" || spec.kind === "text" || lines.length > 1 || spec.text.length > WIDE;
+    const rows = lines.reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / WIDE)), 0); // as they are wrapped
     const control = long
-      ? area(Math.min(12, Math.max(2, lines)))
+      ? area(Math.min(12, Math.max(2, rows)))
       : el("input", { class: "agentnb-input", type: "text", spellcheck: "false" });
     control.value = spec.kind === "kept" ? visible(spec.text) : spec.text;
     control.readOnly = spec.kind === "kept";
@@ -170,6 +184,7 @@ class Field {
     const { spec, control } = this,
       text = control.value.trim();
     if (spec.kind === "kept") return { keep: true };
+    if (spec.path.length && spec.given === "value" && this.isUnchanged()) return { keep: true, text: "null" };
     if (this.given?.value === "absent") return {};
     if (this.given?.value === "null") return { text: "null" };
     if (spec.kind === "boolean") return { text: String(control.checked) };

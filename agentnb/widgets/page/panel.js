@@ -99,6 +99,7 @@ function render({ model, el: host }) {
   );
   // The copy that the notebook file keeps of it (saved.py) is only for pages where this here is not.
   root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
+  host.classList.add("agentnb-place");
   host.append(root);
 
   // News only marks what to draw; drawing is once a frame. A hidden page has no frames, and draws when it is seen again.

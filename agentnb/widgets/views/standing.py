@@ -24,7 +24,7 @@ from agentnb.widgets.views.rows import ROW_LIMIT
 
 QUEUED = 20
 """Queued messages that are shown."""
-ASKED, FEW = 24 * 1024, 4
+ASKED, FEW = 64 * 1024, 4
 """Characters of questions that a page gets at once, and how many it gets however long; the others come later."""
 LABEL = 240
 """Characters of a breakpoint's conditions."""
