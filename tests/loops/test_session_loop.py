@@ -898,6 +898,37 @@ async def test_a_conversation_that_was_cut_is_sent_with_a_result_for_every_call(
     assert said.count("No result provided") == len(said) - said.count("real")
 
 
+@pytest.mark.parametrize("results", [["first"], ["first", "second"]])
+@pytest.mark.parametrize("at_once", [1, 2])
+async def test_each_call_of_a_conversation_is_sent_with_one_result_however_many_stand_there(
+    results: list[str], at_once: int
+) -> None:
+    call = {"id": "c1", "name": "echo", "arguments": {}}
+    answered = [{"role": "tool", "tool_call_id": "c1", "content": words} for words in results]
+    calls = {"role": "assistant", "content": "", "tool_calls": [call] * at_once}
+    loop = SessionLoop(ScriptedLLM(["done"]), messages=[{"role": "user", "content": "a"}, calls, *answered])
+    await collect(loop.run("go on"))
+    told = [message["content"] for message in loop.llm.requests[0].messages if message["role"] == "tool"]
+    assert told == [*results, "No result provided"][:at_once]
+
+
+async def test_the_results_of_an_answer_that_was_broken_off_are_not_sent_without_it() -> None:
+    failed = {"role": "assistant", "content": "", "stop_reason": "error", "tool_calls": [{"id": "c1", "name": "echo"}]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "Operation aborted", "is_error": True}
+    loop = SessionLoop(ScriptedLLM(["done"]), messages=[{"role": "user", "content": "a"}, failed, result])
+    await collect(loop.run("go on"))
+    assert sent(loop, 0) == ["user:a", "user:go on"]
+
+
+async def test_an_answer_and_the_results_of_one_that_was_broken_off_are_nothing_to_continue_from() -> None:
+    answer = {"role": "assistant", "content": "b"}
+    failed = {"role": "assistant", "content": "", "stop_reason": "error", "tool_calls": [{"id": "c1", "name": "echo"}]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "Operation aborted", "is_error": True}
+    loop = SessionLoop(ScriptedLLM([]), messages=[{"role": "user", "content": "a"}, answer, failed, result])
+    with pytest.raises(UsageError, match="Cannot continue from message role: assistant"):
+        loop.continue_()
+
+
 async def test_a_conversation_is_continued_as_if_the_answer_that_failed_had_not_been() -> None:
     loop = World().loop([RuntimeError("down")], "done")
     events = await collect(loop.run("hi"))

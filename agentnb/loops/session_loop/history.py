@@ -1,7 +1,8 @@
 """The conversation that a session goes on from, put in order for a model (SEMANTICS 3g.1).
 
-Whoever gives it may have kept it elsewhere, or cut it where a process died: a call in it may be without a result, and
-an answer may be there that never came to its end. Providers refuse the first, and the second says nothing.
+Whoever gives it may have kept it elsewhere, or cut it where a process died: a call in it may be without a result or
+have several, and an answer may be there that never came to its end. Providers refuse the first, and the second says
+nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +16,21 @@ NO_RESULT = "No result provided"
 
 
 def in_order(messages: Sequence[Message]) -> list[Message]:
-    """The messages without the answers that were broken off, and with its result behind every call."""
-    return list(_answered([message for message in messages if not is_broken_off(message)]))
+    """The messages without the answers that were broken off, and with one result behind every call."""
+    return list(_answered(without_broken_off(messages)))
+
+
+def without_broken_off(messages: Sequence[Message]) -> list[Message]:
+    """The messages without the answers that were broken off, and without what is said to be the results of their calls.
+
+    A provider refuses a result whose call it is not shown.
+    """
+    dropped = {position for position, message in enumerate(messages) if is_broken_off(message)}
+    if not dropped:
+        return list(messages)
+    results = _results(messages)
+    dropped |= {at for (made, _), found in results.items() if made in dropped for at in found}
+    return [message for position, message in enumerate(messages) if position not in dropped]
 
 
 def is_broken_off(message: Message) -> bool:
@@ -35,26 +49,27 @@ def words_of_failures(state: State) -> dict[str, str]:
 
 def _answered(messages: Sequence[Message]) -> Iterator[Message]:
     """The messages, the results in the order of their calls, and an error in the place of each that is missing."""
-    told: set[int] = set()
+    results, told = _results(messages), set[int]()
     for position, message in enumerate(messages):
         if position in told:
             continue
         yield message
         for call in message.tool_calls:
-            at = _result_of(call.id, messages, position)
-            if at is None:
-                yield Message(role="tool", tool_call_id=call.id, name=call.name, content=NO_RESULT, is_error=True)
+            at = results.get((position, call.id), [])
+            told.update(at)
+            if at:
+                yield messages[at.pop(0)]
             else:
-                told.add(at)
-                yield messages[at]
+                yield Message(role="tool", tool_call_id=call.id, name=call.name, content=NO_RESULT, is_error=True)
 
 
-def _result_of(call_id: str, messages: Sequence[Message], made: int) -> int | None:
-    """Where the result stands of a call that was made at a position; ids may come again in later answers."""
-    for position in range(made + 1, len(messages)):
-        message = messages[position]
-        if message.role == "tool" and message.tool_call_id == call_id:
-            return position
-        if any(call.id == call_id for call in message.tool_calls):
-            return None
-    return None
+def _results(messages: Sequence[Message]) -> dict[tuple[int, str], list[int]]:
+    """Where results stand, by where their call was made and its id; ids may come again in later answers."""
+    made: dict[str, int] = {}
+    results: dict[tuple[int, str], list[int]] = {}
+    for position, message in enumerate(messages):
+        id = message.tool_call_id
+        if message.role == "tool" and id is not None and id in made:
+            results.setdefault((made[id], id), []).append(position)
+        made.update((call.id, position) for call in message.tool_calls)
+    return results
