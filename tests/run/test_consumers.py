@@ -344,6 +344,37 @@ async def test_code_that_takes_the_events_is_told_that_it_cannot_look_on_in_betw
         assert await run == "done"
 
 
+async def left_at_the_model_end() -> Run:
+    run = Agent().two_turns().start("hi")
+    async for event in run:
+        if event.type == "model_end":
+            break
+    return run
+
+
+async def test_code_that_has_left_the_events_of_a_run_may_wait_for_its_end() -> None:
+    async with asyncio.timeout(60):
+        run = await left_at_the_model_end()
+        with pytest.raises(RunCancelled, match="its consumer was closed"):
+            await run
+
+
+async def test_code_that_has_left_the_events_of_a_run_may_look_at_them_again() -> None:
+    async with asyncio.timeout(60):
+        run = await left_at_the_model_end()
+        events = facts(await collect(run))
+    assert events == run.events
+    assert_one_terminal_event_last(events)
+
+
+async def test_code_that_has_left_the_events_of_a_run_may_step_to_its_end() -> None:
+    async with asyncio.timeout(60):
+        run = await left_at_the_model_end()
+        while await run.step():
+            pass
+    assert run.stop_reason == "cancelled"
+
+
 async def test_code_that_only_looks_on_may_wait_for_the_end_in_between() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
