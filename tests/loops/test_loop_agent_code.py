@@ -6,7 +6,7 @@ import asyncio
 import json
 from contextlib import aclosing
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
@@ -239,6 +239,17 @@ async def test_agents_may_be_declared_as_pydantic_models_are() -> None:
     assert await said_in(LoopAgent(name="L", sub_agents=[one, other])) == "A#1 [0] B#1 [0] A#2 [0, 1][esc]"
     assert (one.words, other.words) == (["one", "one"], ["other"])
     assert (other.threshold, other.description) == (3, "x")
+
+
+def test_no_two_agents_share_the_list_that_an_attribute_is_declared_with() -> None:
+    class Noting(BaseAgent):
+        notes: list[str] = []  # noqa: RUF012 - as a pydantic model declares it
+        of_all: ClassVar[list[str]] = []
+
+    one, other = Noting("one"), Noting("other")
+    one.notes.append("x")
+    one.of_all.append("y")
+    assert (other.notes, Noting.notes, other.of_all) == ([], [], ["y"])
 
 
 async def test_agents_share_the_session_and_its_state() -> None:
