@@ -241,6 +241,14 @@ async def test_agents_may_be_declared_as_pydantic_models_are() -> None:
     assert (other.threshold, other.description) == (3, "x")
 
 
+def test_an_event_that_says_nothing_of_an_action_of_the_design_has_none_of_it() -> None:
+    actions = Event(author="A").actions
+    assert (actions.transfer_to_agent, actions.skip_summarization, actions.route, actions.compaction) == (None,) * 4
+    assert (actions.artifact_delta, actions.requested_auth_configs, actions.requested_tool_confirmations) == ({},) * 3
+    given = Event(author="A", actions=EventActions(skip_summarization=True, artifact_delta={"a.txt": 1}))
+    assert Event.model_validate_json(given.model_dump_json()) == given
+
+
 def test_no_two_agents_share_the_list_that_an_attribute_is_declared_with() -> None:
     class Noting(BaseAgent):
         notes: list[str] = []  # noqa: RUF012 - as a pydantic model declares it
