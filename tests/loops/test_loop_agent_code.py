@@ -329,6 +329,15 @@ async def test_a_state_of_its_own_survives_in_a_snapshot() -> None:
     assert_folds(again)
 
 
+def test_where_an_agent_stands_is_told_to_the_context_and_asked_of_it() -> None:
+    ctx = InvocationContext()
+    assert ctx.get_agent_state("N") is None
+    ctx.set_agent_state("N", {"at": 2})  # as the design's sketch gives it
+    assert (ctx.get_agent_state("N"), ctx.end_of_agents) == ({"at": 2}, {"N": False})
+    ctx.set_agent_state("N", end_of_agent=True)
+    assert ctx.get_agent_state("N") is None
+
+
 async def test_a_state_may_be_a_model() -> None:
     class Where(BaseModel):
         at: int = 0
