@@ -12,6 +12,7 @@ import pytest
 
 from agentnb import Run, RunCancelled, RunFailed, SessionLoop, UsageError, tool
 from agentnb.core.events import Delta
+from agentnb.run import host as hosting
 from agentnb.testing import delay, text
 from tests.run.agents import Agent, sends
 from tests.worlds import (
@@ -373,6 +374,17 @@ async def test_code_that_has_left_the_events_of_a_run_may_step_to_its_end() -> N
         while await run.step():
             pass
     assert run.stop_reason == "cancelled"
+
+
+async def test_code_that_has_left_the_events_of_a_run_cannot_block_until_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosting.environment, "hosted", True, raising=False)
+    run = await left_at_the_model_end()
+    with pytest.raises(UsageError, match="takes the run's events one by one"):
+        run.result(timeout=60)
+    with pytest.raises(RunCancelled):
+        await run
 
 
 async def test_code_that_only_looks_on_may_wait_for_the_end_in_between() -> None:

@@ -194,6 +194,8 @@ class Driving:
     def result(self, timeout: float | None) -> Any:
         """Block until the run is settled; gives its output. Raises TimeoutError after `timeout` seconds."""
         self._check_may_wait()
+        if self.taken_by is not None and self.taken_by.is_in_this_task():
+            raise UsageError(TAKEN_HERE)
         until = time.monotonic() + timeout if timeout is not None else None
         while not self.settled:
             try:

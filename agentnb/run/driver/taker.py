@@ -24,4 +24,8 @@ class Taker:
 
     def is_here(self) -> bool:
         """Whether the caller is that code, and not done with them."""
-        return self._task is not None and self._task is task_here() and self._events() is not None
+        return self.is_in_this_task() and self._events() is not None
+
+    def is_in_this_task(self) -> bool:
+        """Whether the caller is that code, done with them or not: while it blocks, nothing closes them."""
+        return self._task is not None and self._task is task_here()
