@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Future
 from contextlib import aclosing
-from typing import Any
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Delta, Event
 from agentnb.run import host as hosting
 from agentnb.run.driver.claims import TAKEN_HERE, Driving
-from agentnb.run.effects.calling import task_here
+from agentnb.run.driver.taker import Taker
 from agentnb.run.journal import Journal
 
 
@@ -65,15 +64,14 @@ class Watching:
 
 def consume(run: Driving) -> AsyncGenerator[Event | Delta, None]:
     """What has happened so far, then live, to the end; drives the run where nobody does."""
-    taken_in = task_here()
-    if not hosting.environment.hosted or run.driver.news.is_here():
-        return _pull(run, taken_in)
-    return _pull_from_host(run, taken_in)
+    taker = Taker()
+    is_direct = not hosting.environment.hosted or run.driver.news.is_here()
+    events = _pull(run, taker) if is_direct else _pull_from_host(run, taker)
+    taker.take(events)
+    return events
 
 
-async def _pull(  # noqa: C901 - from the first event to the last
-    run: Driving, taken_in: asyncio.Task[Any] | None
-) -> AsyncGenerator[Event | Delta, None]:
+async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, None]:  # noqa: C901 - from first to last
     told, events = 0, run.journal.events
     while run.settled and not run.state.over and told < len(events):  # it may be resumed while its failure is told
         yield events[told]
@@ -82,7 +80,7 @@ async def _pull(  # noqa: C901 - from the first event to the last
         async for item in _look_on(run, told):
             yield item
         return
-    run.taken_in = taken_in
+    run.taken_by = taker
     news: deque[Event | Delta] = deque()
     with run.journal.lock:
         news.extend(events[told:])
@@ -137,9 +135,9 @@ async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
         run.outcome()
 
 
-async def _pull_from_host(run: Driving, taken_in: asyncio.Task[Any] | None) -> AsyncGenerator[Event | Delta, None]:
+async def _pull_from_host(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, None]:
     """Pull in agentnb's own thread, item by item; where the caller waits, clicks get in."""
-    remote = _pull(run, taken_in)
+    remote = _pull(run, taker)
     step: Future[Event | Delta | None] | None = None
     try:
         while True:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from contextlib import aclosing
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
@@ -241,6 +241,25 @@ async def test_agents_may_be_declared_as_pydantic_models_are() -> None:
     assert (other.threshold, other.description) == (3, "x")
 
 
+def test_an_event_that_says_nothing_of_an_action_of_the_design_has_none_of_it() -> None:
+    actions = Event(author="A").actions
+    assert (actions.transfer_to_agent, actions.skip_summarization, actions.route, actions.compaction) == (None,) * 4
+    assert (actions.artifact_delta, actions.requested_auth_configs, actions.requested_tool_confirmations) == ({},) * 3
+    given = Event(author="A", actions=EventActions(skip_summarization=True, artifact_delta={"a.txt": 1}))
+    assert Event.model_validate_json(given.model_dump_json()) == given
+
+
+def test_no_two_agents_share_the_list_that_an_attribute_is_declared_with() -> None:
+    class Noting(BaseAgent):
+        notes: list[str] = []  # noqa: RUF012 - as a pydantic model declares it
+        of_all: ClassVar[list[str]] = []
+
+    one, other = Noting("one"), Noting("other")
+    one.notes.append("x")
+    one.of_all.append("y")
+    assert (other.notes, Noting.notes, other.of_all) == ([], [], ["y"])
+
+
 async def test_agents_share_the_session_and_its_state() -> None:
     class Writer(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
@@ -308,6 +327,15 @@ async def test_a_state_of_its_own_survives_in_a_snapshot() -> None:
     await again
     assert counted(said_by(again)) == "1 2? 3 1 2 3"
     assert_folds(again)
+
+
+def test_where_an_agent_stands_is_told_to_the_context_and_asked_of_it() -> None:
+    ctx = InvocationContext()
+    assert ctx.get_agent_state("N") is None
+    ctx.set_agent_state("N", {"at": 2})  # as the design's sketch gives it
+    assert (ctx.get_agent_state("N"), ctx.end_of_agents) == ({"at": 2}, {"N": False})
+    ctx.set_agent_state("N", end_of_agent=True)
+    assert ctx.get_agent_state("N") is None
 
 
 async def test_a_state_may_be_a_model() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from agentnb import Run, RunCancelled, RunFailed, SessionLoop, UsageError, tool
 from agentnb.core.events import Delta
+from agentnb.run import host as hosting
 from agentnb.testing import delay, text
 from tests.run.agents import Agent, sends
 from tests.worlds import (
@@ -342,6 +343,48 @@ async def test_code_that_takes_the_events_is_told_that_it_cannot_look_on_in_betw
                 with pytest.raises(UsageError, match="takes the run's events one by one"):
                     await anext(looking_on)
         assert await run == "done"
+
+
+async def left_at_the_model_end() -> Run:
+    run = Agent().two_turns().start("hi")
+    async for event in run:
+        if event.type == "model_end":
+            break
+    return run
+
+
+async def test_code_that_has_left_the_events_of_a_run_may_wait_for_its_end() -> None:
+    async with asyncio.timeout(60):
+        run = await left_at_the_model_end()
+        with pytest.raises(RunCancelled, match="its consumer was closed"):
+            await run
+
+
+async def test_code_that_has_left_the_events_of_a_run_may_look_at_them_again() -> None:
+    async with asyncio.timeout(60):
+        run = await left_at_the_model_end()
+        events = facts(await collect(run))
+    assert events == run.events
+    assert_one_terminal_event_last(events)
+
+
+async def test_code_that_has_left_the_events_of_a_run_may_step_to_its_end() -> None:
+    async with asyncio.timeout(60):
+        run = await left_at_the_model_end()
+        while await run.step():
+            pass
+    assert run.stop_reason == "cancelled"
+
+
+async def test_code_that_has_left_the_events_of_a_run_cannot_block_until_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosting.environment, "hosted", True, raising=False)
+    run = await left_at_the_model_end()
+    with pytest.raises(UsageError, match="takes the run's events one by one"):
+        run.result(timeout=60)
+    with pytest.raises(RunCancelled):
+        await run
 
 
 async def test_code_that_only_looks_on_may_wait_for_the_end_in_between() -> None:

@@ -55,7 +55,7 @@ class EventActions(Positional):
 
     `escalate` leaves the nearest loop once the agent that says so is done; with `scope="root"` every loop around it,
     with the name of a loop all up to that one. `agent_state` and `end_of_agent` say where its author stands.
-    `state_delta` changes the state of the session.
+    `state_delta` changes the state of the session. The design's other actions are kept for whoever reads the event.
     """
 
     model_config = ConfigDict(extra="allow", defer_build=True)
@@ -65,6 +65,14 @@ class EventActions(Positional):
     end_of_agent: bool | None = None
     scope: str | None = None
     state_delta: dict[str, Any] = Field(default_factory=dict)
+    artifact_delta: dict[str, Any] = Field(default_factory=dict)
+    transfer_to_agent: str | None = None
+    skip_summarization: bool | None = None
+    requested_auth_configs: dict[str, Any] = Field(default_factory=dict)
+    requested_tool_confirmations: dict[str, Any] = Field(default_factory=dict)
+    compaction: Any = None
+    rewind_before_invocation_id: str | None = None
+    route: Any = None
 
 
 class Event(Positional):

@@ -138,7 +138,11 @@ class InvocationContext:
         """Whether the maps say where to resume; otherwise a pause only stops the invocation."""
         return self.is_resumable
 
-    def set_agent_state(self, name: str, *, agent_state: Any = None, end_of_agent: bool = False) -> None:
+    def get_agent_state(self, name: str) -> dict[str, Any] | None:
+        """Where an agent stands; None where it has not begun, has ended, or keeps nothing of it."""
+        return self.agent_states.get(name)
+
+    def set_agent_state(self, name: str, agent_state: Any = None, *, end_of_agent: bool = False) -> None:
         """Say where an agent stands: ended, in a state, or, with neither, not begun."""
         state = _dumped(name, agent_state) if agent_state is not None else None
         self.agent_states.pop(name, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from inspect import get_annotations
 from typing import Any
 
 from pydantic.fields import FieldInfo, ModelPrivateAttr
@@ -100,7 +101,7 @@ def each_of(callbacks: Callbacks) -> Sequence[Callback]:
 
 
 def _declared(kind: type) -> dict[str, Any]:
-    """The defaults of the attributes that a subclass declares by pydantic's `Field` or `PrivateAttr`."""
+    """The defaults of the attributes that a subclass declares as a pydantic model does: no two agents share one."""
     declared: dict[str, Any] = {}
     for base in reversed([base for base in kind.__mro__ if base not in AgentInTree.__mro__]):  # which declare none
         for attribute, value in vars(base).items():
@@ -108,7 +109,14 @@ def _declared(kind: type) -> dict[str, Any]:
                 declared[attribute] = value.get_default(call_default_factory=True)
             elif isinstance(value, ModelPrivateAttr):
                 declared[attribute] = _private_default(value)
+            elif isinstance(value, (list, dict, set)) and _is_a_field(base, attribute):
+                declared[attribute] = copy.deepcopy(value)
     return declared
+
+
+def _is_a_field(kind: type, attribute: str) -> bool:
+    annotation = get_annotations(kind).get(attribute)
+    return annotation is not None and "ClassVar" not in str(annotation)
 
 
 def _private_default(value: ModelPrivateAttr) -> Any:

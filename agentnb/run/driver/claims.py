@@ -22,7 +22,8 @@ from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.driver.driver import Driver
-from agentnb.run.effects.calling import check_not_within, task_here
+from agentnb.run.driver.taker import Taker
+from agentnb.run.effects.calling import check_not_within
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
@@ -51,8 +52,8 @@ class Driving:
         self.driver = driver
         self.decisions = Decisions(journal, driver.lost)
         self.owner: Owner | None = None
-        self.taken_in: asyncio.Task[Any] | None = None
-        """The task that takes the events one by one, where one does, and so drives the run."""
+        self.taken_by: Taker | None = None
+        """The code that takes the events one by one, where some does, and so drives the run."""
         self.reported = len(journal.events)
         """Where the next step's events begin: behind the last step's, or where whoever else drove has left off."""
         self._design = design
@@ -102,7 +103,7 @@ class Driving:
         with self.journal.lock:
             if self.owner != "step":
                 self.reported = len(self.journal.events)
-            self.owner = self.taken_in = None
+            self.owner = self.taken_by = None
             _in_background.pop(self, None)
             self.gate.running = False
             if self._playing and not self.settled:
@@ -162,7 +163,7 @@ class Driving:
 
     def is_taken_here(self) -> bool:
         """Whether the run goes on when the caller's own task asks for the next event, and not while it waits."""
-        return self.taken_in is not None and self.taken_in is task_here()
+        return self.taken_by is not None and self.taken_by.is_here()
 
     async def _drain(self) -> None:
         try:
@@ -193,6 +194,8 @@ class Driving:
     def result(self, timeout: float | None) -> Any:
         """Block until the run is settled; gives its output. Raises TimeoutError after `timeout` seconds."""
         self._check_may_wait()
+        if self.taken_by is not None and self.taken_by.is_in_this_task():
+            raise UsageError(TAKEN_HERE)
         until = time.monotonic() + timeout if timeout is not None else None
         while not self.settled:
             try:
