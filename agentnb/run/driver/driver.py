@@ -107,6 +107,7 @@ class Driver:
             if self._first is not None:
                 first, self._first = self._first, None
                 self._journal.append(first)
+            self._nesting.finish_handing_on()
 
     @property
     def home(self) -> asyncio.AbstractEventLoop | None:
@@ -122,6 +123,7 @@ class Driver:
         if self.news.move_in():  # the work takes up the calls that ran in another event loop
             self._inflight.clear()
         self._is_pumped = True
+        self._nesting.finish_handing_on()
         timer, clock, inline, state = self._start_clock(), time.monotonic, self._inline, self._state
         steps, breath = 0, clock() + BREATH
         try:

@@ -9,12 +9,13 @@ heard when it is over is for its own next run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, get_args
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Queue, Queued, Withdrawn
+from agentnb.core.events import Event, Queue, Queued, RunEnd, RunStart, Withdrawn
 from agentnb.core.messages import Message, to_said
 from agentnb.core.state import State
 from agentnb.run.frame import Frame
@@ -129,23 +130,43 @@ def _kept(journal: Journal) -> list[Frame]:
     return [root, hears] if hears is not root else [root]
 
 
-def hand_on(journal: Journal, frame: Frame) -> None:
-    """A loop has begun: where it is the one that listens, it hears what was said before."""
+def hand_on(journal: Journal, frame: Frame, already: Sequence[Event] = ()) -> None:
+    """A loop has begun: where it is the one that listens, it hears what was said before, but what it has `already`."""
     root = journal.root
     if frame is not root and listener(journal) is frame:
         for queue in QUEUES:
-            for message in list(root.state.queues[queue]):
+            waiting = list(root.state.queues[queue])
+            for message in waiting[_handed(queue, waiting, already, frame.path) :]:
                 journal.append(Queued.make(queue=queue, message=message), frame)
             _take(journal, root, queue)
 
 
-def hand_back(journal: Journal, frame: Frame) -> None:
-    """A loop is over: what it has not heard is for the next that listens, but for what was said to this one itself."""
+def hand_back(journal: Journal, frame: Frame, already: Sequence[Event] = ()) -> None:
+    """A loop is over: what it has not heard is for the next that listens, but for what was said to this one itself.
+
+    Nor what was handed back `already`.
+    """
     if frame.design.listens and not journal.root.design.listens:
         for queue in QUEUES:
-            for message in frame.state.queues[queue]:
-                if not _is_in(frame.said, message):
-                    journal.append(Queued.make(queue=queue, message=message))
+            unheard = [message for message in frame.state.queues[queue] if not _is_in(frame.said, message)]
+            for message in unheard[_handed(queue, unheard, already, journal.root.path) :]:
+                journal.append(Queued.make(queue=queue, message=message))
+
+
+def _handed(queue: Queue, messages: Sequence[Message], already: Sequence[Event], path: str) -> int:
+    """How many of these messages have come into that queue of the loop at `path`."""
+    come = [event for event in already if isinstance(event, Queued) and (event.path, event.queue) == (path, queue)]
+    return sum(event.message in messages for event in come)
+
+
+def handing(events: Sequence[Event]) -> tuple[Event | None, list[Event]]:
+    """Where a recording ends while messages are handed on: the beginning or the end of the loop, and what followed.
+
+    Each message is a fact of its own: whoever made them may be gone after any of them.
+    """
+    after = list(takewhile(lambda event: isinstance(event, (Queued, Withdrawn)), reversed(events)))
+    before = events[-len(after) - 1] if len(after) < len(events) else None
+    return (before if isinstance(before, (RunStart, RunEnd)) else None), after
 
 
 def _take(journal: Journal, frame: Frame, queue: Queue) -> list[Message]:

@@ -1,0 +1,73 @@
+"""What is said to a run whose loops begin and end is heard once, wherever it goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from agentnb import LoopAgent, Run, SessionLoop, Snapshot, restore
+from agentnb.loops.base import Loop
+
+
+class Repeats:
+    """A model that says what it was told."""
+
+    async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
+        told = " ".join(str(message["content"]) for message in messages if message["role"] == "user")
+        yield {"type": "text_delta", "content": told}
+
+
+def two_sessions(max_turns: int | None) -> Loop:
+    """The first hears all, or, with one turn only, leaves some of it to the second."""
+    first = SessionLoop(Repeats(), name="first", max_turns=max_turns)
+    return LoopAgent("outer", [first, SessionLoop(Repeats(), name="second")], 1)
+
+
+async def spoken_to(max_turns: int | None) -> Run:
+    run = two_sessions(max_turns).start("go")
+    for text in ("S1", "S2"):
+        run.steer(text)
+        run.follow_up(f"{text} later")
+    await run
+    return run
+
+
+def conversation(run: Run) -> list[Any]:
+    return [message.content for message in run.messages]
+
+
+def said_until(run: Run) -> int:
+    """The event with which the user has said everything."""
+    return next(event.seq for event in run.events if event.type not in ("run_start", "queued")) - 1
+
+
+@pytest.mark.parametrize("max_turns", [None, 1])
+async def test_a_run_that_is_restored_at_any_event_hears_each_thing_once(max_turns: int | None) -> None:
+    run = await spoken_to(max_turns)
+    for seq in range(said_until(run), len(run.events) - 1):
+        snapshot = Snapshot.from_json(run.at(seq).snapshot().to_json())
+        again = restore(snapshot, two_sessions(max_turns))
+        await again
+        assert conversation(again) == conversation(run), f"restored behind {run.events[seq]!r}"
+
+
+@pytest.mark.parametrize("max_turns", [None, 1])
+async def test_a_fork_at_any_event_hears_each_thing_once(max_turns: int | None) -> None:
+    run = await spoken_to(max_turns)
+    for seq in range(said_until(run), len(run.events) - 1):
+        fork = run.fork(at=seq, loop=two_sessions(max_turns))
+        await fork
+        assert conversation(fork) == conversation(run), f"forked behind {run.events[seq]!r}"
+
+
+async def test_what_is_said_before_a_restored_run_goes_on_is_heard_last() -> None:
+    run = await spoken_to(None)
+    begun = next(event.seq for event in run.events if event.type == "run_start" and event.path == "first")
+    for seq in range(begun, begun + 5):
+        again = restore(run.at(seq).snapshot(), two_sessions(None))
+        again.steer("S3")
+        await again
+        steered = [event.message.content for event in again.events if getattr(event, "origin", "") == "steering"]
+        assert steered == ["S1", "S2", "S3"], f"restored behind {run.events[seq]!r}"
