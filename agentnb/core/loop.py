@@ -17,7 +17,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
@@ -29,9 +29,6 @@ from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool, specification
 from agentnb.core.wanted import Effect, wanted
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
 
 beside: ContextVar[object] = ContextVar("agentnb_beside", default=None)
 """What stands beside the loop one of whose own calls this code performs (`Design.companion`)."""
@@ -63,6 +60,13 @@ class Hearing(Protocol):
     @property
     def left(self) -> Callable[[], dict[Queue, list[Message]]]:
         """`unheard` of a run that is over and that nobody has any more; it does not hold the run."""
+
+
+class Stoppable(Protocol):
+    """A run of a loop, as whoever ends it by way of that loop needs it."""
+
+    def cancel(self, reason: str) -> bool:
+        """End the run; False where it is over."""
 
 
 class Result(NamedTuple):
@@ -205,7 +209,7 @@ class Design(ABC):
         """A run of this loop has begun, alone or inside another: what is said to the loop itself is for that run."""
         return
 
-    def runs_as(self, run: Run) -> None:
+    def runs_as(self, run: Stoppable) -> None:
         """A run of this loop itself, and not inside another, is made or restored, and is not over."""
         return
 

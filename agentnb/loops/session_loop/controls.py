@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from agentnb.core.calls import result_message
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, RunStart
-from agentnb.core.loop import Hearing
+from agentnb.core.loop import Hearing, Stoppable
 from agentnb.core.messages import Message, to_message, to_messages
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
@@ -20,9 +20,6 @@ from agentnb.loops.session_loop.projection import SessionEvent
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
 from agentnb.loops.streaming import Telling
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
 
 
 class SessionControls(Loop):
@@ -44,7 +41,7 @@ class SessionControls(Loop):
             raise UsageError(f"messages= takes a list of messages, not {messages!r:.80}.")
         self.queue = queue if queue is not None else MessageQueue()
         self._telling: Telling[SessionEvent] | None = None
-        self._latest: weakref.ref[Run] | None = None
+        self._latest: weakref.ref[Stoppable] | None = None
         """The run that was begun, restored or forked last."""
         self._messages = to_messages(list(messages))
         self._stands_at: tuple[int, bool] | None = None
@@ -59,7 +56,7 @@ class SessionControls(Loop):
             options["history"] = in_order(_read(self.messages))
         return super()._start(**options)
 
-    def runs_as(self, run: Run) -> None:
+    def runs_as(self, run: Stoppable) -> None:
         """It is this run that `abort` ends."""
         self._latest = weakref.ref(run)
 
