@@ -7,29 +7,27 @@ and otherwise the person is asked (DESIGN, promise 2).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
 
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallStart, ModelStart
-from agentnb.core.json_data import same_json
+from agentnb.core.events import CallStart, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
-from agentnb.run.approvals.outcomes import carry_out, reject
+from agentnb.run.approvals.outcomes import carry_out
 from agentnb.run.approvals.pending import question_about_lost
-from agentnb.run.approvals.policy import NO_POLICY, Policy, Verdict
-from agentnb.run.approvals.remembered import decide_as_before
+from agentnb.run.approvals.policy import NO_POLICY, Policy
 from agentnb.run.effects.asking import Asking
 from agentnb.run.effects.calling import Calling
 from agentnb.run.effects.endings import end_at_limit
 from agentnb.run.effects.inflight import InFlight
+from agentnb.run.effects.verdicts import Said, apply, is_decided, questions_for
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
-from agentnb.run.refusals import Refusal, misfit, unfit
+from agentnb.run.refusals import misfit, unfit
 
 Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
@@ -68,7 +66,7 @@ class Work:
         self._journal = journal
         self._gate = gate
         self._inflight = inflight
-        self._verdicts: dict[str, tuple[dict[str, Any], Verdict | Refusal | ApprovalDecision]] = {}
+        self._verdicts: dict[str, tuple[dict[str, Any], Said]] = {}
         """What the checks have said, and about which arguments."""
         self._intents: dict[str, Effect] = {}
         """The calls that are to be launched, in the order they were made."""
@@ -76,7 +74,7 @@ class Work:
         self._enter = enter
         self.inside: dict[str, Work] = {}
         """The loops that perform calls of this one, by the call."""
-        self._left_open = _questions_for(policy, frame)
+        self._left_open = questions_for(policy, frame)
         """The calls about which a person was asked before this run was restored or forked, and its policy was not."""
 
     def wants(self) -> Sequence[Effect]:
@@ -204,7 +202,7 @@ class Work:
             except InvalidArguments as error:
                 self._apply(unfit(call, error), call, arguments)
                 return
-        if call.status == "ready" and _is_decided(call, arguments):
+        if call.status == "ready" and is_decided(call, arguments):
             if call.name in self.frame.tools or self.frame.is_own(call):
                 self._begin(call, effect, arguments)
             else:  # decided while there was such a tool; the loop that goes on has none
@@ -214,7 +212,7 @@ class Work:
 
     def _check_call(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
         """Ask whether the call may run with these arguments, or do what was said about that."""
-        verdict: Verdict | Refusal | ApprovalDecision | None = None
+        verdict: Said | None = None
         if self._verdicts and call.id in self._verdicts:
             about, said = self._verdicts.pop(call.id)
             if about == arguments:  # otherwise they have changed since
@@ -240,36 +238,8 @@ class Work:
             if verdict.decision != "ask" and call.status == "asking" and call.approval is asked:
                 self._apply(verdict, call, asked.arguments)
 
-    def _apply(self, verdict: Verdict | Refusal | ApprovalDecision, call: CallState, arguments: dict[str, Any]) -> None:
-        if isinstance(verdict, Refusal):
-            self._journal.append(verdict.end, self.frame, call)
-        elif verdict.decision == "reject":
-            reject(self._journal, self.frame, call, verdict.reason, by=verdict.by or "policy")
-        elif isinstance(verdict, ApprovalDecision):
-            self._journal.append(verdict, self.frame, call)
-        elif verdict.decision == "ask":
-            if not decide_as_before(self._journal, self.frame, call, arguments):
-                self._ask_person(call, verdict, arguments)
-        else:
-            looked_at = arguments if arguments is not call.arguments else None
-            decision = ApprovalDecision.make(
-                call_id=call.id,
-                decision=verdict.decision,
-                by=verdict.by,
-                reason=verdict.reason,
-                arguments=verdict.arguments if verdict.arguments is not None else looked_at,
-            )
-            self._journal.append(decision, self.frame, call)
-
-    def _ask_person(self, call: CallState, verdict: Verdict, arguments: dict[str, Any]) -> None:
-        request = ApprovalRequest.make(
-            call_id=call.id,
-            name=call.name,
-            arguments=arguments,
-            reason=verdict.reason,
-            deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
-        )
-        self._journal.append(request, self.frame, call)
+    def _apply(self, verdict: Said, call: CallState, arguments: dict[str, Any]) -> None:
+        apply(self._journal, self.frame, call, verdict, arguments)
 
     def _begin(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
         """Begin a call that nothing objects to; where it is held back, keep that, so that nobody is asked again."""
@@ -359,22 +329,3 @@ class Work:
     def _pauses_before_it_begins(self) -> bool:
         """Whether a loop inside this one that has been said to start can wait before its first step."""
         return self.frame.design.pauses_inside or not self._gate.is_open(self._journal.state, finishing=True)
-
-
-def _questions_for(policy: Policy | None, frame: Frame) -> set[str]:
-    """The questions of a recording that a policy can answer: not those about what has become of a lost call."""
-    if policy is None:
-        return set()
-    asking = (call for call in frame.state.open.values() if call.status == "asking" and call.name in frame.tools)
-    return {call.id for call in asking if call.approval is not None and not call.approval.unknown}
-
-
-def _is_decided(call: CallState, arguments: dict[str, Any]) -> bool:
-    """Whether the decision about a call holds for these arguments: an approval binds what was shown (promise 5)."""
-    decision = call.decision
-    if decision is None or decision.decision != "approve":
-        return True
-    shown = decision.arguments
-    if shown is None and call.approval is not None:
-        shown = call.approval.arguments
-    return shown is None or shown is arguments or same_json(shown, arguments)
