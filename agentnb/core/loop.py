@@ -197,6 +197,13 @@ class Design(ABC):
         """
         return result
 
+    def answer_to(self, id: str, result: Any, state: State) -> Event | None:
+        """The fact that answers what the loop has asked for and was suspended for; None where it asks for no such.
+
+        Raises AlreadyDecided where that has its answer.
+        """
+        return None
+
     def read_again(self, message: Message) -> Message:
         """An answer of the model's whose text somebody has put in the place of another, read as if it had come so."""
         return message

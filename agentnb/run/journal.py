@@ -121,6 +121,11 @@ class Journal(Watchers):
         """The loop that is being run at this path; None where none is."""
         return next((frame for frame in self.frames if frame.path == path), None)
 
+    def remember(self) -> None:
+        """Let what the loops were taken up from include the newest fact, for those that have not gone on yet."""
+        for frame in self.frames:
+            frame.recorded = len(self.events)
+
     def observe(self, observer: Observer) -> None:
         """Tell `observer` of each fact from now on, before the watchers."""
         with self.lock:

@@ -34,7 +34,7 @@ from agentnb.loops.loop_agent import BaseAgent, InvocationContext, exit_loop
 from agentnb.loops.loop_agent import Event as AgentEvent
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.testing import ScriptedLLM, call
-from tests.loops.loop_agents import K, said_by
+from tests.loops.loop_agents import K, pausing, said_by
 from tests.worlds import (
     assert_folds,
     assert_one_terminal_event_last,
@@ -632,3 +632,51 @@ async def test_a_run_in_a_store_that_was_suspended_goes_on(tmp_path: Path) -> No
     assert await again == "C#1"
     assert json.loads(again.snapshot().to_json())["loop"] == "LoopAgent"
     store.close()
+
+
+class Asking(BaseAgent):
+    """Asks, and says what it was answered once it finds that in the session."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[AgentEvent, None]:
+        answers = [answer for event in ctx.session.events for answer in event.get_function_responses()]
+        yield AgentEvent(author=self.name, content=str(answers[0]["response"])) if answers else pausing(self.name, "?")
+
+
+async def suspended(loop: LoopAgent) -> agentnb.Run:
+    run = loop.start("go")
+    await run
+    assert run.stop_reason == "suspended"
+    return run
+
+
+async def test_a_run_that_was_suspended_goes_on_with_the_answer_to_its_call() -> None:
+    loop = LoopAgent("L", [K("A"), Asking("P"), K("C")], 1)
+    run = restore((await suspended(loop)).snapshot(), loop)
+    run.answer("lr", "yes")
+    assert await run == "C#1"
+    assert said_by(run)[-2:] == ["{'result': 'yes'}", "C#1"]
+    recording = agentnb.replay(run, loop)
+    recording.to(len(run.events) - 1)  # and whoever replays it is told of no departure
+    assert_folds(run)
+
+
+async def test_the_answer_to_a_call_is_kept_where_the_process_is_killed_behind_it(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    loop = LoopAgent("L", [Asking("P")], 1)
+    restore((await suspended(loop)).snapshot(), loop, store=store, name="x").answer("lr", {"said": "yes"})
+    assert await restore(store.load("x"), loop) == "{'said': 'yes'}"
+    store.close()
+
+
+async def test_a_second_answer_to_a_call_is_refused() -> None:
+    loop = LoopAgent("L", [Asking("P")], 1)
+    run = restore((await suspended(loop)).snapshot(), loop)
+    run.answer("lr", "yes")
+    with pytest.raises(agentnb.AlreadyDecided, match="P has the answer to 'lr' already"):
+        run.answer("lr", "no")
+
+
+async def test_a_suspended_run_says_where_its_call_is_answered() -> None:
+    run = await suspended(LoopAgent("L", [Asking("P")], 1))
+    with pytest.raises(agentnb.UsageError, match=r"restore\(run.snapshot\(\), loop\)"):
+        run.answer("lr", "yes")

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Unpack
 
 from pydantic_core import to_jsonable_python
 
-from agentnb.core.errors import THROWN_IN, UsageError
-from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, RunEnd, StateUpdate
+from agentnb.core.errors import THROWN_IN, AlreadyDecided, UsageError
+from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, Queued, RunEnd, StateUpdate
 from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Result
 from agentnb.core.maybe_async import settled
@@ -26,7 +26,7 @@ from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.core.unicode import mended, mended_inside
 from agentnb.loops.loop_agent.companion import Companion, context_of, end_before, invocation_of
-from agentnb.loops.loop_agent.event import Event
+from agentnb.loops.loop_agent.event import Event, read
 from agentnb.loops.loop_agent.invocation import Code, InvocationContext
 from agentnb.loops.loop_agent.stream import stream
 from agentnb.loops.loop_agent.tree import AgentInTree, Callbacks, each_of
@@ -119,6 +119,20 @@ class BaseAgent(AgentInTree):
             return result
         return {"paused": False, "escalate": None, "output": result, "said": 1}
 
+    def answer_to(self, id: str, result: Any, state: State) -> Fact | None:
+        """What the user says to a call whose answer was to come later: the agent finds it in the session (1d)."""
+        asked = [call for event in _events_in(state.messages) for call in event.long_running_calls]
+        call = next((call for call in asked if read(call, "id") == id), None)
+        if call is None:
+            return None
+        answers = [answer for event in _events_in(state.queues["input"]) for answer in event.get_function_responses()]
+        if any(read(answer, "id") == id for answer in answers):
+            raise AlreadyDecided(f"{self.name} has the answer to {id!r} already.")
+        response = result if isinstance(result, Mapping) else {"result": result}
+        answer = {"function_response": {"id": id, "name": read(call, "name"), "response": response}}
+        said = Event(author="user", content={"role": "user", "parts": [answer]})
+        return Queued.make(queue="input", message=_message(said, self.name))
+
     def companion(self, state: State, recording: Sequence[Fact], above: object) -> Companion:
         """The context that the agents of an invocation share."""
         around = above if isinstance(above, Companion) else None
@@ -197,13 +211,20 @@ class BaseAgent(AgentInTree):
 
 def _fact(event: Event, name: str) -> Fact | Delta:
     """An event of the agent of that name as a message; one that is partial is only shown."""
-    given = event.model_dump(exclude_defaults=True)
-    data = _jsonable(given)
-    text, author = mended(event.text), mended(event.author) or name
+    message = _message(event, name)
     if event.partial:
-        return Delta(type="call_delta", content=text, name=author, data=data)
+        return Delta(type="call_delta", content=str(message.content), name=message.name, data=message["event"])
+    return MessageAdded.make(message=message)
+
+
+def _message(event: Event, name: str) -> Message:
+    text, author = mended(event.text), mended(event.author) or name
     role = "user" if author == "user" else "assistant"
-    return MessageAdded.make(message=Message(role=role, content=text, name=author, event=data))
+    return Message(role=role, content=text, name=author, event=_jsonable(event.model_dump(exclude_defaults=True)))
+
+
+def _events_in(messages: Sequence[Message]) -> list[Event]:
+    return [Event.model_validate(said) for message in messages if isinstance(said := message.get("event"), dict)]
 
 
 def _jsonable(value: Any) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.events import Event as Fact
-from agentnb.core.events import MessageAdded, RunEnd, RunStart
+from agentnb.core.events import MessageAdded, Queued, RunEnd, RunStart
 from agentnb.core.loop import beside
 from agentnb.core.state import State
 from agentnb.loops.loop_agent.event import Event
@@ -67,10 +67,15 @@ def _remember(context: InvocationContext, fact: Fact) -> None:
     """Let the context know what was said before the process that recorded it went."""
     if isinstance(fact, RunStart) and fact.path and not _given(fact.input):
         context.set_agent_state(fact.name)
-    elif isinstance(fact, MessageAdded) and fact.origin == "loop":
+    elif isinstance(fact, (MessageAdded, Queued)) and _is_of_an_agent(fact):
         said = fact.message.get("event")
         if isinstance(said, dict):
             context.add(Event.model_validate(said))
+
+
+def _is_of_an_agent(fact: MessageAdded | Queued) -> bool:
+    """Whether it was said by an agent, or to one; what is said to a loop inside is not."""
+    return fact.queue == "input" if isinstance(fact, Queued) else fact.origin == "loop"
 
 
 def use_context(run: Run, context: InvocationContext) -> None:

@@ -117,9 +117,14 @@ class Event(Positional):
         return read(call, "id") in (self.long_running_tool_ids or ()) or read(call, "name") in ASKS_A_PERSON
 
     @property
+    def long_running_calls(self) -> list[Any]:
+        """Its calls whose answer comes later than the invocation ends."""
+        return [call for call in self.get_function_calls() if self.is_answered_later(call)]
+
+    @property
     def pauses(self) -> bool:
         """Whether it has a call whose answer comes later than the invocation ends."""
-        return any(map(self.is_answered_later, self.get_function_calls()))
+        return bool(self.long_running_calls)
 
     @property
     def text(self) -> str:

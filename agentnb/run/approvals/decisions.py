@@ -30,12 +30,18 @@ from agentnb.run.portable import portable
 class Decisions:
     """The part of a run that people decide with; every method is safe from every thread."""
 
-    def __init__(self, journal: Journal, lost: Callable[[], list[tuple[Frame, CallState]]]) -> None:
-        """`lost` gives the calls that were started by a process that is gone, and have not been asked about yet."""
+    def __init__(
+        self, journal: Journal, lost: Callable[[], list[tuple[Frame, CallState]]], begin: Callable[[], None]
+    ) -> None:
+        """`lost` gives the calls that were started by a process that is gone, and have not been asked about yet.
+
+        `begin` makes the run's first fact one, where it is not yet.
+        """
         self.id = journal.run_id
         """Of the run that is decided about."""
         self._journal = journal
         self._lost = lost
+        self._begin = begin
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
@@ -134,13 +140,35 @@ class Decisions:
             self._replace(*self._waiting(id), "replace", name, arguments)
 
     def answer(self, id: str | Pending, result: Any) -> None:
-        """Give the call's result instead of running it. Raises UnknownCall, or AlreadyDecided."""
+        """Give the call's result instead of running it, or the answer that a suspended run goes on with.
+
+        A run that was suspended is restored first, and answered before it goes on. Raises UnknownCall, AlreadyDecided,
+        or UsageError where it is not restored.
+        """
         with self._journal.saying():
+            if self._answer_what_it_was_suspended_for(id, result):
+                return
             frame, call = self._waiting(id)
             decision = ApprovalDecision.make(call_id=call.id, decision="answer", result=portable(result))
             self._journal.append(decision, frame)
             # A watcher that is told of the decision may have ended the run, and the call with it.
             carry_out(self._journal, frame, call, decision)
+
+    def _answer_what_it_was_suspended_for(self, id: str | Pending, result: Any) -> bool:
+        if not isinstance(id, str) or self._find(id) is not None:
+            return False
+        for frame in self._journal.frames:
+            if (fact := frame.design.answer_to(id, portable(result), frame.state)) is not None:
+                if self._journal.state.over:
+                    raise UsageError(
+                        "The run is suspended, and over here; restore(run.snapshot(), loop) gives one that goes on from"
+                        f" there. Answer {id!r} in that."
+                    )
+                self._begin()
+                self._journal.append(fact, frame)
+                self._journal.remember()
+                return True
+        return False
 
     def _replace(
         self, frame: Frame, call: CallState, decision: str, name: str | None, arguments: dict[str, Any]

@@ -50,7 +50,7 @@ class Driving:
         self.journal = journal
         self.gate = gate
         self.driver = driver
-        self.decisions = Decisions(journal, driver.lost)
+        self.decisions = Decisions(journal, driver.lost, driver.begin)
         self.owner: Owner | None = None
         self.taken_by: Taker | None = None
         """The code that takes the events one by one, where some does, and so drives the run."""
