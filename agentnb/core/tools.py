@@ -11,9 +11,9 @@ Progress = Callable[[Any], None]
 
 Invocation = Callable[[Progress], Awaitable[Any]]
 
-current_call: ContextVar[tuple[str, str, str] | None] = ContextVar("agentnb_current_call", default=None)
-"""The run, the loop in it and the call on whose behalf this code runs: a tool that cancels its own run is not cut off
-by that."""
+current_call: ContextVar[tuple[str, str, str, object] | None] = ContextVar("agentnb_current_call", default=None)
+"""The run, the loop in it and the call on whose behalf this code runs, and the task that performs it: a tool that
+cancels its own run is not cut off by that, and does not wait for it."""
 
 
 @runtime_checkable

@@ -11,7 +11,6 @@ import asyncio
 import copy
 from collections.abc import Awaitable
 from contextlib import aclosing
-from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -40,18 +39,16 @@ _make_end = CallEnd.make  # found once: each attribute of a record's class is lo
 
 PumpPace = Literal["pull", "drain"]
 
-_performed_in: ContextVar[asyncio.Task[Any] | None] = ContextVar("agentnb_performed_in", default=None)
-
 
 def check_not_within(journal: Journal) -> None:
     """Raise UsageError where this is the code of a call of that run, which would wait for the end of the run for ever.
 
     What the call has left to another task may wait: the call itself goes on.
     """
-    run_id, path, call_id = current_call.get() or ("", "", "")
+    run_id, path, call_id, performed_in = current_call.get() or ("", "", "", None)
     frame = journal.frame_at(path) if run_id == journal.run_id else None
     call = frame.state.open.get(call_id) if frame is not None else None
-    if call is not None and task_here() in (None, _performed_in.get()):
+    if call is not None and task_here() in (None, performed_in):
         raise UsageError(
             f"The call of {call.name} waits for its own run, which waits for that call. Return, and leave it to whoever"
             " started the run to wait for it."
@@ -163,8 +160,8 @@ class Calling:
         inline: at which pace the pump performs it itself; None where a task does.
         """
         design, journal, frame = self._design, self._journal, self._frame
-        current_call.set((journal.run_id, frame.path, call.id))  # in a context of the call's own
-        _performed_in.set(asyncio.current_task())
+        # In a context of the call's own.
+        current_call.set((journal.run_id, frame.path, call.id, asyncio.current_task()))
         is_own = call.hidden and frame.is_own(call)
         if is_own:
             beside.set(companion_of(frame, journal.events))

@@ -16,7 +16,7 @@ def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | N
     with journal.lock:
         if journal.state.over:
             return
-        kept = {current_call.get()}
+        kept = {current[:3]} if (current := current_call.get()) is not None else set()
         for frame in reversed(journal.frames):
             for call in list(frame.state.open.values()):
                 if (journal.run_id, frame.path, call.id) not in kept:
