@@ -23,11 +23,7 @@ from agentnb.tools.progress import teller
 
 _PLACES = 4
 _OWN_NAMES = frozenset({"signal", "on_update"})
-_READ_AS: dict[str, TypeAdapter[Any]] = {
-    "integer": TypeAdapter(int),
-    "number": TypeAdapter(float),
-    "boolean": TypeAdapter(bool),
-}
+_READ_AS: dict[str, type[int | float]] = {"integer": int, "number": float, "boolean": bool}
 
 
 class Signal:
@@ -116,9 +112,14 @@ def _read(value: Any, schema: Any) -> Any:
     if not isinstance(value, str) or not isinstance(kind, str) or kind not in _READ_AS:
         return value
     try:
-        return _READ_AS[kind].validate_python(value)
+        return _reader(kind).validate_python(value)
     except ValidationError:  # the schema says so
         return value
+
+
+@functools.cache
+def _reader(kind: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_READ_AS[kind])  # when it is first needed: a process's first takes a tenth of the import
 
 
 def _faults(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
