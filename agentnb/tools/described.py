@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from agentnb.core.errors import InvalidArguments
+from agentnb.core.schemas import in_words
 from agentnb.core.tools import Invocation, Progress, current_call
 from agentnb.tools.called import words_of
 from agentnb.tools.function import FunctionTool, in_thread
@@ -125,6 +126,4 @@ def _reader(kind: str) -> TypeAdapter[Any]:
 def _faults(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
     from jsonschema import Draft202012Validator  # takes a tenth of a second, which most tools need not spend
 
-    for fault in Draft202012Validator(schema).iter_errors(value):
-        where = ".".join(map(str, fault.absolute_path))
-        yield f"{where}: {fault.message}" if where else fault.message
+    return in_words(Draft202012Validator(schema).iter_errors(value))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.schemas import in_words
 from agentnb.core.tools import Invocation, Progress
 from agentnb.loops import functions
 from agentnb.loops.execution_loop.scopes import Choice, check_scopes
@@ -137,9 +138,7 @@ def schema_faults(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
     """What of a value does not follow a JSON schema, in words."""
     from jsonschema import Draft202012Validator  # takes a tenth of a second, which most loops need not spend
 
-    for fault in Draft202012Validator(schema).iter_errors(value):
-        where = ".".join(map(str, fault.absolute_path))
-        yield f"{where}: {fault.message}" if where else fault.message
+    return in_words(Draft202012Validator(schema).iter_errors(value))
 
 
 def with_schemas(tools: Sequence[Any] | Mapping[str, Any], activities: Mapping[str, Activity]) -> Any:
