@@ -16,6 +16,7 @@ class ObjectText:
 
     def __init__(self) -> None:
         self.begun = False
+        self._pieces: list[str] = []
         self._unseen: list[str] = []
         self._depth = 0
         self._in_string = self._escaped = self._closed = False
@@ -23,7 +24,12 @@ class ObjectText:
     def add(self, piece: str) -> None:
         """Take the next piece."""
         self.begun = self.begun or bool(piece.strip())
+        self._pieces.append(piece)
         self._unseen.append(piece)
+
+    def text(self) -> str:
+        """Give what has come so far."""
+        return "".join(self._pieces)
 
     def has_closed(self) -> bool:
         """Say whether the object's last brace has come."""

@@ -5,6 +5,7 @@ out the index or the id, give every call the same, or every fragment another id;
 pieces, some send it after the arguments, and some open the arguments with `{}`. So a fragment goes on with the call at
 its place (its index, else the call of its id, else where it stands in its event) unless it says in itself that it is
 of another: by a name and another id, by arguments behind arguments that are a whole object, or by another tool's name.
+Gateways from another dialect tell a call once more when it is complete: that is passed over, or a tool would run twice.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agentnb.core.reply import parse_arguments
 from agentnb.llms.json_text import ObjectText
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ class ToolCallPieces:
         if isinstance(arguments, Mapping | list):  # some servers send the object itself
             arguments = json.dumps(arguments, ensure_ascii=False)
         text = arguments if isinstance(arguments, str) else ""
+        if self._is_told_again(fragment.get("index"), call_id, name, text):
+            return []
         call, chunks = self._call(fragment.get("index"), place, call_id, name, text)
         if fragment.get("extra_content"):
             call.extra = fragment["extra_content"]
@@ -93,9 +97,11 @@ class ToolCallPieces:
         at = index if isinstance(index, int | str) else ("place", place)
         call = self._at.get(at)
         if call_id and (index is None or (call is None and not name)):
-            call = next((known for known in reversed(self._calls) if call_id in known.ids), call)
-        if call is None and index is None and not call_id and not name and self._calls:
-            call = self._calls[-1]
+            call = self._of_id(call_id) or call
+        if call is None and not call_id and not name and self._calls:
+            last = self._calls[-1]
+            if index is None or not last.arguments.has_closed():  # some count on behind a call at an index they reuse
+                call = last
         if call is not None and not self._is_of_another(call, call_id, name, text):
             return call, []
         closing: list[Chunk] = []
@@ -106,6 +112,24 @@ class ToolCallPieces:
         call = self._at[at] = _Call(len(self._calls), name="" if call is None else call.next_name)
         self._calls.append(call)
         return call, closing
+
+    def _of_id(self, call_id: str) -> _Call | None:
+        return next((call for call in reversed(self._calls) if call_id in call.ids), None)
+
+    def _is_told_again(self, index: object, call_id: str, name: str, text: str) -> bool:
+        """Say whether a fragment is all of a call that has been told already."""
+        if text.lstrip()[:1] not in ("{", '"'):  # an object, or the text of one
+            return False
+        here = self._at.get(index) if isinstance(index, int | str) and not name else None
+        call = self._of_id(call_id) if call_id else here
+        if call is None or name not in ("", call.name):
+            return False
+        if call.held:
+            return text.strip() == NOTHING
+        if not call.arguments.has_closed():
+            return False
+        told = parse_arguments(text)
+        return told[1] is None and told == parse_arguments(call.arguments.text())
 
     def _is_of_another(self, call: _Call, call_id: str, name: str, text: str) -> bool:
         other_id = bool(call_id and call.ids and call_id not in call.ids)

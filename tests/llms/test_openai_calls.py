@@ -114,6 +114,33 @@ HABITS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, dict[str, An
         TWO[:1],
     ),  # type: ignore[list-item]
     "name and arguments not nested": ([[{"index": 0, "id": "c", "name": "add", "arguments": {"a": 1}}]], TWO[:1]),
+    "the second opened at the first one's index, and filled at its own": (
+        [
+            *([piece(0, "c", "add")], [piece(0, text='{"a": 1}')]),
+            *([piece(0, "d", "add")], [piece(1, text='{"a"')], [piece(1, text=": 2}")]),
+        ],
+        TWO,
+    ),
+    "all of it once more": (
+        [[piece(0, "c", "add", '{"a"')], [piece(0, text=": 1}")], [piece(0, "c", "add", '{"a":1}')]],
+        TWO[:1],
+    ),
+    "all of it once more, as the text of a text": (
+        [[piece(0, "c", "add", '{"a": 1}')], [piece(0, "c", "add", json.dumps('{"a": 1}'))]],
+        TWO[:1],
+    ),
+    "all of it once more, at another index": (
+        [[piece(0, "c", "add", '{"a": 1}')], [piece(1, "c", "add", '{"a": 1}')]],
+        TWO[:1],
+    ),
+    "its arguments once more": (
+        [[piece(0, "c", "add")], [piece(0, text='{"a": 1}')], [piece(0, text='{"a": 1}')]],
+        TWO[:1],
+    ),
+    "all of it once more, without arguments": (
+        [[piece(0, "c", "now", "{}")], [piece(0, "c", "now", "{}")]],
+        [("now", {})],
+    ),
     "an index that is no number": (
         [[piece({"n": 0}, "c", "add", '{"a"')], [piece({"n": 0}, "c", None, ": 1}")]],
         TWO[:1],
