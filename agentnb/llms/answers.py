@@ -23,7 +23,10 @@ _REASONS = {
     "stop": ("stop", "end_turn", "stop_sequence", "eos", "eos_token"),
     "length": ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"),
     "tool_calls": ("tool_calls", "tool_call", "tool_use", "function_call"),
-    "content_filter": ("content_filter", "safety"),
+    "content_filter": (
+        *("content_filter", "safety", "sensitive", "guardrail_intervened"),  # · Z.AI's, Bedrock's
+        *("recitation", "prohibited_content", "blocklist", "spii"),  # Gemini's
+    ),
     "pause": ("pause_turn",),
     "broken_off": (
         *("error", "abort", "aborted", "network_error", "insufficient_system_resource"),

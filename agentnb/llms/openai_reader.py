@@ -44,6 +44,7 @@ class ChatCompletionReader:
         self._unread: Mapping[str, Any] | None = None  # what was no piece of an answer
         self._has_text = False
         self._refused = False
+        self._in_deltas = False  # something of the answer has come so
         self._begun = False
         self._done = False
         self._accounted = False
@@ -117,8 +118,13 @@ class ChatCompletionReader:
             self._reason = str(choice["finish_reason"])
         if isinstance(usage := choice.get("usage"), Mapping):  # Moonshot's place for it
             self._usage = _usage_chunk(usage)
-        delta = choice.get("delta")
-        said = delta if isinstance(delta, Mapping) else choice.get("message")
+        if isinstance(delta := choice.get("delta"), Mapping):
+            chunks = self._read_delta(delta)
+            self._in_deltas = self._has_text or bool(self._calls)
+            return chunks
+        if self._in_deltas:  # some end with all of it once more
+            return []
+        said = choice.get("message")
         if not isinstance(said, Mapping):
             said = {"content": choice.get("text")}  # as where there are no messages, only texts
         return self._read_delta(said)

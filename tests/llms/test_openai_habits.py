@@ -102,6 +102,12 @@ async def test_content_may_come_in_parts(peer: Peer, content: object, thought: s
     assert (text(chunks, "reasoning_delta"), text(chunks)) == (thought, said)
 
 
+async def test_what_was_told_in_pieces_is_not_taken_again_as_a_whole(peer: Peer) -> None:
+    again = {"message": {"content": "Hi", "tool_calls": [CALL]}, "finish_reason": "tool_calls"}
+    chunks = await answer(peer, completion(delta(content="Hi"), delta(tool_calls=[CALL]), event({"choices": [again]})))
+    assert (text(chunks), len(calls(chunks)), stop(chunks)) == ("Hi", 1, "tool_calls")
+
+
 @pytest.mark.parametrize(
     ("theirs", "with_text", "with_calls"),
     [
