@@ -119,6 +119,8 @@ def server_words(said: object) -> str:
         words = (said[key] for key in ("error", "message", "detail", "type") if said.get(key))
         if isinstance(metadata := said.get("metadata"), Mapping) and metadata.get("raw"):
             behind = f" ({server_words(metadata['raw'])})"  # OpenRouter's own words are "Provider returned error"
+        if failed := said.get("failed_generation"):
+            behind = f" ({server_words(failed)})"  # Groq's refer to what the model has written
         said = next(words, json.dumps(dict(said)))
     text = " ".join(mended(said if isinstance(said, str) else json.dumps(said)).split()) + behind
     if not text:

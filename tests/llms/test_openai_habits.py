@@ -119,6 +119,9 @@ async def test_what_was_told_in_pieces_is_not_taken_again_as_a_whole(peer: Peer)
         ("MAX_TOKENS", "length", "length"),
         ("model_length", "length", "length"),
         ("tool_use", "tool_calls", "tool_calls"),
+        ("sensitive", "content_filter", "content_filter"),
+        ("guardrail_intervened", "content_filter", "content_filter"),
+        ("content_filter: PROHIBITED_CONTENT", "content_filter", "content_filter"),
     ],
 )
 async def test_a_reason_is_known_in_other_servers_words(
@@ -239,6 +242,7 @@ def message(words: str, **rest: object) -> dict[str, Any]:
         (400, message("gemma does not support tools"), {"tools": [{"name": "now"}]}, 'tool_calls="schema"'),
         (400, message("Provider returned error", metadata={"raw": '{"detail": "Too odd."}'}), {}, "Too odd."),
         (400, [message("Too odd.", code=400)], {}, "answered 400: Too odd."),
+        (400, message("See 'failed_generation'.", failed_generation="<function=now>"), {}, "(<function=now>)"),
     ],
 )
 async def test_a_request_that_is_refused_is_told_with_what_to_do(
