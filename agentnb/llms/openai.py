@@ -78,9 +78,12 @@ class OpenAI(HttpModel):
         self._messages = MessageCache(plain_message if self._in_schema else native)
 
     def _advice(self, said: str, body: JsonObject) -> list[str]:
+        advice = []
         if "tools" in body and re.search("tool|function", said, re.IGNORECASE):
-            return ['OpenAI(..., tool_calls="schema") calls tools without the server\'s help']
-        return []
+            advice.append('OpenAI(..., tool_calls="schema") calls tools without the server\'s help')
+        if "response_format" in body and re.search("response_format|json_schema", said):  # DeepSeek has no schemas
+            advice.append('OpenAI(..., response_format={"type": "json_object"}) asks for JSON and enforces no schema')
+        return advice
 
     @staticmethod
     def _key(*, required: bool) -> EnvironmentKey | None:

@@ -242,6 +242,12 @@ def message(words: str, **rest: object) -> dict[str, Any]:
         (400, message("gemma does not support tools"), {"tools": [{"name": "now"}]}, 'tool_calls="schema"'),
         (400, message("Provider returned error", metadata={"raw": '{"detail": "Too odd."}'}), {}, "Too odd."),
         (400, [message("Too odd.", code=400)], {}, "answered 400: Too odd."),
+        (
+            400,
+            message("This response_format type is unavailable now"),
+            {"schema": {"type": "object"}},
+            'response_format={"type": "json_object"}',
+        ),
         (400, message("See 'failed_generation'.", failed_generation="<function=now>"), {}, "(<function=now>)"),
     ],
 )
