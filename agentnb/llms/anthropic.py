@@ -136,10 +136,14 @@ def _blocks(message: Message, *, server: str) -> tuple[str, list[JsonObject]]:
 
 def _thinking(thought: Mapping[str, Any], server: str) -> list[JsonObject]:
     blocks: list[JsonObject] = []
-    if (thought.get("provider") or {}).get("server", server) != server:
+    theirs = (thought.get("provider") or {}).get("server")
+    if theirs not in (None, server):
         return blocks  # the run began with another server, whose signature this one takes for forged
+    text = thought.get("text") or ""
     if signature := thought.get("signature"):  # without one the API takes it for forged
-        blocks.append({"type": "thinking", "thinking": thought.get("text") or "", "signature": signature})
+        blocks.append({"type": "thinking", "thinking": text, "signature": signature})
+    elif theirs and text:  # but this server does not sign
+        blocks.append({"type": "thinking", "thinking": text})
     if redacted := thought.get("redacted"):
         blocks.append({"type": "redacted_thinking", "data": redacted})
     return blocks

@@ -4,6 +4,9 @@ A message is a series of numbered blocks, each opened, filled by deltas and clos
 become chunks; blocks of other types (tools that run at the provider) and events of other types are passed over, as the
 API's versioning policy asks of its clients. A message that comes whole, as if no stream had been asked for, is its
 blocks at once.
+
+Anthropic signs what it thinks. DeepSeek and Kimi do not always, and refuse a tool's result unless they see again what
+was thought before the call: so an answer with calls ends with whose the thinking is that nobody has signed.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ class MessageReader:
         self._usage: dict[str, Any] = {}
         self._reason: str | None = None
         self._has_text = False
+        self._unsigned = False  # what was thought last
+        self._begun = False
         self._done = False
 
     def read(self, event: ServerSentEvent) -> list[Chunk]:
@@ -46,6 +51,7 @@ class MessageReader:
         if said is None:
             return []
         chunks = self._read(said)
+        self._begun = self._begun or bool(chunks) or said.get("type") in ("message_start", "message")
         self._has_text = self._has_text or any(chunk["type"] == "text_delta" for chunk in chunks)
         return chunks
 
@@ -57,10 +63,14 @@ class MessageReader:
         """Give the closing chunks. Raises a `ModelError` when the answer is not complete."""
         if self._reason is None and not self._done:
             raise ModelProtocolError(f"the stream of {self._server} ended without a stop reason")
+        if not self._begun:
+            raise ModelProtocolError(f"{self._server} ended its answer without having begun a message as Anthropic's")
         reason = stop_reason(self._reason, calls=self._number > 0, text=self._has_text, server=self._server)
         closing: list[Chunk] = []
         if reason == "tool_calls":  # a call without arguments may have none to send, or not have come to them
             closing += [{"type": "tool_call_delta", "index": index, "arguments": "{}"} for index in sorted(self._empty)]
+        if self._unsigned and self._number and self._server != OWN_SERVER:
+            closing.append({"type": "reasoning_delta", "content": "", **self._signed()})
         if self._usage:
             closing.append(self._usage_chunk())
         return [*closing, {"type": "stop", "reason": reason}]
@@ -96,7 +106,8 @@ class MessageReader:
             case {"type": "text", "text": str(text)} if text:
                 return [{"type": "text_delta", "content": text}]
             case {"type": "thinking"} if block.get("thinking") or block.get("signature"):
-                signed = self._signed(signature=block["signature"]) if block.get("signature") else {}
+                self._unsigned = not block.get("signature")
+                signed = {} if self._unsigned else self._signed(signature=block["signature"])
                 return [{"type": "reasoning_delta", "content": block.get("thinking") or "", **signed}]
             case {"type": "redacted_thinking", "data": str(data)}:
                 return [{"type": "reasoning_delta", "content": "", **self._signed(redacted=data)}]
@@ -123,8 +134,10 @@ class MessageReader:
             case {"type": "text_delta", "text": str(text)}:
                 return [{"type": "text_delta", "content": text}]
             case {"type": "thinking_delta", "thinking": str(text)}:
+                self._unsigned = True
                 return [{"type": "reasoning_delta", "content": text}]
-            case {"type": "signature_delta", "signature": str(signature)}:
+            case {"type": "signature_delta", "signature": str(signature)} if signature:
+                self._unsigned = False
                 return [{"type": "reasoning_delta", "content": "", **self._signed(signature=signature)}]
             case {"type": "input_json_delta", "partial_json": str(fragment)} if (
                 fragment and _key(number) in self._calls

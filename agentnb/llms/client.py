@@ -56,6 +56,8 @@ class HttpModel(ABC):
     provider: str
     needed: frozenset[str] = frozenset()
     """Options that no request can do without."""
+    _where: str = ""
+    """What is usually wrong with a base_url."""
 
     def __init__(
         self,
@@ -125,9 +127,7 @@ class HttpModel(ABC):
         refused = [name for name in options if name not in self.needed and _names(said, name)]
         advice = [f"{name}=None leaves {name} out" for name in refused]
         if error.status in (404, 405) and not re.search("model", said, re.IGNORECASE):
-            advice.append(
-                f"it was asked at {self._transport.path}, by base_url, which most servers want to end with /v1"
-            )
+            advice.append(f"it was asked at {self._transport.path}, by base_url{self._where}")
         advice += self._advice(said, body)
         if not advice:
             return error

@@ -46,6 +46,7 @@ class OpenAI(HttpModel):
     """
 
     provider = "openai"
+    _where = ", which most servers want to end with /v1"
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentnb import Agent, tool
-from agentnb.core.errors import ModelOverloaded
+from agentnb.core.errors import ModelOverloaded, ModelProtocolError, ModelRequestError
 from agentnb.llms import Anthropic
 from tests.llms.collecting import ask, calls, collect, stop, text
 from tests.llms.peer import Peer, body, event, part
@@ -94,6 +94,38 @@ async def test_thinking_that_is_redacted_goes_back_with_the_call_in_its_place(pe
         {"type": "redacted_thinking", "data": "xyz"},
         {"type": "tool_use", "id": "t1", "name": "now", "input": {}},
     ]
+
+
+async def test_thinking_that_its_server_does_not_sign_goes_back_to_it_with_the_call(peer: Peer) -> None:
+    """DeepSeek refuses the tool's result without it."""
+    thought = block(0, {"type": "thinking_delta", "thinking": "Hm."}, type="thinking", thinking="")
+    call = block(1, type="tool_use", id="t1", name="now", input={})
+    peer.replies(message(start(), thought, call, end("tool_use")), HELLO)
+    assert await Agent(Anthropic("m", peer.url), [now]).start("What time is it?") == "hello"
+    assert peer.requests[1].body["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "Hm."},
+        {"type": "tool_use", "id": "t1", "name": "now", "input": {}},
+    ]
+
+
+async def test_thinking_that_nobody_has_signed_goes_to_no_other_server(peer: Peer) -> None:
+    theirs = {"text": "theirs", "provider": {"server": "api.deepseek.com"}}
+    peer.replies(HELLO)
+    said = {"role": "assistant", "content": "Hi", "reasoning": [theirs, {"text": "nobody's"}]}
+    await collect(Anthropic("m", peer.url).stream([said]))
+    assert peer.requests[0].body["messages"][0]["content"] == [{"type": "text", "text": "Hi"}]
+
+
+@pytest.mark.parametrize("told", [event({"choices": [{"delta": {"content": "Hi"}}]}), b""], ids=["OpenAI's", "nothing"])
+async def test_what_is_no_message_is_no_empty_answer(peer: Peer, told: bytes) -> None:
+    with pytest.raises(ModelProtocolError, match="without having begun"):
+        await answer(peer, message(told, event("[DONE]")))
+
+
+async def test_an_address_where_nobody_answers_is_told_as_it_was_asked(peer: Peer) -> None:
+    peer.replies(body(404, {"detail": "Not Found"}))
+    with pytest.raises(ModelRequestError, match=r"\(it was asked at /there/v1/messages, by base_url\)"):
+        await ask(Anthropic("m", peer.url + "/there/v1"))
 
 
 async def test_what_another_server_has_signed_is_not_sent(peer: Peer) -> None:
