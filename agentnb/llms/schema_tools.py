@@ -10,7 +10,7 @@ call.
 
 A reply is read as it comes: the text of an answer streams on while its JSON string is still open. Where a server does
 not enforce the schema, models put the object into a fence or a tag, with words around it, or use the words of the calls
-that they were trained on: that is a call too.
+that they were trained on: that is a call too, and so are several one after the other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STRING_PART = re.compile(  # what can be decoded without knowing what follows: 
     r'[^"\\]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
 )
 
-_WRAPPED = re.compile(r"```(?:json)?\s*(\{.*\})\s*```|<tool_call>\s*(\{.*\})\s*</tool_call>", re.DOTALL)
+_WRAPPED = re.compile(r"```(?:json)?\s*(\{.*\})\s*```|<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 
 
 def choose_tools(tools: Sequence[ToolSpecification], choice: object) -> tuple[list[ToolSpecification], bool]:
@@ -133,12 +133,11 @@ class ReplyReader:
     def finish(self, reason: str) -> list[Chunk]:
         """Give the rest, and the reason: a call, the end of the answer, or what was said where it is neither."""
         whole = "".join(self._pieces)
-        reply, around = _object_in(whole)
-        name = reply.get("tool", reply.get("name"))
-        arguments = reply.get("arguments", reply.get("parameters"))
-        if isinstance(name, str) and name in self._tool_names and isinstance(arguments, dict):
-            call = {"id": f"call_{uuid.uuid4().hex}", "name": name, "arguments": arguments}
-            return [*self._show(around), {"type": "tool_call", **call}, {"type": "stop", "reason": "tool_calls"}]
+        objects, around = _objects_in(whole)
+        calls = [call for said in objects if (call := self._call(said)) is not None]
+        if calls and len(calls) == len(objects):
+            return [*self._show(around), *calls, {"type": "stop", "reason": "tool_calls"}]
+        reply = objects[0] if len(objects) == 1 else {}
         if "answer" in reply and not around:
             answer = reply["answer"]
             text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
@@ -147,6 +146,17 @@ class ReplyReader:
             chunks = [] if self._shown else self._show(whole)
         return [*chunks, {"type": "stop", "reason": reason}]
 
+    def _call(self, said: JsonObject) -> Chunk | None:
+        function = said.get("function")
+        named = function if isinstance(function, dict) else said
+        name = named.get("tool", named.get("name"))
+        arguments = named.get("arguments", named.get("parameters"))
+        if isinstance(arguments, str):
+            arguments = parse_object(arguments)
+        if not (isinstance(name, str) and name in self._tool_names and isinstance(arguments, dict)):
+            return None
+        return {"type": "tool_call", "id": f"call_{uuid.uuid4().hex}", "name": name, "arguments": arguments}
+
     def _show(self, text: str) -> list[Chunk]:
         if not text:
             return []
@@ -154,13 +164,16 @@ class ReplyReader:
         return [{"type": "text_delta", "content": text}]
 
 
-def _object_in(reply: str) -> tuple[JsonObject, str]:
-    """Give the object that a reply is or has in it, {} for none, and the words around it."""
-    wrapped = _WRAPPED.search(reply) if (whole := parse_object(reply)) is None else None
-    if wrapped is None:
-        return whole or {}, ""
-    around = (reply[: wrapped.start()], reply[wrapped.end() :])
-    return parse_object(wrapped[1] or wrapped[2]) or {}, "\n".join(filter(None, (part.strip() for part in around)))
+def _objects_in(reply: str) -> tuple[list[JsonObject], str]:
+    """Give the objects that a reply is or has in it, and the words around them."""
+    for pieces in ([reply], reply.split("\n")):  # a line each is how calls of earlier turns are told
+        texts = [piece for piece in pieces if piece.strip()]
+        said = [found for text in texts if (found := parse_object(text)) is not None]
+        if said and len(said) == len(texts):
+            return said, ""
+    parts = _WRAPPED.split(reply)
+    wrapped = [parse_object(fenced or tagged) or {} for fenced, tagged in zip(parts[1::3], parts[2::3], strict=True)]
+    return wrapped, "\n".join(filter(None, map(str.strip, parts[::3])))
 
 
 def _describe(tools: Sequence[ToolSpecification]) -> str:

@@ -82,12 +82,21 @@ def test_a_call_of_a_tool_that_was_not_offered_is_no_call() -> None:
         ('```json\n{"tool": "add", "arguments": {"a": 2}}\n```', ""),
         ('I add.\n```\n{"name": "add", "arguments": {"a": 2}}\n```\nSee above.', "I add.\nSee above."),
         ('<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>', ""),
+        ('{"name": "add", "arguments": "{\\"a\\": 2}"}', ""),
+        ('{"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}', ""),
     ],
 )
 def test_a_call_is_one_also_where_no_server_enforces_the_schema(reply: str, said: str) -> None:
     chunks = read(*reply)
     assert (only(chunks, "tool_call")["name"], only(chunks, "tool_call")["arguments"]) == ("add", {"a": 2})
     assert (text(chunks), stop(chunks)) == (said, "tool_calls")
+
+
+@pytest.mark.parametrize("form", ["%s\n%s", "<tool_call>%s</tool_call>\n<tool_call>%s</tool_call>"])
+def test_several_calls_are_several(form: str) -> None:
+    chunks = read(form % ('{"tool": "add", "arguments": {"a": {}}}', '{"tool": "add", "arguments": {"a": 2}}'))
+    assert [chunk["arguments"] for chunk in chunks if chunk["type"] == "tool_call"] == [{"a": {}}, {"a": 2}]
+    assert (text(chunks), stop(chunks)) == ("", "tool_calls")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +106,7 @@ def test_a_call_is_one_also_where_no_server_enforces_the_schema(reply: str, said
         ('```json\n{"size": 5}\n```', '```json\n{"size": 5}\n```'),
         ('So: ```{"answer": "five"}```', 'So: ```{"answer": "five"}```'),
         ('[{"name": "add"}]', '[{"name": "add"}]'),
+        ('{"size": 5}\n{"size": 6}', '{"size": 5}\n{"size": 6}'),
     ],
 )
 def test_what_is_no_call_is_shown_whole(reply: str, shown: str) -> None:
