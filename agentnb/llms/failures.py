@@ -116,7 +116,8 @@ def server_words(said: object) -> str:
     """Give what the server said, for people: its own message where it has one, bounded in length."""
     behind = ""
     while isinstance(said, Mapping):
-        words = (said[key] for key in ("error", "message", "detail", "type") if said.get(key))
+        said_by = ("error", "message", "detail", "type")
+        words = (said[key] for key in said_by if said.get(key) and said[key] is not True)
         if isinstance(metadata := said.get("metadata"), Mapping) and metadata.get("raw"):
             behind = f" ({server_words(metadata['raw'])})"  # OpenRouter's own words are "Provider returned error"
         if failed := said.get("failed_generation"):
