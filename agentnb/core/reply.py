@@ -38,6 +38,9 @@ CUT_OFF = "(the answer was cut off before them)"
 _COUNTED_AS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
 """OpenAI's words for counts: a model that hands them on as they are has them in its run's limits and figures too."""
 
+_ARGUMENTS = ("arguments", "args", "input")
+"""What a call's arguments are called: here, in LangChain's messages, in Anthropic's."""
+
 _JSON_TEXT = (str, bytes, bytearray)
 
 _TAKEN_BY = {
@@ -94,7 +97,7 @@ class Reply:
                 raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
             taken: Delta | None = getattr(self, _TAKEN_BY[kind])(chunk)
             return taken
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelProtocolError(
                 f"The model streamed a {kind} that cannot be read ({type(error).__name__}: {error}): {str(chunk)[:200]}"
             ) from error
@@ -140,7 +143,7 @@ class Reply:
         return Delta(type="reasoning_delta", content=mended(content))
 
     def _fragment(self, chunk: Mapping[str, Any]) -> Delta:
-        index = chunk.get("index") or 0
+        index = int(chunk.get("index") or 0)
         call = self._fragments.setdefault(index, {"id": "", "name": "", "arguments": []})
         call["id"] = chunk.get("id") or call["id"]
         call["name"] = chunk.get("name") or call["name"]
@@ -168,7 +171,8 @@ class Reply:
 
     def _add(self, call: Mapping[str, Any]) -> None:
         function = call.get("function", call)  # OpenAI's own shape nests name and arguments
-        arguments, malformed = parse_arguments(function.get("arguments"))
+        given = next((function[name] for name in _ARGUMENTS if name in function), None)
+        arguments, malformed = parse_arguments(given)
         id = str(call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}")
         name = function.get("name") or ""
         if not (id.isascii() and name.isascii()):
@@ -200,7 +204,7 @@ class Reply:
     def _use(self, chunk: Mapping[str, Any]) -> None:
         told = chunk.get("usage") or chunk
         for name, amount in (told if isinstance(told, Mapping) else _attributes(told)).items():
-            if isinstance(amount, (int, float)):
+            if isinstance(amount, (int, float)) and 0 <= amount < 2**53:  # NaN is no number, and no JSON either
                 self._usage[_COUNTED_AS.get(name, name)] = amount
 
     @staticmethod

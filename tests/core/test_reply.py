@@ -57,6 +57,7 @@ def test_a_text_of_null_is_no_text() -> None:
         {"usage": SimpleNamespace(input_tokens=3, output_tokens=4)},
         {"usage": {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 1}}},
         {"usage": None, "prompt_tokens": 3, "completion_tokens": 4},
+        {"input_tokens": 3, "output_tokens": 4, "cost": float("nan"), "seconds": float("inf"), "cached": -1},
     ],
 )
 def test_what_was_used_is_counted_in_the_same_words_however_it_is_told(counts: dict[str, Any]) -> None:
@@ -111,6 +112,7 @@ def test_a_chunk_of_no_known_type_is_refused_by_its_type(kind: Any) -> None:
         {"type": "tool_call", "name": ["add"]},
         {"type": "tool_call", "function": None},
         {"type": "tool_call_delta", "index": 0, "name": "add", "arguments": {"n": 1}},
+        {"type": "tool_call_delta", "index": "first", "name": "add", "arguments": "{}"},
         {"type": "reasoning_delta", "content": 3},
         {"type": "reasoning_delta", "signature": "s", "content": b"a"},
     ],
@@ -140,6 +142,20 @@ def test_a_chunk_that_cannot_be_read_is_refused_with_what_it_says(chunk: dict[st
 )
 def test_arguments_are_an_object_however_it_is_written_and_else_their_text(arguments: str | None, read: object) -> None:
     assert parse_arguments(arguments) == read
+
+
+@pytest.mark.parametrize("name", ["arguments", "args", "input"])
+def test_a_whole_call_has_its_arguments_whatever_they_are_called(name: str) -> None:
+    reply = Reply(1)
+    reply.feed({"type": "tool_calls", "tool_calls": [{"id": "a", "name": "add", name: {"n": 1}}]}, 0)
+    assert [call.arguments for call in reply.end().message.tool_calls] == [{"n": 1}]
+
+
+def test_the_index_of_a_call_may_be_written_as_text() -> None:
+    reply = Reply(1)
+    for index in (0, "1", "0"):
+        reply.feed({"type": "tool_call_delta", "index": index, "name": "add", "arguments": " "}, 0)
+    assert len(reply.end().message.tool_calls) == 2
 
 
 def test_what_a_provider_wants_to_see_again_closes_a_block_of_reasoning() -> None:
