@@ -20,6 +20,7 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.maybe_async import is_async, settled
 from agentnb.core.threads import THREADS
+from agentnb.llms.answers import texts
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 
 
@@ -79,7 +80,10 @@ class _AllAtOnce:
         answer = await settled(asked)
         _check_answer(self._ask, answer)
         content = answer if isinstance(answer, str) else _field(answer, "content")
-        if content:
+        if isinstance(content, list):
+            for chunk in texts(content):
+                yield chunk
+        elif content:
             yield {"type": "text_delta", "content": content}
         if calls := None if isinstance(answer, str) else _field(answer, "tool_calls"):
             yield {"type": "tool_calls", "tool_calls": calls}

@@ -52,6 +52,15 @@ async def test_a_model_that_takes_tools_by_name_is_offered_them(llm: Any) -> Non
     assert await SessionLoop(llm, [double]).start("go") == "double"
 
 
+class InBlocks:
+    def complete(self, messages: list[Any]) -> SimpleNamespace:
+        return SimpleNamespace(content=[{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "heard"}])
+
+
+async def test_the_text_of_a_model_that_answers_in_blocks_is_theirs() -> None:
+    assert await SessionLoop(InBlocks(), []).start("go") == "heard"
+
+
 class Completing:
     def complete(self, messages: list[Any]) -> SimpleNamespace:
         return SimpleNamespace(content=f"{len(messages)} heard")
