@@ -73,9 +73,11 @@ class HttpModel(ABC):
         for forbidden in ("api_key", "key"):
             if forbidden in options:
                 raise UsageError(f"{forbidden} is not an option: API keys are read from the environment only")
-        if max_retries < 0:
-            raise UsageError(f"max_retries must be 0 or more, not {max_retries}")
-        if timeout is not None and not timeout > 0:
+        if not isinstance(model, str):
+            raise UsageError(f"model is a model's name, as a text, not {model!r}.")
+        if type(max_retries) is not int or max_retries < 0:
+            raise UsageError(f"max_retries must be 0 or more, not {max_retries!r}")
+        if timeout is not None and (type(timeout) not in (int, float) or not timeout > 0):
             raise UsageError(f"timeout is in seconds, more than none, or None for no limit, not {timeout!r}")
         self.model = model
         self.options = dict(options)

@@ -278,7 +278,8 @@ def _public_name(url: str) -> str:
 
 def _is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
+        return address.is_loopback or address.is_unspecified  # 0.0.0.0 is what servers say they listen at
     except ValueError:
         return host == "localhost"
 

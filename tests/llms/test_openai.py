@@ -309,14 +309,17 @@ async def test_openai_itself_is_not_asked_without_a_key() -> None:
         {"base_url": "localhost:80"},
         {"base_url": "http://[::1"},
         {"base_url": "http://localhost:99999/v1"},
+        {"model": None},
         {"max_retries": -1},
+        {"max_retries": None},
         {"timeout": 0},
         {"timeout": float("nan")},
+        {"timeout": "30"},
     ],
 )
 def test_what_cannot_work_is_refused_at_once(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        OpenAI("m", **wrong)
+        OpenAI(**{"model": "m", **wrong})
 
 
 async def test_a_model_can_be_sent_to_another_process(peer: Peer) -> None:

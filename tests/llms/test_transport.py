@@ -155,8 +155,9 @@ async def test_a_model_that_is_dropped_closes_its_connections(peer: Peer) -> Non
 async def test_a_proxy_is_not_asked_for_a_server_on_this_machine(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    peer.replies(HELLO)
-    assert text(await ask(OpenAI("m", peer.url))) == "hello"
+    peer.replies(HELLO, HELLO)
+    for address in (peer.url, peer.url.replace("127.0.0.1", "0.0.0.0")):
+        assert text(await ask(OpenAI("m", address))) == "hello"
 
 
 def test_importing_the_package_does_not_import_the_http_library() -> None:
