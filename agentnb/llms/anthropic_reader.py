@@ -152,8 +152,10 @@ class MessageReader:
         return fields if self._server == OWN_SERVER else fields | {"provider": {"server": self._server}}
 
     def _count(self, usage: object) -> None:
-        counts = {name: count(number) for name, number in _mapping(usage).items()}
-        self._usage |= {name: number for name, number in counts.items() if number is not None}
+        for name, told in _mapping(usage).items():
+            number = count(told)
+            if number or (number == 0 and name not in self._usage):  # they grow: a proxy that says 0 does not know
+                self._usage[name] = number
 
     def _usage_chunk(self) -> Chunk:
         counted = {name: self._usage[field] for name, field in _CACHE_FIELDS.items() if field in self._usage}

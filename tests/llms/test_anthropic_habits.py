@@ -7,7 +7,7 @@ import pytest
 from agentnb import Agent, tool
 from agentnb.core.errors import ModelOverloaded, ModelProtocolError, ModelRequestError
 from agentnb.llms import Anthropic
-from tests.llms.collecting import ask, calls, collect, stop, text
+from tests.llms.collecting import ask, calls, collect, only, stop, text
 from tests.llms.peer import Peer, body, event, part
 from tests.llms.test_anthropic import HELLO, answer, block, end, fragment, message, named, said, start
 
@@ -53,6 +53,13 @@ CALL = block(1, fragment('{"a": 1}'), type="tool_use", id="t1", name="add", inpu
 async def test_a_message_ends_in_other_servers_ways(peer: Peer, events: list[bytes], reason: str) -> None:
     chunks = await answer(peer, message(*events))
     assert (text(chunks), stop(chunks)) == ("Hi", reason)
+
+
+async def test_what_was_counted_is_not_forgotten_for_a_count_of_nothing(peer: Peer) -> None:
+    chunks = await answer(
+        peer, message(start(input_tokens=5, output_tokens=0), TEXT, end(input_tokens=0, output_tokens=2))
+    )
+    assert only(chunks, "usage") == {"type": "usage", "input_tokens": 5, "output_tokens": 2}
 
 
 async def test_an_input_that_came_whole_is_not_added_to(peer: Peer) -> None:
