@@ -32,7 +32,8 @@ MAX_TOKENS = 8192
 """Tokens of an answer, which the API wants named: what every model since Claude 3.5 can give."""
 
 NOTHING = "(nothing)"
-"""What a user says without a word: the API refuses blank text, and without a turn the model would go on by itself."""
+"""What a user says without a word: the API refuses blank text, and without a turn the model would go on by itself. And
+what a failed call says without one."""
 
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "any": "any", "none": "none"}
 
@@ -130,8 +131,9 @@ def _blocks(message: Message, *, server: str) -> tuple[str, list[JsonObject]]:
         return "user", [_tool_result(message)]
     if role == "user":
         return role, _content_blocks(content) or [_text(NOTHING)]
+    said = [*_content_blocks(content), *map(_tool_use, message.get("tool_calls") or ())]
     thoughts = [block for thought in message.get("reasoning") or () for block in _thinking(thought, server)]
-    return role, [*thoughts, *_content_blocks(content), *map(_tool_use, message.get("tool_calls") or ())]
+    return role, [*thoughts, *said] if said else []  # a turn may not end with what was thought
 
 
 def _thinking(thought: Mapping[str, Any], server: str) -> list[JsonObject]:
@@ -173,10 +175,12 @@ def _tool_use(call: Mapping[str, Any]) -> JsonObject:
 
 def _tool_result(message: Message) -> JsonObject:
     result: JsonObject = {"type": "tool_result", "tool_use_id": _safe_id(message["tool_call_id"])}
-    if blocks := _content_blocks(message.get("content")):
-        result["content"] = blocks
-    if message.get("is_error"):
+    blocks = _content_blocks(message.get("content"))
+    if message.get("is_error"):  # of which the API wants to hear in words
+        blocks = [block for block in blocks if block.get("type") == "text"] or [_text(NOTHING)]
         result["is_error"] = True
+    if blocks:
+        result["content"] = blocks
     return result
 
 

@@ -172,6 +172,23 @@ async def test_a_user_who_says_nothing_has_a_turn_all_the_same(peer: Peer, conte
     assert peer.requests[0].body["messages"][-1] == {"role": "user", "content": [{"type": "text", "text": "(nothing)"}]}
 
 
+async def test_an_answer_that_was_only_thought_is_no_turn(peer: Peer) -> None:
+    """The API refuses a turn that ends with thinking, and with it whatever is said from then on."""
+    peer.replies(HELLO)
+    thought = {"role": "assistant", "content": "", "reasoning": [{"text": "Hm.", "signature": "abc"}]}
+    await collect(Anthropic("m", peer.url).stream([{"role": "user", "content": "Hi"}, thought]))
+    assert [turn["role"] for turn in peer.requests[0].body["messages"]] == ["user"]
+
+
+@pytest.mark.parametrize("content", ["", " ", None, [{"type": "image", "source": {}}]])
+async def test_a_call_that_failed_without_a_word_says_so(peer: Peer, content: object) -> None:
+    peer.replies(HELLO)
+    failed = {"role": "tool", "tool_call_id": "t1", "content": content, "is_error": True}
+    await collect(Anthropic("m", peer.url).stream([failed]))
+    (result,) = peer.requests[0].body["messages"][0]["content"]
+    assert (result["content"], result["is_error"]) == ([{"type": "text", "text": "(nothing)"}], True)
+
+
 async def test_an_answer_to_go_on_from_ends_without_a_space(peer: Peer) -> None:
     peer.replies(HELLO, HELLO)
     model, answer = Anthropic("m", peer.url), {"role": "assistant", "content": "The answer is \n"}
