@@ -132,8 +132,10 @@ class ChatCompletionReader:
     def _read_delta(self, delta: Mapping[str, Any]) -> list[Chunk]:
         chunks: list[Chunk] = []
         for field in _REASONING_FIELDS:
-            if thoughts := texts(delta.get(field), "reasoning_delta"):
+            thoughts = texts(delta.get(field), "reasoning_delta")
+            if thoughts or (delta.get(field) == "" and self._reasoning_field is None):  # DeepSeek wants to see that too
                 self._reasoning_field = field
+            if thoughts:
                 chunks += thoughts
                 break
         self._details.read(delta.get("reasoning_details"))

@@ -141,13 +141,15 @@ DETAILS = [
     [
         ([delta(reasoning_content="Let me"), delta(reasoning_content=" see.")], {"reasoning_content": "Let me see."}),
         ([delta(reasoning="Let me see.")], {"reasoning": "Let me see."}),
+        ([delta(reasoning_content=""), delta(reasoning_content=None)], {"reasoning_content": ""}),
+        ([delta(reasoning_content=None)], {}),
         (
             [delta(reasoning=fragment.get("text", ""), reasoning_details=[fragment]) for fragment in DETAILS],
             {"reasoning_details": [{**DETAILS[0], "text": "Let me see.", "signature": "abc"}, *DETAILS[3:]]},
         ),
         ([delta(content=[{"type": "thinking", "thinking": "Let me see."}])], {}),
     ],
-    ids=["DeepSeek", "Groq", "OpenRouter", "Mistral"],
+    ids=["DeepSeek", "Groq", "DeepSeek, without a thought", "a server that has thoughts", "OpenRouter", "Mistral"],
 )  # fmt: skip
 async def test_what_was_thought_before_a_call_goes_back_with_it_as_it_came(
     peer: Peer, events: list[bytes], given_back: dict[str, Any]
