@@ -48,8 +48,6 @@ class MessageReader:
             self._done = True
             return []
         said = failures.read_event(event.data, event.event, self._server)
-        if said is None:
-            return []
         chunks = self._read(said)
         self._begun = self._begun or bool(chunks) or said.get("type") in ("message_start", "message")
         self._has_text = self._has_text or any(chunk["type"] == "text_delta" for chunk in chunks)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import stamina
 
 from agentnb.core.errors import ModelError, ModelOverloaded, ModelUnavailable
+from agentnb.llms import failures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -85,7 +86,8 @@ async def _answer(transport: Transport, body: bytes, reader: Reader) -> AsyncGen
     exchange = await transport.open(body)
     try:
         while not reader.is_done() and (event := await exchange.next_event()) is not None:
-            yield reader.read(event)
+            if not failures.is_sign_of_life(event.data, event.event):  # nothing of the answer: it may still fail
+                yield reader.read(event)
         if reader.is_done():
             await exchange.drain()
     finally:

@@ -100,10 +100,13 @@ def not_a_stream(body: str, server: str) -> ModelError | None:
     )
 
 
-def read_event(data: str, name: str, server: str) -> dict[str, Any] | None:
-    """Read an event's data as a JSON object; None for a sign of life. Raises the `ModelError` that it tells."""
-    if not data.strip() or name in _SIGNS_OF_LIFE:
-        return None
+def is_sign_of_life(data: str, name: str) -> bool:
+    """Say whether an event of such data and such a name is no more than that."""
+    return not data.strip() or name in _SIGNS_OF_LIFE
+
+
+def read_event(data: str, name: str, server: str) -> dict[str, Any]:
+    """Read an event's data as a JSON object. Raises the `ModelError` that it tells."""
     said = _parse(data)
     if name == "error" or (said is not None and _is_error(said)):
         raise from_payload({"error": data} if said is None else said, server)

@@ -55,8 +55,6 @@ class ChatCompletionReader:
             self._done = True
             return []
         said = failures.read_event(event.data, event.event, self._server)
-        if said is None:
-            return []
         choices, usage = said.get("choices"), said.get("usage")
         if isinstance(beside := said.get("x_groq"), Mapping):  # Groq's place for what others say in the event itself
             if beside.get("error"):

@@ -23,6 +23,7 @@ from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, event, head, par
         [head(), CUT],
         [head(), event(said("Busy.", "overloaded_error")), END],
         [head(), part(b": ping\n\n"), event(said("Busy.", "overloaded_error"))],
+        [head(), event("queued", "ping"), part(b"data:\n\n"), event(said("Busy.", "overloaded_error"))],
         body(200, said("Down.")),
     ],
 )
