@@ -142,10 +142,9 @@ def _thinking(thought: Mapping[str, Any], server: str) -> list[JsonObject]:
     if theirs not in (None, server):
         return blocks  # the run began with another server, whose signature this one takes for forged
     text = thought.get("text") or ""
-    if signature := thought.get("signature"):  # without one the API takes it for forged
+    signature = thought.get("signature") or ""
+    if signature or (theirs and text):  # without one the API takes it for forged, but some servers sign nothing
         blocks.append({"type": "thinking", "thinking": text, "signature": signature})
-    elif theirs and text:  # but this server does not sign
-        blocks.append({"type": "thinking", "thinking": text})
     if redacted := thought.get("redacted"):
         blocks.append({"type": "redacted_thinking", "data": redacted})
     return blocks

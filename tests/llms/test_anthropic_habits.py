@@ -104,13 +104,13 @@ async def test_thinking_that_is_redacted_goes_back_with_the_call_in_its_place(pe
 
 
 async def test_thinking_that_its_server_does_not_sign_goes_back_to_it_with_the_call(peer: Peer) -> None:
-    """DeepSeek refuses the tool's result without it."""
+    """DeepSeek refuses the tool's result without it, and SGLang and Kimi what has no field for a signature."""
     thought = block(0, {"type": "thinking_delta", "thinking": "Hm."}, type="thinking", thinking="")
     call = block(1, type="tool_use", id="t1", name="now", input={})
     peer.replies(message(start(), thought, call, end("tool_use")), HELLO)
     assert await Agent(Anthropic("m", peer.url), [now]).start("What time is it?") == "hello"
     assert peer.requests[1].body["messages"][1]["content"] == [
-        {"type": "thinking", "thinking": "Hm."},
+        {"type": "thinking", "thinking": "Hm.", "signature": ""},
         {"type": "tool_use", "id": "t1", "name": "now", "input": {}},
     ]
 
