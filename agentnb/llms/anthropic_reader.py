@@ -6,7 +6,7 @@ API's versioning policy asks of its clients. A message that comes whole, as if n
 blocks at once.
 
 Anthropic signs what it thinks. DeepSeek and Kimi do not always, and refuse a tool's result unless they see again what
-was thought before the call: so an answer with calls ends with whose the thinking is that nobody has signed.
+was thought before the call: so an answer ends with whose the thinking is that nobody has signed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class MessageReader:
         closing: list[Chunk] = []
         if reason == "tool_calls":  # a call without arguments may have none to send, or not have come to them
             closing += [{"type": "tool_call_delta", "index": index, "arguments": "{}"} for index in sorted(self._empty)]
-        if self._unsigned and self._number and self._server != OWN_SERVER:
+        if self._unsigned and self._server != OWN_SERVER:
             closing.append({"type": "reasoning_delta", "content": "", **self._signed()})
         if self._usage:
             closing.append(self._usage_chunk())

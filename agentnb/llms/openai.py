@@ -156,20 +156,20 @@ def _native_message(message: Message, *, server: str, id_length: int | None) -> 
     calls = message.get("tool_calls")
     if calls:
         converted["tool_calls"] = [_native_call(call, id_length) for call in calls]
-        for thought in message.get("reasoning") or ():
-            if (provider := thought.get("provider")) and provider.get("server") == server:
-                _give_back(provider, message, converted)
+    for thought in message.get("reasoning") or ():
+        if (provider := thought.get("provider")) and provider.get("server") == server:
+            _give_back(provider, message, converted)
     return converted
 
 
 def _give_back(provider: Mapping[str, Any], message: Message, converted: JsonObject) -> None:
-    """Put what the server has said before its calls where it wants to see it again (see `openai_reader`)."""
+    """Put what the server has thought, or signed its calls with, where it wants to see it again (`openai_reader`)."""
     if field := provider.get("field"):
         converted[field] = "".join(thought.get("text") or "" for thought in message["reasoning"])
     if details := provider.get("reasoning_details"):
         converted["reasoning_details"] = details
     for index, extra in (provider.get("extra_content") or {}).items():
-        if int(index) < len(converted["tool_calls"]):
+        if int(index) < len(converted.get("tool_calls", ())):
             converted["tool_calls"][int(index)]["extra_content"] = extra
 
 

@@ -6,14 +6,14 @@ pieces. Two things it insists on, because a truncated answer must not pass for a
 object, and the stream says that it is over, by a finish reason, by `[DONE]`, or by its account, which comes last.
 
 Some servers refuse a tool's result unless they see again what they have said before the call: DeepSeek and Moonshot
-the reasoning, Gemini a signature that it gave with the call, OpenRouter the details of the reasoning. So an answer with
-calls ends with a `reasoning_delta` that holds these things, as `provider`, with the server they are for: others refuse
-a field that they do not know.
+the reasoning, Gemini a signature that it gave with the call, OpenRouter the details of the reasoning. DeepSeek wants it
+with every answer of a conversation that has tools. So where tools are offered an answer ends with a `reasoning_delta`
+that holds these things, as `provider`, with the server they are for: others refuse a field that they do not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelProtocolError
@@ -33,8 +33,9 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, llama.cpp, v
 class ChatCompletionReader:
     """Reads one answer. `server` is how its errors call the server, `tools` the names that were offered."""
 
-    def __init__(self, server: str, tools: Iterable[str] = ()) -> None:
+    def __init__(self, server: str, tools: Collection[str] = ()) -> None:
         self._server = server
+        self._has_tools = bool(tools)
         self._calls = ToolCallPieces(tools)
         self._details = ReasoningDetails()
         self._reasoning_field: str | None = None
@@ -87,7 +88,7 @@ class ChatCompletionReader:
         if reason == "stop" and self._refused:
             reason = "refusal"
         closing = self._calls.close(complete=reason == "tool_calls")
-        if self._calls and (provider := self._provider()):
+        if (self._calls or self._has_tools) and (provider := self._provider()):
             closing.append({"type": "reasoning_delta", "content": "", "provider": provider})
         if self._usage is not None:
             closing.append(self._usage)

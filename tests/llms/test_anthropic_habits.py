@@ -115,6 +115,17 @@ async def test_thinking_that_its_server_does_not_sign_goes_back_to_it_with_the_c
     ]
 
 
+async def test_thinking_that_its_server_does_not_sign_goes_back_to_it_with_an_answer(peer: Peer) -> None:
+    peer.replies(message(start(), block(0, type="thinking", thinking="Hm."), TEXT, end()), HELLO)
+    run = Agent(Anthropic("m", peer.url)).start("Hello?")
+    await run
+    await Agent(Anthropic("m", peer.url)).start([*run.messages, {"role": "user", "content": "And now?"}])
+    assert peer.requests[1].body["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "Hm.", "signature": ""},
+        {"type": "text", "text": "Hi"},
+    ]
+
+
 async def test_thinking_that_nobody_has_signed_goes_to_no_other_server(peer: Peer) -> None:
     theirs = {"text": "theirs", "provider": {"server": "api.deepseek.com"}}
     peer.replies(HELLO)

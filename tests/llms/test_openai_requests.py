@@ -166,6 +166,16 @@ async def test_what_was_thought_before_a_call_goes_back_with_it_as_it_came(
     }
 
 
+async def test_where_there_are_tools_what_was_thought_goes_back_with_every_answer(peer: Peer) -> None:
+    """DeepSeek refuses whatever is said next without it."""
+    peer.replies(completion(delta(reasoning_content="Hm."), delta("stop", content="Noon.")), HELLO)
+    run = Agent(OpenAI("m", peer.url), [now]).start("What time is it?")
+    await run
+    await Agent(OpenAI("m", peer.url), [now]).start([*run.messages, {"role": "user", "content": "And now?"}])
+    said = {"role": "assistant", "content": "Noon.", "reasoning_content": "Hm."}
+    assert said in peer.requests[1].body["messages"]
+
+
 async def test_what_gemini_signs_a_call_with_goes_back_with_the_call(peer: Peer) -> None:
     peer.replies(
         completion(delta(tool_calls=[CALL | {"extra_content": SIGNED}, CALL | {"index": 1, "id": "d"}]), delta("stop")),
