@@ -153,6 +153,27 @@ async def test_answers_in_a_conversation_that_is_given_are_told_and_the_runs_own
     assert [message.get("role") for message in loop.context].count("assistant") == 1
 
 
+async def test_calls_in_a_conversation_that_is_given_are_told_with_their_results_to_a_model_of_native_calls() -> None:
+    call = {"id": "x1", "name": "fast", "arguments": {}}
+    answer = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
+    result = {"role": "tool", "content": "fast", "tool_call_id": "x1"}
+    said = [{"role": "user", "content": "Hello."}, answer, result]
+    loop = World().loop("done", context=said, native=True)
+    await loop.start("Go.")
+    assert loop.llm.requests[0].messages[-4:-1] == said
+
+
+async def test_of_an_answer_with_calls_in_a_conversation_that_is_given_a_model_of_solutions_is_told_the_text() -> None:
+    call = {"id": "x1", "name": "fast", "arguments": {}}
+    answer = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
+    result = {"role": "tool", "content": "fast", "tool_call_id": "x1"}
+    loop = World().loop(solution(output=1), context=[{"role": "user", "content": "Hello."}, answer, result])
+    await loop.start("Go.")
+    told = [(message["role"], message["content"]) for message in loop.llm.requests[0].messages[1:]]
+    assert told == [("user", "Hello."), ("assistant", "I look."), ("user", "Go.")]
+    assert not any(message.get("tool_calls") for message in loop.llm.requests[0].messages)
+
+
 async def test_a_loop_that_has_not_run_stands_where_its_context_does() -> None:
     failed = {"type": "data", "kind": "error", "data": {"call": None, "error": "e"}}
     given = [{"type": "data", "kind": "state", "data": {"a": 1}}, failed]
