@@ -141,6 +141,18 @@ async def test_the_errors_of_calls_come_with_the_failure_of_the_model_that_would
     assert [(error.call, error.error) for error in last.errors] == [({"_tool": "boom"}, "RuntimeError: api down")]
 
 
+async def test_the_errors_of_a_tick_that_was_cut_off_come_with_the_end() -> None:
+    loop = World().loop(solution(c("boom"), c("slow", "†state.s")))
+    stream = loop.run()
+    said = []
+    async for event in stream:
+        said.append(event)
+        if event.type == "call_failed":
+            stream.run.cancel("enough")
+    assert (said[-1].type, said[-1].reason) == ("loop_completed", "cancelled")
+    assert [error.call["_tool"] for error in said[-1].errors] == ["boom", "slow"]
+
+
 @pytest.mark.parametrize("native", [False, True])
 async def test_answers_in_a_conversation_that_is_given_are_told_and_the_runs_own_are_not_data(native: bool) -> None:
     said = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello, Al."}]
