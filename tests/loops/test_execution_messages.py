@@ -184,6 +184,7 @@ async def test_of_an_answer_with_calls_in_a_conversation_that_is_given_a_model_o
     told = [(message["role"], message["content"]) for message in loop.llm.requests[0].messages[1:]]
     assert told == [("user", "Hello."), ("assistant", "I look."), ("user", "Go.")]
     assert not any(message.get("tool_calls") for message in loop.llm.requests[0].messages)
+    assert [message["content"] for message in loop.context] == ["Hello.", "I look.", "Go."]
 
 
 async def test_a_loop_that_has_not_run_stands_where_its_context_does() -> None:
