@@ -141,6 +141,18 @@ async def test_the_errors_of_calls_come_with_the_failure_of_the_model_that_would
     assert [(error.call, error.error) for error in last.errors] == [({"_tool": "boom"}, "RuntimeError: api down")]
 
 
+async def test_the_errors_of_a_tick_that_was_cut_off_come_with_the_end() -> None:
+    loop = World().loop(solution(c("boom"), c("slow", "†state.s")))
+    stream = loop.run()
+    said = []
+    async for event in stream:
+        said.append(event)
+        if event.type == "call_failed":
+            stream.run.cancel("enough")
+    assert (said[-1].type, said[-1].reason) == ("loop_completed", "cancelled")
+    assert [error.call["_tool"] for error in said[-1].errors] == ["boom", "slow"]
+
+
 @pytest.mark.parametrize("native", [False, True])
 async def test_answers_in_a_conversation_that_is_given_are_told_and_the_runs_own_are_not_data(native: bool) -> None:
     said = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello, Al."}]
@@ -151,6 +163,28 @@ async def test_answers_in_a_conversation_that_is_given_are_told_and_the_runs_own
         assert told.index(("assistant", "Hello, Al.")) == told.index(("user", "Hello.")) + 1
     assert loop.context[:3] == [*said, {"role": "user", "content": "Go."}]
     assert [message.get("role") for message in loop.context].count("assistant") == 1
+
+
+async def test_calls_in_a_conversation_that_is_given_are_told_with_their_results_to_a_model_of_native_calls() -> None:
+    call = {"id": "x1", "name": "fast", "arguments": {}}
+    answer = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
+    result = {"role": "tool", "content": "fast", "tool_call_id": "x1"}
+    said = [{"role": "user", "content": "Hello."}, answer, result]
+    loop = World().loop("done", context=said, native=True)
+    await loop.start("Go.")
+    assert loop.llm.requests[0].messages[-4:-1] == said
+
+
+async def test_of_an_answer_with_calls_in_a_conversation_that_is_given_a_model_of_solutions_is_told_the_text() -> None:
+    call = {"id": "x1", "name": "fast", "arguments": {}}
+    answer = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
+    result = {"role": "tool", "content": "fast", "tool_call_id": "x1"}
+    loop = World().loop(solution(output=1), context=[{"role": "user", "content": "Hello."}, answer, result])
+    await loop.start("Go.")
+    told = [(message["role"], message["content"]) for message in loop.llm.requests[0].messages[1:]]
+    assert told == [("user", "Hello."), ("assistant", "I look."), ("user", "Go.")]
+    assert not any(message.get("tool_calls") for message in loop.llm.requests[0].messages)
+    assert [message["content"] for message in loop.context] == ["Hello.", "I look.", "Go."]
 
 
 async def test_a_loop_that_has_not_run_stands_where_its_context_does() -> None:

@@ -920,6 +920,14 @@ async def test_the_results_of_an_answer_that_was_broken_off_are_not_sent_without
     assert sent(loop, 0) == ["user:a", "user:go on"]
 
 
+@pytest.mark.parametrize("id", ["gone", None])
+async def test_a_result_whose_call_was_cut_from_the_conversation_is_not_sent(id: str | None) -> None:
+    kept = [{"role": "tool", "tool_call_id": id, "content": "R"}, {"role": "assistant", "content": "b"}]
+    loop = SessionLoop(ScriptedLLM(["done"]), messages=kept)
+    await collect(loop.run("go on"))
+    assert sent(loop, 0) == ["assistant", "user:go on"]
+
+
 async def test_an_answer_and_the_results_of_one_that_was_broken_off_are_nothing_to_continue_from() -> None:
     answer = {"role": "assistant", "content": "b"}
     failed = {"role": "assistant", "content": "", "stop_reason": "error", "tool_calls": [{"id": "c1", "name": "echo"}]}

@@ -13,7 +13,7 @@ import pytest
 from agentnb import Run, RunCancelled, RunFailed, SessionLoop, UsageError, tool
 from agentnb.core.events import Delta
 from agentnb.run import host as hosting
-from agentnb.testing import delay, text
+from agentnb.testing import ScriptedLLM, call, delay, text
 from tests.run.agents import Agent, sends
 from tests.worlds import (
     asks,
@@ -152,6 +152,37 @@ async def test_closing_a_consumer_in_mid_stream_closes_the_models_stream() -> No
                 break
     assert closed == ["stream"]
     assert run.stop_reason == "cancelled"
+
+
+async def test_what_a_cancelled_tool_puts_away_is_not_broken_off_by_closing_the_consumer() -> None:
+    begun, stopped, may_end, done = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[str]()
+
+    @tool
+    async def hold() -> None:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+            await may_end.wait()
+            done.append("put away")
+
+    async def read(run: Run) -> None:
+        async for _ in run:
+            pass
+
+    run = SessionLoop(ScriptedLLM([[call("hold")]]), [hold]).start("hi")
+    reader = asyncio.create_task(read(run))
+    await begun.wait()
+    run.cancel()
+    await stopped.wait()
+    reader.cancel()
+    for _ in range(10):  # it comes to where it waits for the tool
+        await asyncio.sleep(0)
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert done == ["put away"]
 
 
 async def test_closing_one_that_only_watches_does_not_end_the_run() -> None:

@@ -138,6 +138,9 @@ class Context:
                 self.calls_made += len(message.tool_calls)
                 self.native = self.native or bool(message.details and message.details.get("native"))
                 self.errors = []
+                if message.details is None and message.content:  # it was given; its calls are told by native means only
+                    self._log.append(context(message))
+                    self._told.append({"role": "assistant", "content": to_plain(message.content)})
         else:
             said = to_plain(message.plain)  # a copy, as the loops that send their history make one
             self._transcript.append(said)

@@ -63,6 +63,8 @@ def _kind_of(given: Mapping[str, Any]) -> Any:
 
 
 def _text(given: Mapping[str, Any]) -> Message:
+    if given.get("role") == "tool" or given.get("tool_calls"):  # providers refuse either without the other
+        return to_message(given)
     role, content = "system" if given.get("type") == "system" else "user", given.get("content", given.get("text", ""))
     return to_message({"role": given.get("role", role), "content": content})
 

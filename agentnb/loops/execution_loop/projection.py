@@ -174,7 +174,7 @@ class Projection:
         yield from self._end_request(event.output)
         reason = "output" if event.reason == "completed" else event.reason
         error = event.error.message if event.error is not None else None
-        yield _event("loop_completed", reason=reason, output=event.output, error=error, errors=self._errors)
+        yield _event("loop_completed", reason=reason, output=event.output, error=error, errors=self._all_errors())
 
     def fail(self, failure: ErrorInfo) -> Iterator[ExecutionEvent]:
         """A model failed: the end of the stream, though the run may be resumed."""
@@ -183,14 +183,14 @@ class Projection:
             if call.status == "running":  # it was the model of a loop inside
                 yield _event("call_failed", id=call.id, phase="runtime", error=said)
         yield from self._end_request(None, error=said)
-        yield _event("loop_completed", reason="error", error=said, errors=self._errors or list(self._untold()))
+        yield _event("loop_completed", reason="error", error=said, errors=self._all_errors())
 
-    def _untold(self) -> Iterator[ErrorMessage]:
-        """The errors so far of a tick that has not ended: the next request would be told of them, and there is none."""
+    def _all_errors(self) -> list[ErrorMessage]:
+        """The errors of the last tick; also of one that has not ended, of which no request would be told any more."""
         ended = [call for call in self._state.calls.values() if call.end is not None]
-        for call in sorted(ended, key=lambda call: call.end.seq if call.end is not None else 0):
-            if (error := error_of(call)) is not None:
-                yield ErrorMessage(data=error["data"])
+        in_order = sorted(ended, key=lambda call: call.end.seq if call.end is not None else 0)
+        untold = [error for call in in_order if (error := error_of(call)) is not None]
+        return self._errors or [ErrorMessage(data=error["data"]) for error in untold]
 
 
 def _written(call: CallState) -> dict[str, Any]:

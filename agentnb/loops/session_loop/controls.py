@@ -15,7 +15,7 @@ from agentnb.core.messages import Message, to_message, to_messages
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.options import StartOptions
-from agentnb.loops.session_loop.history import in_order, without_broken_off, words_of_failures
+from agentnb.loops.session_loop.history import in_order, showable, words_of_failures
 from agentnb.loops.session_loop.projection import SessionEvent
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
@@ -78,7 +78,7 @@ class SessionControls(Loop):
         (SEMANTICS 3c).
         """
         self._check_not_open()
-        messages = without_broken_off(_read(self.messages))
+        messages = showable(_read(self.messages))
         if not messages:
             raise UsageError("No messages to continue from")
         if messages[-1].role == "assistant" and not any(self.queue.waiting().values()):

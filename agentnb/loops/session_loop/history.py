@@ -1,8 +1,8 @@
 """The conversation that a session goes on from, put in order for a model (SEMANTICS 3g.1).
 
-Whoever gives it may have kept it elsewhere, or cut it where a process died: a call in it may be without a result or
-have several, and an answer may be there that never came to its end. Providers refuse the first, and the second says
-nothing.
+Whoever gives it may have kept it elsewhere, or only its end, or cut it where a process died: a call in it may be
+without a result or have several, a result without its call, and an answer may be there that never came to its end.
+Providers refuse the first two, and the last says nothing.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ NO_RESULT = "No result provided"
 
 
 def in_order(messages: Sequence[Message]) -> list[Message]:
-    """The messages without the answers that were broken off, and with one result behind every call."""
-    return list(_answered(without_broken_off(messages)))
+    """The messages that a model may be shown, with one result behind every call."""
+    return list(_answered(showable(messages)))
 
 
-def without_broken_off(messages: Sequence[Message]) -> list[Message]:
-    """The messages without the answers that were broken off, and without what is said to be the results of their calls.
+def showable(messages: Sequence[Message]) -> list[Message]:
+    """The messages without the answers that were broken off, and without results of calls that are not there.
 
     A provider refuses a result whose call it is not shown.
     """
-    dropped = {position for position, message in enumerate(messages) if is_broken_off(message)}
-    if not dropped:
-        return list(messages)
+    broken_off = {position for position, message in enumerate(messages) if is_broken_off(message)}
     results = _results(messages)
-    dropped |= {at for (made, _), found in results.items() if made in dropped for at in found}
-    return [message for position, message in enumerate(messages) if position not in dropped]
+    told = {at for (made, _), found in results.items() if made not in broken_off for at in found}
+    return [
+        message
+        for position, message in enumerate(messages)
+        if (position in told if message.role == "tool" else position not in broken_off)
+    ]
 
 
 def is_broken_off(message: Message) -> bool:

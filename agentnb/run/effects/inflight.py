@@ -83,9 +83,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     def cancel_all_but(self, wanted: Iterable[Effect], spared: Callable[[Effect], bool]) -> None:
         """Cancel what is in flight and neither wanted nor spared."""
         still_wanted = set(wanted)
-        for effect, task in self.items():
-            if effect not in still_wanted and not spared(effect):
-                task.cancel()
+        _cancel(task for effect, task in self.items() if effect not in still_wanted and not spared(effect))
 
     def clear(self) -> None:
         """Forget them: they were of another event loop."""
@@ -95,9 +93,15 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     async def close(self) -> None:
         """Cancel everything, and wait until every task has run its `finally`: nothing outlives the run."""
         while tasks := list(self.values()):
-            for task in tasks:
-                task.cancel()
+            _cancel(tasks)
             await asyncio.wait(tasks)
             for effect, task in list(self.items()):
                 if task.done():  # one that was cancelled before it began took nothing off the list
                     del self[effect]
+
+
+def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel those that nobody has cancelled: a second time would break off the `finally` that the first has begun."""
+    for task in tasks:
+        if not task.cancelling():
+            task.cancel()
