@@ -198,10 +198,10 @@ def _named(tool: Any) -> str:
 
 
 def count_of(name: str, value: Any, least: int = 0) -> Any:
-    """A limit as a number of Python's, or None, which is none. Raises UsageError where it is neither, or less."""
+    """A limit as a whole number of Python's, or None, which is none. Raises UsageError where it is neither, or less."""
     value = plain_number(value)
-    if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or value < least):
-        wanted = f"a number from {least}" if least else "a number that is not negative"
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        wanted = f"a whole number from {least}" if least else "a number that is whole and not negative"
         raise UsageError(f"{name} must be None or {wanted}, not {value!r}.")
     return value
 

@@ -230,3 +230,11 @@ async def test_a_loop_that_begins_with_no_messages_is_told_a_task_and_what_came_
     world = World([{"id": "a", "description": "A"}, {"id": "b", "description": "B", "dependencies": ["a"]}])
     said = await rest(world.engine(execute=repeats).run("goal"))
     assert "COMPLETED b=B\n[a] came to: A(1.0)" in said
+
+
+async def test_a_task_whose_loop_suspends_the_run_is_closed_before_the_engine_ends() -> None:
+    said = await rest(World().engine(execute=K("worker", pause=1)).run("goal"))
+    assert said == [
+        *PLANNED,
+        *("STARTED a", "FAILED a:suspended:executing", "SC(executing>error)", "ERROR(suspended,executing)"),
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
@@ -783,6 +783,38 @@ def test_agents_are_found_by_name() -> None:
     loop = LoopAgent("OUT", [K("A"), inner])
     assert (loop.find_agent("X"), loop.find_agent("IN"), loop.find_agent("OUT")) == (x, inner, loop)
     assert loop.find_agent("Z") is None
+
+
+def test_an_agent_finds_those_below_it_and_not_itself() -> None:
+    x = K("X")
+    loop = LoopAgent("OUT", [LoopAgent("IN", [x])])
+    assert (loop.find_sub_agent("X"), loop.find_sub_agent("OUT"), x.find_sub_agent("X")) == (x, None, None)
+
+
+@pytest.mark.parametrize(
+    ("event", "is_final"),
+    [
+        (Event("A", "hi"), True),
+        (Event("A", "h", partial=True), False),
+        (Event("A", {"parts": [{"function_call": {"id": "c1", "name": "f"}}]}), False),
+        (Event("A", {"parts": [{"function_response": {"id": "c1", "name": "f"}}]}), False),
+        (pausing("A", "shall I?"), True),
+        (Event("A", {"parts": [{"function_response": {}}]}, EventActions(skip_summarization=True)), True),
+    ],
+)
+def test_an_event_says_whether_it_is_a_final_response(event: Event, is_final: bool) -> None:
+    assert event.is_final_response() is is_final
+
+
+async def test_a_context_may_be_given_its_agent_and_has_the_one_that_runs_meanwhile() -> None:
+    class Looks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+            yield Event(author=self.name, content=ctx.agent.name)
+
+    loop = LoopAgent("L", [Looks("A")], 1)
+    ctx = InvocationContext(agent=loop)
+    assert [event.content async for event in ctx.agent.run_async(ctx)] == ["A"]
+    assert ctx.agent is loop
 
 
 def test_the_design_s_models_take_their_fields_in_order() -> None:

@@ -68,3 +68,18 @@ def test_a_single_tool_that_is_in_no_list_is_told_to_be(make: Callable[[Any, Any
 @pytest.mark.parametrize("shown", SHOWN)
 def test_a_loop_is_shown_with_its_name_and_its_tools(shown: str) -> None:
     assert repr(SHOWN[shown]()) == shown
+
+
+@pytest.mark.parametrize(
+    ("make", "limit"),
+    [
+        (Agent, "max_iterations"),
+        (SessionLoop, "max_turns"),
+        (ExecutionLoop, "max_requests"),
+        (ExecutionLoop, "max_concurrency"),
+        (ConversationEngine, "max_tasks"),
+    ],
+)
+def test_a_limit_is_a_whole_number(make: Callable[..., Loop], limit: str) -> None:
+    with pytest.raises(UsageError, match=rf"{limit} must be None or .*whole.*, not 1\.5"):
+        make(llm=None, **{limit: 1.5})

@@ -809,6 +809,21 @@ async def test_a_nested_loop_agent_that_raises_is_an_error_result() -> None:
     assert "broken agent" in model.contexts[1][2]["content"]
 
 
+async def test_a_loop_that_fails_inside_is_told_to_the_model_in_the_words_of_a_tool_that_raises() -> None:
+    class Raises(BaseAgent):
+        async def _run_async_impl(self, ctx: Any) -> Any:
+            raise ValueError("broken")
+            yield
+
+    def breaks() -> None:
+        raise ValueError("broken")
+
+    model = Model(asks(("c1", "breaks", {}), ("c2", "raises", {"input": "go"})), "fin")
+    await SessionLoop(model, [breaks, Raises("raises")]).run("go")
+    told = [message["content"] for message in model.contexts[1] if message["role"] == "tool"]
+    assert told == ["ValueError: broken"] * 2
+
+
 async def test_an_escalation_inside_ends_the_nearest_loop_only() -> None:
     class Leaves(BaseAgent):
         async def _run_async_impl(self, ctx: Any) -> Any:

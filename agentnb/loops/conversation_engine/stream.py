@@ -85,8 +85,9 @@ class Projection:
 
     def _changes(self, before: EngineState, after: EngineState, phase: str) -> Iterator[_Said]:
         failure = self.state.failure if before is not after else None
-        if failure is not None:  # of the engine's own model, or of one inside the loop that executes a task
-            yield from (_failed(call.arguments["id"], words_of(failure)) for call in self._running())
+        if before is not after is EngineState.ERROR:  # a model's failure, or a loop that has suspended the run
+            why = words_of(failure) if failure is not None else str(self.state.stop_reason)
+            yield from (_failed(call.arguments["id"], why) for call in self._running())
         if before is not after:
             yield EngineEventType.STATE_CHANGED, {"from": before.value, "to": after.value}
         if failure is not None:

@@ -148,7 +148,7 @@ class BaseAgent(AgentInTree):
         forwarded = ctx.forwarded(state.run_id)
         paused, escalate, output, said = False, None, None, 0
         code, above = Code(self), ctx.code
-        ctx.code = code
+        ctx.enter(code)
         try:
             async with aclosing(says(ctx)) as events:
                 async for event in events:
@@ -163,9 +163,9 @@ class BaseAgent(AgentInTree):
                     fact = _fact(event, self.name)
                     if forwarded is not None:
                         forwarded.put(fact, event)
-                    ctx.code = above
+                    ctx.enter(above)
                     yield fact
-                    ctx.code = code
+                    ctx.enter(code)
         except THROWN_IN:
             raise
         except BaseException as error:
@@ -173,7 +173,7 @@ class BaseAgent(AgentInTree):
                 forwarded.error = error
             raise
         finally:
-            ctx.code = above
+            ctx.enter(above)
             await code.close()
         escalate = "root" if ctx.end_invocation else escalate
         yield Result({"paused": paused, "escalate": escalate, "output": output, "said": said})

@@ -112,6 +112,12 @@ class Event(Positional):
         """The answers to function calls among the parts of the content."""
         return [given for part in _parts(self.content) if (given := read(part, "function_response")) is not None]
 
+    def is_final_response(self) -> bool:
+        """Whether it is what its author has to say, and no piece of it, no call, and no result for the model."""
+        if self.actions.skip_summarization or self.long_running_tool_ids:
+            return True
+        return not (self.partial or self.get_function_calls() or self.get_function_responses())
+
     def is_answered_later(self, call: Any) -> bool:
         """Whether the answer to this call of its comes later than the invocation ends."""
         return read(call, "id") in (self.long_running_tool_ids or ()) or read(call, "name") in ASKS_A_PERSON

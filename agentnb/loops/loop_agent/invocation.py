@@ -102,8 +102,9 @@ class InvocationContext:
     escalation that has ended the loop inside it already. user_content: what the user said, text or content; where it
     answers calls that were made before (`function_response`), it is in the session too.
 
-    `session` has what was said, and a state that `state_delta` changes. `agent` is the one whose code is running, `run`
-    the run that the invocation is, or was last. An agent that sets `end_invocation` leaves every loop around it.
+    `session` has what was said, and a state that `state_delta` changes. `agent` is the one whose code is running, and
+    where none is the one that was given; `run` the run that the invocation is, or was last. An agent that sets
+    `end_invocation` leaves every loop around it.
     """
 
     is_resumable: bool = False
@@ -114,12 +115,14 @@ class InvocationContext:
     invocation_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     branch: str | None = None
     end_invocation: bool = False
+    agent: Any = None
     aborted: bool = field(default=False, init=False)
     code: Code | None = field(default=None, init=False, repr=False)
     run: Run | None = field(default=None, init=False, repr=False)
     _streams: dict[str, tuple[Run, Forwarded]] = field(default_factory=dict, init=False, repr=False)
     _kept: dict[int, Event] = field(default_factory=dict, init=False, repr=False)
     _around: InvocationContext | None = field(default=None, init=False, repr=False)
+    _given: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, given in (("agent_states", self.agent_states), ("end_of_agents", self.end_of_agents)):
@@ -127,11 +130,11 @@ class InvocationContext:
                 raise InvalidArguments(f"{name}= takes a mapping from agents' names, not {given!r}.")
         self.agent_states = {name: _dumped(name, state) for name, state in self.agent_states.items()}
         self.end_of_agents = dict(self.end_of_agents)
+        self._given = self.agent
 
-    @property
-    def agent(self) -> Any:
-        """The agent whose code is running; None where none is."""
-        return self.code.agent if self.code is not None else None
+    def enter(self, code: Code | None) -> None:
+        """Let this code be the one that is running; None where no agent's is."""
+        self.code, self.agent = code, code.agent if code is not None else self._given
 
     @property
     def durable(self) -> bool:

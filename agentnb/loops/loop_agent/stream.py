@@ -34,12 +34,12 @@ async def stream(
     agent: BaseAgent, ctx: InvocationContext, **options: Unpack[StartOptions]
 ) -> AsyncGenerator[Event, None]:
     """Run an agent in a context; its events, as they are asked for. options: as for `start`."""
-    if ctx.agent is not None and ctx.has_ended(agent.name):  # the code of another agent runs it once more
+    if ctx.code is not None and ctx.has_ended(agent.name):  # the code of another agent runs it once more
         ctx.set_agent_state(agent.name)
         ctx.reset_below(agent)
     run = agent.start(agent.begin_with(ctx), **options)
     use_context(run, ctx)
-    if ctx.agent is None:
+    if ctx.code is None:
         ctx.hear()
     forwarded = ctx.open(run)
     projection = Projection(agent, ctx, forwarded)

@@ -76,7 +76,11 @@ class AgentInTree(Loop):
 
     def find_agent(self, name: str) -> Loop | None:
         """The agent of that name, here or below."""
-        return self if name == self.name else next((agent for agent in self._below() if agent.name == name), None)
+        return self if name == self.name else self.find_sub_agent(name)
+
+    def find_sub_agent(self, name: str) -> Loop | None:
+        """The agent of that name, below."""
+        return next((agent for agent in self._below() if agent.name == name), None)
 
     def reach(self, scope: str | None) -> int:
         """How far out an escalation of this agent leaves: None is none, and a name that is not around it all."""

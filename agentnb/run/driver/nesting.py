@@ -104,15 +104,17 @@ class Nesting:
             return
         ran_out = state.stop_reason in frame.design.limits_that_raise  # as it would for whoever awaits it
         failed = ran_out or state.stop_reason == "error"
-        said = state.error.message if state.error is not None else None
+        error = state.error
+        words = f"{error.type}: {error.message}" if error is not None else ABORTED  # as of a tool that raises
         if failed:
-            above.calling.failure = (state.error, LimitReached(said)) if ran_out else work.calling.failure
+            reached = LimitReached(error.message if error is not None else None)
+            above.calling.failure = (error, reached) if ran_out else work.calling.failure
         end = CallEnd.make(
             call_id=call.id,
             name=call.name,
-            result=(said or ABORTED) if failed else state.output,
+            result=words if failed else state.output,
             is_error=failed,
             outcome="raised" if failed else "returned",
-            error=state.error if failed else None,
+            error=error if failed else None,
         )
         self._journal.append(end, above.frame, call)
