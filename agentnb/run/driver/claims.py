@@ -42,6 +42,12 @@ TAKEN_HERE = (
 )
 
 
+LOOP_CLOSED = (
+    "The event loop that drove this run was closed, and what was in flight went with it."
+    " agentnb.restore(run.snapshot(), loop) goes on from there."
+)
+
+
 class Driving:
     """Drives one run on behalf of whoever asks; its methods are safe from every thread."""
 
@@ -52,6 +58,7 @@ class Driving:
         self.driver = driver
         self.decisions = Decisions(journal, driver.lost, driver.begin)
         self.owner: Owner | None = None
+        self._claimed_in: asyncio.AbstractEventLoop | None = None
         self.taken_by: Taker | None = None
         """The code that takes the events one by one, where some does, and so drives the run."""
         self.reported = len(journal.events)
@@ -79,16 +86,24 @@ class Driving:
     def settled(self) -> bool:
         """Whether driving on would change nothing: the run is over, or its model failed here and nobody resumed it."""
         failure = self.state.failure
-        return (self.state.over and self.owner is None) or (failure is not None and failure is not self._failed_before)
+        is_let_go = self.owner is None or self._is_gone
+        return (self.state.over and is_let_go) or (failure is not None and failure is not self._failed_before)
+
+    @property
+    def _is_gone(self) -> bool:
+        """Whether the event loop of whoever drives was closed under it: nothing moves the run on any more."""
+        return self.owner is not None and self._claimed_in is not None and self._claimed_in.is_closed()
 
     # -- claiming --------------------------------------------------------------------------------------------------
 
-    def claim(self, owner: Owner) -> bool:
-        """Drive from now on; False where somebody does, or where only another event loop can."""
+    def claim(self, owner: Owner, there: asyncio.AbstractEventLoop | None = None) -> bool:
+        """Drive from now on, here or `there`; False where somebody does, or where only another event loop can."""
         with self.journal.lock:
+            if self._is_gone:
+                raise UsageError(LOOP_CLOSED)
             if self.owner is not None or (owner != "play" and self.driver.home is not None):
                 return False
-            self.owner = owner
+            self.owner, self._claimed_in = owner, there or asyncio.get_running_loop()
             if owner == "play":
                 _in_background[self] = self._run()
             self.gate.running = owner != "step"
@@ -133,8 +148,10 @@ class Driving:
                 released.set_result(None)
 
         with self.journal.lock:
+            if self._is_gone and not self.settled:
+                raise UsageError(LOOP_CLOSED)
             stop = self.watch_releases(wake)
-            if self.settled and self.owner is None:
+            if self.settled and (self.owner is None or self._is_gone):
                 wake()
         try:
             yield released
@@ -257,7 +274,7 @@ class Driving:
     def play_on_host(self) -> None:
         """Drive in the background: where calls of this run are in flight already, or else on agentnb's own thread."""
         home = self.driver.home or hosting.host.loop
-        if self.claim("play"):
+        if self.claim("play", home):
             self._task = asyncio.run_coroutine_threadsafe(self._play(), home)
 
     async def _play(self) -> None:
