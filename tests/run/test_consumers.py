@@ -665,7 +665,7 @@ def test_whoever_waits_for_a_run_whose_event_loop_was_closed_is_told_so() -> Non
     loop.run_until_complete(play())
     loop.close()
     for wait in (lambda: run.result(timeout=30), lambda: asyncio.run(collect(run))):
-        with pytest.raises(UsageError, match="event loop that drove this run was closed"):
+        with pytest.raises(UsageError, match="Nothing drives this run any more"):
             wait()
     run.cancel("no more")
     with pytest.raises(RunCancelled, match="no more"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -42,8 +43,8 @@ TAKEN_HERE = (
 )
 
 
-LOOP_CLOSED = (
-    "The event loop that drove this run was closed, and what was in flight went with it."
+GONE = (
+    "Nothing drives this run any more: its event loop was closed, or is in the process that this one was forked from."
     " agentnb.restore(run.snapshot(), loop) goes on from there."
 )
 
@@ -58,7 +59,8 @@ class Driving:
         self.driver = driver
         self.decisions = Decisions(journal, driver.lost, driver.begin)
         self.owner: Owner | None = None
-        self._claimed_in: asyncio.AbstractEventLoop | None = None
+        self._claimed_in: tuple[asyncio.AbstractEventLoop, int] | None = None
+        """The event loop and the process of whoever drives, or was the last to."""
         self.taken_by: Taker | None = None
         """The code that takes the events one by one, where some does, and so drives the run."""
         self.reported = len(journal.events)
@@ -91,8 +93,11 @@ class Driving:
 
     @property
     def _is_gone(self) -> bool:
-        """Whether the event loop of whoever drives was closed under it: nothing moves the run on any more."""
-        return self.owner is not None and self._claimed_in is not None and self._claimed_in.is_closed()
+        """Whether the event loop of whoever drives was closed under it, or is in another process."""
+        if self.owner is None or self._claimed_in is None:
+            return False
+        loop, process = self._claimed_in
+        return loop.is_closed() or process != os.getpid()
 
     # -- claiming --------------------------------------------------------------------------------------------------
 
@@ -100,10 +105,10 @@ class Driving:
         """Drive from now on, here or `there`; False where somebody does, or where only another event loop can."""
         with self.journal.lock:
             if self._is_gone:
-                raise UsageError(LOOP_CLOSED)
+                raise UsageError(GONE)
             if self.owner is not None or (owner != "play" and self.driver.home is not None):
                 return False
-            self.owner, self._claimed_in = owner, there or asyncio.get_running_loop()
+            self.owner, self._claimed_in = owner, (there or asyncio.get_running_loop(), os.getpid())
             if owner == "play":
                 _in_background[self] = self._run()
             self.gate.running = owner != "step"
@@ -149,7 +154,7 @@ class Driving:
 
         with self.journal.lock:
             if self._is_gone and not self.settled:
-                raise UsageError(LOOP_CLOSED)
+                raise UsageError(GONE)
             stop = self.watch_releases(wake)
             if self.settled and (self.owner is None or self._is_gone):
                 wake()
