@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import threading
+import time
 import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 10.0
 """Seconds to open a connection: a server that is there answers in one or two, TLS included."""
 READ_TIMEOUT = 300.0
-"""Seconds without a byte. A reasoning model behind the OpenAI dialect is silent while it thinks, which takes
-minutes."""
+"""Seconds without an event: a server that hangs may go on sending comments, to keep the connection open. A reasoning
+model behind the OpenAI dialect is silent while it thinks, which takes minutes."""
 WRITE_TIMEOUT = 60.0
 """Seconds without progress while a request is sent; images make it megabytes."""
 DRAIN_TIMEOUT = 0.5
@@ -155,8 +156,9 @@ class Exchange:
         # begins like JSON or HTML.
         begin = b""
         with _blaming(self._server, self._timeout):
+            since = None
             while not begin and (data := await anext(self._bytes, None)) is not None:
-                begin = data.removeprefix(BOM).lstrip()
+                begin, since = data.removeprefix(BOM).lstrip(), self._waiting_since(since)
         if begin[:1] in (b"{", b"[", b"<"):
             text = (await self._text(begin, MAX_EVENT_SIZE)).strip().removesuffix("data: [DONE]")
             if error := failures.not_a_stream(text, self._server):
@@ -184,6 +186,7 @@ class Exchange:
         await self._response.aclose()
 
     async def _decode(self) -> ServerSentEvent | None:
+        since = None
         while not self._ready:
             data = await anext(self._bytes, None)
             if data is None:
@@ -192,7 +195,16 @@ class Exchange:
                     return rest
                 raise ModelProtocolError(f"the stream of {self._server} ended in the middle of an event")
             self._ready.extend(self._decoder.feed(data))
+            if not self._ready:
+                since = self._waiting_since(since)
         return self._ready.popleft()
+
+    def _waiting_since(self, since: float | None) -> float:
+        """Since when bytes have made no event; raises where that is too long. httpx sees to real silence."""
+        now = time.monotonic()
+        if since is not None and self._timeout is not None and now - since > self._timeout:
+            raise ModelUnavailable(f"{self._server} was silent for {self._timeout:g} s, but for keep-alives")
+        return since if since is not None else now
 
     async def _text(self, begin: bytes = b"", most: int = MAX_ERROR_BODY) -> str:
         body = bytearray(begin)

@@ -23,8 +23,9 @@ class Telling(ABC, Generic[Said]):
     def __init__(self, run: Run) -> None:
         self.run = run
         self.ended = False
-        self.read_by: weakref.ref[Any] | None = None
-        """The stream, once somebody has begun to read it."""
+        self.stream: weakref.ref[Any] | None = None
+        self.is_read = False
+        """Whether somebody has begun to read the stream."""
 
     @abstractmethod
     def events(self) -> AsyncGenerator[Said, None]:
@@ -33,8 +34,11 @@ class Telling(ABC, Generic[Said]):
     @property
     def is_open(self) -> bool:
         """Whether somebody may go on with it. Where its reader has left it, its run is cancelled."""
-        if not self.ended and self.read_by is not None and self.read_by() is None:
-            self.close()
+        if not self.ended and self.stream is not None and self.stream() is None:
+            if self.is_read:
+                self.close()
+            elif not self.run.events:  # nobody has it, and nothing has happened
+                self.ended = True
         return not self.ended
 
     def close(self) -> None:
@@ -54,6 +58,7 @@ class DesignStream(Generic[Said]):
     def __init__(self, telling: Telling[Said]) -> None:
         self.run = telling.run
         self.telling = telling
+        telling.stream = weakref.ref(self)
         self._events = telling.events()
 
     @property
@@ -65,8 +70,7 @@ class DesignStream(Generic[Said]):
         return self
 
     async def __anext__(self) -> Said:
-        if self.telling.read_by is None:
-            self.telling.read_by = weakref.ref(self)
+        self.telling.is_read = True
         return await anext(self._events)
 
     def __await__(self) -> Generator[Any, None, Any]:

@@ -1,8 +1,8 @@
 """A server that says exactly the bytes a test gives it, over a real socket.
 
 It lives on a thread and an event loop of its own, so that a client can be used from any loop. Replies are taken in
-order, one for each request; a reply is a list of steps: bytes to send, `HANG` (say nothing until the client leaves)
-or `CUT` (drop the connection).
+order, one for each request; a reply is a list of steps: bytes to send, `HANG` (say nothing until the client leaves),
+`KEEP_ALIVE` (send comments until it leaves) or `CUT` (drop the connection).
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any
 
 class Step(Enum):
     HANG = "hang"
+    KEEP_ALIVE = "keep alive"
     CUT = "cut"
 
 
-HANG, CUT = Step.HANG, Step.CUT
+HANG, KEEP_ALIVE, CUT = Step.HANG, Step.KEEP_ALIVE, Step.CUT
 END = b"0\r\n\r\n"
 Reply = list[bytes | Step]
 
@@ -130,10 +131,21 @@ class Peer:
                     self.hanging.set()
                     await self._wait_until_client_leaves(reader)
                     return False
+                case Step.KEEP_ALIVE:
+                    await self._keep_alive(writer)
+                    return False
                 case data:
                     writer.write(data)
                     await writer.drain()
         return True
+
+    async def _keep_alive(self, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(part(b": still here\n\n"))
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        self.client_left.set()
 
     async def _wait_until_client_leaves(self, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionResetError):  # leaving without a goodbye

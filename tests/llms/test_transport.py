@@ -18,7 +18,7 @@ from agentnb.core.errors import (
 )
 from agentnb.llms import OpenAI
 from tests.llms.collecting import ask, stop, text
-from tests.llms.peer import END, HANG, HELLO, Peer, Reply, body, delta, event, head, part
+from tests.llms.peer import END, HANG, HELLO, KEEP_ALIVE, Peer, Reply, body, delta, event, head, part
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,15 @@ async def test_silence_in_mid_stream_is_given_up(peer: Peer) -> None:
         await ask(OpenAI("m", peer.url, timeout=1))  # the first half is there long before
     assert peer.client_left.wait(5)
     assert len(peer.requests) == 1
+
+
+@pytest.mark.parametrize("steps", [[head()], [head(), delta(content="half")]])
+async def test_a_server_that_only_keeps_the_connection_open_is_given_up(peer: Peer, steps: Reply) -> None:
+    peer.replies([*steps, KEEP_ALIVE])
+    async with asyncio.timeout(60):
+        with pytest.raises(ModelUnavailable, match=r"silent for 0\.3 s, but"):
+            await ask(OpenAI("m", peer.url, timeout=0.3, max_retries=0))
+    assert peer.client_left.wait(5)
 
 
 async def test_a_server_that_is_not_there_is_unavailable() -> None:

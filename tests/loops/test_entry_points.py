@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,25 @@ async def test_a_loop_whose_stream_was_left_by_a_break_can_be_run_again(design: 
     async for _ in loop.run("go"):
         break
     assert "gone" in await loop.run("go again")
+
+
+@pytest.mark.parametrize("design", AGAIN.values(), ids=list(AGAIN))
+async def test_a_stream_that_was_dropped_before_it_began_is_in_nobodys_way(design: Callable[[Any], Any]) -> None:
+    loop = design(ScriptedLLM(['{"output": "gone"}']))
+    stream = loop.run("go")
+    del stream
+    gc.collect()
+    assert "gone" in await loop.run("go again")
+
+
+@pytest.mark.parametrize("design", AGAIN.values(), ids=list(AGAIN))
+async def test_a_run_that_its_stream_has_left_to_somebody_else_goes_on(design: Callable[[Any], Any]) -> None:
+    loop = design(ScriptedLLM(['{"output": "gone"}']))
+    run = loop.run("go").run
+    await run.step()
+    with pytest.raises(UsageError, match="is running"):
+        loop.run("go again")
+    assert "gone" in await run
 
 
 @pytest.mark.parametrize("design", AGAIN.values(), ids=list(AGAIN))

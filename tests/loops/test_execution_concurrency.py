@@ -30,6 +30,23 @@ async def test_a_call_that_is_being_confirmed_keeps_no_other_from_running() -> N
     assert world.ran == ["fast", "slow"]
 
 
+async def test_a_call_that_a_policy_thinks_about_keeps_no_other_from_running() -> None:
+    has_run = asyncio.Event()
+
+    async def policy(asked: Any) -> bool:
+        if asked.name == "slow":
+            await has_run.wait()
+        return True
+
+    world = World()
+    loop = world.loop(solution(c("slow"), c("fast"), output=1), max_concurrency=1)
+    async with asyncio.timeout(60):
+        async for event in loop.run(approve=policy):
+            if event.type == "call_completed":
+                has_run.set()
+    assert world.ran == ["fast", "slow"]
+
+
 @pytest.mark.parametrize("limit", [1, 2])
 async def test_calls_that_are_confirmed_run_no_more_at_once_than_may(limit: int) -> None:
     running, most, asked = 0, 0, 0

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from agentnb import RunFailed, Snapshot, Store, ToolError, tool
+from agentnb import RunFailed, SessionLoop, Snapshot, Store, ToolError, tool
 from agentnb.core.events import CallEnd, Delta, plain_event
 from agentnb.core.threads import MAX_THREADS
 from agentnb.testing import call
@@ -225,6 +225,8 @@ class Mumbling(Exception):
         (StopIteration("odd"), "RuntimeError: "),
         (StopAsyncIteration("odd"), "StopAsyncIteration: odd"),
         (SystemExit(2), "SystemExit: 2"),
+        (KeyboardInterrupt("stop"), "KeyboardInterrupt: stop"),
+        (GeneratorExit("closed"), "GeneratorExit: closed"),
         (Panic("index out of bounds"), "Panic: index out of bounds"),
     ],
     ids=lambda value: type(value).__name__,
@@ -263,6 +265,33 @@ async def test_an_error_in_a_sync_tool_is_told_too(error: BaseException, words: 
     end, _ = await result_of(failing)
     assert end.is_error
     assert end.result == words
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt("stop"), GeneratorExit("closed")], ids=repr)
+@pytest.mark.parametrize("calls", [1, 2])
+def test_what_a_tool_in_a_run_that_is_waited_for_raises_is_its_own_failure(error: BaseException, calls: int) -> None:
+    @tool
+    async def failing() -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    agent = Agent()
+    agent.tools.append(failing)
+    run = agent.loop([call("failing")] * calls, "done").start("hi")
+    assert run.result(timeout=30) == "done"
+    assert [m.content for m in run.messages if m.role == "tool"] == [f"{type(error).__name__}: {error}"] * calls
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt("stop"), GeneratorExit("closed")], ids=repr)
+def test_what_a_model_in_a_run_that_is_waited_for_raises_is_its_own_failure(error: BaseException) -> None:
+    class Model:
+        async def stream(self, messages: Any, **options: Any) -> Any:
+            yield {"type": "text_delta", "content": "He"}
+            raise error
+
+    run = SessionLoop(Model(), []).start("hi")
+    with pytest.raises(RunFailed, match=f"{type(error).__name__}: {error}"):
+        run.result(timeout=30)
 
 
 async def test_a_tool_that_takes_too_long_is_cut_off() -> None:

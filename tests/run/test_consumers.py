@@ -684,6 +684,25 @@ def _after_a_step(run: Any) -> Any:
     return run.pending
 
 
+def test_whoever_waits_for_a_run_whose_event_loop_was_closed_is_told_so() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def play() -> None:
+        run.play()
+        await agent.holding.wait()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(play())
+    loop.close()
+    for wait in (lambda: run.result(timeout=30), lambda: asyncio.run(collect(run))):
+        with pytest.raises(UsageError, match="Nothing drives this run any more"):
+            wait()
+    run.cancel("no more")
+    with pytest.raises(RunCancelled, match="no more"):
+        run.result(timeout=30)
+
+
 async def test_playing_twice_is_playing_once() -> None:
     run = Agent().two_turns().start("hi")
     run.play()

@@ -31,6 +31,39 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
 """
 
 
+LIVE = """
+import asyncio, os, threading
+from agentnb import SessionLoop, UsageError, tool
+from agentnb.testing import ScriptedLLM, call
+
+begun = threading.Event()
+
+@tool
+async def hold() -> None:
+    begun.set()
+    await asyncio.sleep(60)
+
+run = SessionLoop(ScriptedLLM([[call("hold")], "done"]), [hold]).start("go")
+run.play()
+begun.wait(20)
+child = os.fork()
+if child == 0:
+    try:
+        run.result(20)
+    except UsageError as error:
+        print(str(error).split(":")[0], flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+run.cancel("seen")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this system")
+def test_a_forked_process_is_told_that_a_run_it_was_forked_with_is_not_driven_there() -> None:
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", LIVE], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "Nothing drives this run any more\n", ran.stderr
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this system")
 def test_a_forked_process_drives_runs_of_its_own() -> None:
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, timeout=60)

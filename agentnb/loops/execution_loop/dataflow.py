@@ -111,10 +111,10 @@ class Dataflow:
             read.version, read.standing = self.context.version, self._look(read)
         return read.standing
 
-    def effects(self, most: int | None, *, confirms: bool = False) -> list[Effect]:
+    def effects(self, most: int | None) -> list[Effect]:
         """The questions, the calls that run, and those that may run beside them, `most` in all.
 
-        `confirms`: those that may run are asked about first, all at once, and take no room meanwhile.
+        Those that nobody has been asked about yet are asked about all at once, and take no room meanwhile.
         """
         calls = [call for call in self._state.open.values() if call.status != "asking"]
         questions = [Effect("question", call.id) for call in self._state.open.values() if call.status == "asking"]
@@ -123,7 +123,7 @@ class Dataflow:
         for call in calls:
             if call.status == "running" or call.detached or self.standing(call) == "blocked":
                 continue
-            if confirms and call.status == "proposed":
+            if call.status == "proposed":
                 asked.append(call)
             elif room.takes(call):
                 admitted.append(call)

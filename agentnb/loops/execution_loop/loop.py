@@ -164,12 +164,14 @@ class ExecutionLoop(ExecutionRequests):
         wants = wanted(state)
         if not wants or not state.open:
             return wants
-        effects = self.flow(state).effects(self.max_concurrency, confirms=self.before_call is not None)
+        effects = self.flow(state).effects(self.max_concurrency)
         return [MODEL, *effects] if MODEL in wants else effects
 
     def with_room(self, calls: Sequence[CallState], state: State) -> Sequence[CallState]:
-        """Those that `max_concurrency` lets run, and none beside one that runs alone: `wanted` has all to confirm."""
-        return calls if self.before_call is None else self.flow(state).with_room(calls, self.max_concurrency)
+        """Those that `max_concurrency` lets run, and none beside one that runs alone: `wanted` has all to ask about."""
+        if self.max_concurrency is None and not any(tool.sequential for tool in (self.tools_by_name or {}).values()):
+            return calls
+        return self.flow(state).with_room(calls, self.max_concurrency)
 
     def call_graph(self, state: State) -> CallGraph:
         """The calls of the tick, and which of them read what others write."""

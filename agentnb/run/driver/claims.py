@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -42,6 +43,12 @@ TAKEN_HERE = (
 )
 
 
+GONE = (
+    "Nothing drives this run any more: its event loop was closed, or is in the process that this one was forked from."
+    " agentnb.restore(run.snapshot(), loop) goes on from there."
+)
+
+
 class Driving:
     """Drives one run on behalf of whoever asks; its methods are safe from every thread."""
 
@@ -52,6 +59,8 @@ class Driving:
         self.driver = driver
         self.decisions = Decisions(journal, driver.lost, driver.begin)
         self.owner: Owner | None = None
+        self._claimed_in: tuple[asyncio.AbstractEventLoop, int] | None = None
+        """The event loop and the process of whoever drives, or was the last to."""
         self.taken_by: Taker | None = None
         """The code that takes the events one by one, where some does, and so drives the run."""
         self.reported = len(journal.events)
@@ -79,16 +88,27 @@ class Driving:
     def settled(self) -> bool:
         """Whether driving on would change nothing: the run is over, or its model failed here and nobody resumed it."""
         failure = self.state.failure
-        return (self.state.over and self.owner is None) or (failure is not None and failure is not self._failed_before)
+        is_let_go = self.owner is None or self._is_gone
+        return (self.state.over and is_let_go) or (failure is not None and failure is not self._failed_before)
+
+    @property
+    def _is_gone(self) -> bool:
+        """Whether the event loop of whoever drives was closed under it, or is in another process."""
+        if self.owner is None or self._claimed_in is None:
+            return False
+        loop, process = self._claimed_in
+        return loop.is_closed() or process != os.getpid()
 
     # -- claiming --------------------------------------------------------------------------------------------------
 
-    def claim(self, owner: Owner) -> bool:
-        """Drive from now on; False where somebody does, or where only another event loop can."""
+    def claim(self, owner: Owner, there: asyncio.AbstractEventLoop | None = None) -> bool:
+        """Drive from now on, here or `there`; False where somebody does, or where only another event loop can."""
         with self.journal.lock:
+            if self._is_gone:
+                raise UsageError(GONE)
             if self.owner is not None or (owner != "play" and self.driver.home is not None):
                 return False
-            self.owner = owner
+            self.owner, self._claimed_in = owner, (there or asyncio.get_running_loop(), os.getpid())
             if owner == "play":
                 _in_background[self] = self._run()
             self.gate.running = owner != "step"
@@ -133,8 +153,10 @@ class Driving:
                 released.set_result(None)
 
         with self.journal.lock:
+            if self._is_gone and not self.settled:
+                raise UsageError(GONE)
             stop = self.watch_releases(wake)
-            if self.settled and self.owner is None:
+            if self.settled and (self.owner is None or self._is_gone):
                 wake()
         try:
             yield released
@@ -257,7 +279,7 @@ class Driving:
     def play_on_host(self) -> None:
         """Drive in the background: where calls of this run are in flight already, or else on agentnb's own thread."""
         home = self.driver.home or hosting.host.loop
-        if self.claim("play"):
+        if self.claim("play", home):
             self._task = asyncio.run_coroutine_threadsafe(self._play(), home)
 
     async def _play(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 
-from agentnb.run.effects.calling import task_here
+from agentnb.run.effects.interrupt import task_here
 
 
 class Taker:

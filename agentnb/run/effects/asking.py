@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.errors import THROWN_IN, ModelProtocolError
+from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelFailed
 from agentnb.core.loop import Design
 from agentnb.core.maybe_async import settled
@@ -22,7 +22,7 @@ from agentnb.llms.adapt import as_model, in_one_piece
 from agentnb.llms.protocol import Model
 from agentnb.run.effects.history import PlainHistory
 from agentnb.run.effects.inflight import InFlight
-from agentnb.run.effects.interrupt import show
+from agentnb.run.effects.interrupt import is_thrown_in, show
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import error_info
@@ -57,6 +57,7 @@ class Asking:
         state = self._frame.state
         reply, started = self._design.new_reply(state), time.monotonic()
         stream: Any = None
+        task = asyncio.current_task()
         if self._holds_up:
             self._inflight.news.flush()
         try:
@@ -82,13 +83,12 @@ class Asking:
             if self._holds_up or self._inflight.news.is_due:  # one that was itself held up pays once
                 self._holds_up = time.monotonic() - started > HELD_UP
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
             if state.model != "asked" or task is None or task.cancelling():
                 raise
             self._failed(error, reply.text)  # its own: nobody has cancelled it
-        except THROWN_IN:
-            raise
         except BaseException as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
+            if is_thrown_in(error, task):
+                raise
             if state.open:  # the calls it has made already come to their results first (SEMANTICS 2g.17)
                 await self._inflight.calls_end(self._frame)
             self._failed(error, reply.text)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Literal
 
 from agentnb.core.ending import ABORTED
-from agentnb.core.errors import THROWN_IN, InvalidArguments, ToolError, UsageError
+from agentnb.core.errors import InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.loop import Design, Result, beside
 from agentnb.core.maybe_async import settled
@@ -27,7 +27,7 @@ from agentnb.core.wanted import Effect
 from agentnb.run.approvals.policy import FAILED, NO_POLICY, Policy, Verdict, propose, why_it_asks
 from agentnb.run.companions import companion_of
 from agentnb.run.effects.inflight import InFlight
-from agentnb.run.effects.interrupt import show
+from agentnb.run.effects.interrupt import is_thrown_in, show, task_here
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.given import shown
@@ -53,14 +53,6 @@ def check_not_within(journal: Journal) -> None:
             f"The call of {call.name} waits for its own run, which waits for that call. Return, and leave it to whoever"
             " started the run to wait for it."
         )
-
-
-def task_here() -> asyncio.Task[Any] | None:
-    """The task that the caller runs in; None in a thread without an event loop, where a sync tool runs."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
 
 
 class Calling:
@@ -102,13 +94,12 @@ class Calling:
         if isinstance(verdict, Refusal) or self._frame.is_own(call):
             return verdict
         if self._design.before_call is not None:
+            task = asyncio.current_task()
             try:
                 seen = self._for_a_hook(call, arguments)
                 said = await settled(self._design.before_call(seen, self._frame.state))
-            except THROWN_IN:
-                raise
             except BaseException as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
-                self._go_if_cancelled(call, error)
+                self._go_if_ended(call, error, task)
                 return blocked(call, _words_of(error))
             if isinstance(said, ApprovalDecision):
                 return portable_decision(said)
@@ -129,10 +120,11 @@ class Calling:
         assert self._policy is not None
         tool = self._tools[call.name]
         proposed = propose(call.id, call.name, arguments, tool)
+        task = asyncio.current_task()
         try:
             verdict = await settled(self._policy(proposed))
-        except asyncio.CancelledError as error:  # a policy that fails has not said yes
-            self._go_if_cancelled(call, error)
+        except BaseException as error:  # a policy that fails has not said yes
+            self._go_if_ended(call, error, task)
             return Verdict("ask", f"{FAILED}{_words_of(error)}")
         return self._with_its_arguments(call, tool, verdict)
 
@@ -161,7 +153,8 @@ class Calling:
         """
         design, journal, frame = self._design, self._journal, self._frame
         # In a context of the call's own.
-        current_call.set((journal.run_id, frame.path, call.id, asyncio.current_task()))
+        task = asyncio.current_task()
+        current_call.set((journal.run_id, frame.path, call.id, task))
         is_own = call.hidden and frame.is_own(call)
         if is_own:
             beside.set(companion_of(frame, journal.events))
@@ -175,18 +168,18 @@ class Calling:
             end = end_in_words(call, ABORTED, "aborted")
         except _TimedOut as error:
             end = end_in_words(call, str(error), "timed_out", error.__cause__)
-        except THROWN_IN:
-            raise
         except BaseException as error:  # a tool's failure goes to the model as a result (DESIGN 1)
-            self._go_if_cancelled(call, error)
+            self._go_if_ended(call, error, task)
             end = self._raised(call, error)
         if design.after_call is not None and not is_own:
             end = await self._after(call, end)
         journal.append(end, frame, call)
 
-    def _go_if_cancelled(self, call: CallState, error: BaseException) -> None:
-        """Raise it again where the call is cancelled; otherwise the code has raised it itself, and has failed."""
-        state, task = self._frame.state, asyncio.current_task()
+    def _go_if_ended(self, call: CallState, error: BaseException, task: asyncio.Task[Any] | None) -> None:
+        """Raise it again where the code was ended from outside; otherwise it has raised it itself, and has failed."""
+        if is_thrown_in(error, task):
+            raise error
+        state = self._frame.state
         is_wanted = state.cancelled is None and state.open.get(call.id) is call
         if isinstance(error, asyncio.CancelledError) and not (is_wanted and task is not None and not task.cancelling()):
             raise error
@@ -256,14 +249,12 @@ class Calling:
             raise
 
     async def _after(self, call: CallState, end: CallEnd) -> CallEnd:
-        hook = self._design.after_call
+        hook, task = self._design.after_call, asyncio.current_task()
         assert hook is not None
         try:
             changed = await settled(hook(self._for_a_hook(call, call.arguments), end, self._frame.state))
-        except THROWN_IN:
-            raise
         except BaseException as error:  # an error result, as in SEMANTICS 3e
-            self._go_if_cancelled(call, error)
+            self._go_if_ended(call, error, task)
             return self._raised(call, error)
         if not changed:
             return end

@@ -15,6 +15,8 @@ to whoever performs it, who goes on when the consumer asks for more.
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import copy_context
@@ -27,6 +29,26 @@ _SHOW = object()
 def show() -> Generator[Any, Any, None]:
     """Let whoever pulls take what there is. Only in an effect that is performed by `Inline`."""
     yield _SHOW
+
+
+def task_here() -> asyncio.Task[Any] | None:
+    """The task that the caller runs in; None in a thread without an event loop, where a sync tool runs."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def is_thrown_in(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    """Whether this has ended the code of that task from outside, and the code has not raised it itself.
+
+    Ctrl-C comes into the main thread only, and where asyncio minds it (`asyncio.run`) as a cancellation. A coroutine is
+    closed by somebody else, who has no more use for it.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        is_main = threading.current_thread() is threading.main_thread()
+        return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return isinstance(error, GeneratorExit) and (task is None or task_here() is not task)
 
 
 class Inline:

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentnb.core.events import ApprovalDecision, ApprovalRequest
 from agentnb.core.json_data import same_json
+from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import reject
 from agentnb.run.approvals.policy import Policy, Verdict
@@ -46,7 +47,7 @@ def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any]) -> A
     return ApprovalRequest.make(
         call_id=call.id,
         name=call.name,
-        arguments=arguments,
+        arguments=to_plain(arguments),  # a copy: a reader who changes it has not changed what runs (promise 5)
         reason=verdict.reason,
         deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
     )
