@@ -66,7 +66,7 @@ class Driver:
         self._is_pumped = False
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
-        self.unattended = Unattended(journal, self.news.nudge)
+        self.unattended = Unattended(journal, self._inflight)
         self._nesting = Nesting(journal, self._make_work)
         self._works = self._nesting.works
         self._nesting.begin()
@@ -96,10 +96,6 @@ class Driver:
             return []
         frames = [work.frame for work in self._works]
         return [(f, call) for f in frames for call in f.state.open.values() if f.asks_where_it_was_lost(call)]
-
-    def stepped_in_vain(self) -> None:
-        """A step has found nothing but questions."""
-        self.unattended.stepped_in_vain(self._inflight)
 
     def begin(self) -> None:
         """Make the run's first fact one, where it is not yet. Safe from every thread."""
@@ -318,7 +314,7 @@ class Driver:
         await self.news.wait(min(deadlines, default=None))
         if deadlines:
             expire(self._journal)
-            self.unattended.decide(self._inflight)
+            self.unattended.decide()
 
     async def _holds(self, performed: Effect) -> bool:
         """Whether a step of a loop's own that the pump performs has to stand where it is; waits for news of that."""

@@ -46,7 +46,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
         await asyncio.wrap_future(permit.done)
         run.reported = begins  # where the run has ended meanwhile, whoever drove it has left off, but not this step
     if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
-        run.driver.stepped_in_vain()
+        run.driver.unattended.stepped_in_vain()
     return taken
 
 
