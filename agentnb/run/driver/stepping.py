@@ -7,10 +7,7 @@ import asyncio
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Event, RunPaused, RunResumed
 from agentnb.run.driver.claims import TAKEN_HERE, Driving
-from agentnb.run.gate.gate import UNITS, Permit, Unit
-
-FOR_A_STEP = "step"
-"""Why a run that plays is paused where a step of it ends."""
+from agentnb.run.gate.gate import FOR_A_STEP, UNITS, Permit, Unit
 
 
 async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Event]:
@@ -54,12 +51,10 @@ def _begin_behind_a_pause(run: Driving) -> None:
     """Where somebody else drives and has come to rest, what happened before that is not part of a step."""
     if run.owner in (None, "step") or not run.state.paused:
         return
-    events = run.journal.events
-    for position in range(len(events), run.reported, -1):
-        event = events[position - 1]
-        if isinstance(event, RunPaused):
-            run.reported = position if event.reason != FOR_A_STEP else run.reported
-            return
+    unreported = reversed(run.journal.events[run.reported :])
+    pause = next((event for event in unreported if isinstance(event, RunPaused)), None)
+    if pause is not None and pause.reason != FOR_A_STEP:
+        run.reported = pause.seq + 1
 
 
 async def _drive(run: Driving) -> None:

@@ -32,6 +32,8 @@ Unit = Literal["event", "call", "turn", "phase"]
 UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
 AT_BREAKPOINT = "breakpoint at "
 """What the reason of a pause begins with that nobody has asked for but a breakpoint."""
+FOR_A_STEP = "step"
+"""The reason of a pause that comes where a step of a run that plays ends."""
 LIMITS = frozenset({"turns", "calls", "seconds", "tokens", "cost"})
 
 
