@@ -318,6 +318,6 @@ class Driving:
                 return False
             self.driver.begin()
             self.journal.append(CancelRequested.make(reason=portable_text(reason)))
-            self.driver.finish("cancelled", reason)
+            self.driver.end_cancelled()
             self.driver.news.flush()  # in the pump's event loop too: it may be restored from the store next
             return True

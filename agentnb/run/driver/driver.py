@@ -19,9 +19,9 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
-from agentnb.core.ending import ABORTED, is_suspended
+from agentnb.core.ending import is_suspended
 from agentnb.core.errors import THROWN_IN, RunFailed, UsageError
-from agentnb.core.events import Event, RunPaused, StopReason
+from agentnb.core.events import Event, RunPaused
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.outcomes import expire, next_deadline
@@ -155,7 +155,7 @@ class Driver:
             raise
         except BaseException as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
             self._note_crash(error)
-            end_run(self._journal, "error", ABORTED, error_info(error))
+            end_run(self._journal, "error", error_info(error))
             raise RunFailed(f"{type(error).__name__}: {error}") from error
         finally:
             if timer is not None:
@@ -236,7 +236,7 @@ class Driver:
                 return False
             self._nesting.leave(work)
         elif self._state.cancelled is not None:
-            self.finish("cancelled", ABORTED)  # the tool that cancelled its own run is done
+            end_run(self._journal, "cancelled")  # the tool that cancelled its own run is done
         else:
             return self._advance(work)
         return True
@@ -274,7 +274,7 @@ class Driver:
             if kind == "model_start":
                 limits = self._gate.limits
                 if limits and (why := self._gate.limit_reached(self._state, starting="model")) is not None:
-                    self.finish("limit", why)
+                    end_at_limit(self._journal, why)
                     return True
                 work.asked_by_us = True
             elif is_suspended(fact):
@@ -285,7 +285,7 @@ class Driver:
     # -- what is in flight -------------------------------------------------------------------------------------------
 
     def _may_return(self, effect: Effect) -> bool:
-        """Whether this is the call that has cancelled its own run: it is not cut off by that (see `finish`)."""
+        """Whether this is the call that has cancelled its own run: it is not cut off by that (see `end_run`)."""
         if self._state.cancelled is None:
             return False
         frame = self._journal.frame_at(effect.path)
@@ -341,13 +341,14 @@ class Driver:
             self._journal.append(RunPaused.make(reason=reason))
         return True
 
-    def finish(self, reason: StopReason, why: str) -> None:
-        """End the run, and break off what is in flight. Safe from every thread."""
-        if reason == "limit":
-            end_at_limit(self._journal, why)
-        else:
-            end_run(self._journal, reason, ABORTED)
+    def end_cancelled(self) -> None:
+        """End the run that is cancelled, and break off what is in flight. Safe from every thread."""
+        end_run(self._journal, "cancelled")
         self.news.call(self._interrupt)
+
+    def _run_out(self, why: str) -> None:
+        end_at_limit(self._journal, why)
+        self._interrupt()
 
     def _interrupt(self) -> None:
         if self._performed is None or not self._may_return(self._performed):
@@ -372,4 +373,4 @@ class Driver:
             return None
         why = f"The limit of {seconds:g} seconds is reached."
         left = max(0.0, seconds - self._gate.seconds_driven())
-        return asyncio.get_running_loop().call_later(left, self.finish, "limit", why)
+        return asyncio.get_running_loop().call_later(left, self._run_out, why)
