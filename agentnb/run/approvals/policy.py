@@ -25,7 +25,7 @@ from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.foreign import number_in
 from agentnb.core.tools import Tool
 from agentnb.core.unicode import mended
-from agentnb.run.portable import text_of_error
+from agentnb.run.portable import words_of
 from agentnb.tools import FunctionTool
 
 Word = Literal["approve", "reject", "ask", "edit"]
@@ -167,7 +167,7 @@ def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> 
 
 
 def _failed(error: BaseException) -> Verdict:
-    return Verdict("ask", f"{FAILED}{type(error).__name__}: {text_of_error(error)}")
+    return Verdict("ask", f"{FAILED}{words_of(error)}")
 
 
 def _verdict(said: Any) -> Verdict:

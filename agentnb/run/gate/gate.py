@@ -26,7 +26,7 @@ from agentnb.core.foreign import plain_number
 from agentnb.core.state import State
 from agentnb.core.unicode import mended
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
-from agentnb.run.portable import text_of_error
+from agentnb.run.portable import words_of
 
 Unit = Literal["event", "call", "turn", "phase"]
 UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
@@ -107,7 +107,7 @@ class Gate:
     def _stop_where_one_fails(self, breakpoint: Breakpoint, event: Event, error: BaseException) -> None:
         """As a debugger does; and switch it off, for it would fail at the next event too."""
         breakpoint.enabled = False
-        words = f"{breakpoint.label} failed and is switched off ({type(error).__name__}: {text_of_error(error)})"
+        words = f"{breakpoint.label} failed and is switched off ({words_of(error)})"
         self._stop_at(event, words)
 
     def _stop_at(self, event: Event, words: str) -> None:
