@@ -52,8 +52,7 @@ class Nesting:
         name = loop.name.replace("/", "_")
         if any(work.frame.state is above.frame.state.children.get(name) for work in above.inside.values()):
             name = f"{name}:{call.id}".replace("/", "_")  # it performs another call at the same time
-        path = f"{above.frame.path}/{name}" if above.frame.path else name
-        frame = Frame(loop, State(), path=path, above=above.frame, call=call.id)
+        frame = Frame(loop, State(), name=name, above=above.frame, call=call.id)
         with self._journal.lock:
             self._journal.append(frame.begin(above.frame.design.input_for(call, above.frame.state)), frame)
             self._take_in(above, frame)
@@ -79,8 +78,7 @@ class Nesting:
                     f" {frame.design.name!r}; there is {f'a {loop.kind()}' if loop else 'no loop'} for that call now."
                 )
             if loop is not None:
-                path = f"{frame.path}/{name}" if frame.path else name
-                inside = Frame(loop, state, path=path, above=frame, call=call.id)
+                inside = Frame(loop, state, name=name, above=frame, call=call.id)
                 inside.recorded = frame.recorded
                 self._journal.frames.append(inside)
                 self._take_in(work, inside)

@@ -63,8 +63,7 @@ def _frames(loop: Design, state: State) -> list[Frame]:
             call = frame.state.open.get(child.call)
             inside = frame.loop_for(call) if call is not None and child.stop_reason is None else None
             if inside is not None and call is not None:
-                path = f"{frame.path}/{name}" if frame.path else name
-                frames.append(Frame(inside, child, path=path, above=frame, call=call.id))
+                frames.append(Frame(inside, child, name=name, above=frame, call=call.id))
     return frames
 
 

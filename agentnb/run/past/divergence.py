@@ -68,7 +68,8 @@ class Check:
             loop = outer.loop_for(call)
             self._frames.pop(event.path, None)
             if loop is not None:
-                self._frames[event.path] = Frame(loop, inside, path=event.path, above=outer, call=event.call)
+                name = event.path.rpartition("/")[2]
+                self._frames[event.path] = Frame(loop, inside, name=name, above=outer, call=event.call)
 
     def _performed(self, event: RunStart) -> tuple[Frame, CallState] | None:
         """The call that a nested loop performs, in the loop that made it."""
