@@ -148,12 +148,9 @@ class Design(ABC):
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """The fact a run starts with."""
-        config = self.config()
         return RunStart(  # validated, unlike other facts: the input is the user's
-            loop=self.kind(),
+            **configured(self),
             name=self.name,
-            fingerprint=fingerprint(self.kind(), config),
-            config=config,
             input=to_plain(input),
             history=list(history),
             listens=self.listens,
@@ -280,6 +277,12 @@ class Design(ABC):
     def kind(cls) -> str:
         """The design's name in recordings."""
         return cls.__name__
+
+
+def configured(design: Design) -> dict[str, Any]:
+    """What the first fact of a run says of the kind of its loop, and of how that is configured."""
+    kind, config = design.kind(), design.config()
+    return {"loop": kind, "config": config, "fingerprint": fingerprint(kind, config)}
 
 
 def fingerprint(kind: str, config: Mapping[str, Any]) -> str:
