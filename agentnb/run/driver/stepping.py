@@ -7,7 +7,7 @@ import asyncio
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Event, RunPaused, RunResumed
 from agentnb.run.driver.claims import TAKEN_HERE, Driving
-from agentnb.run.gate.gate import FOR_A_STEP, UNITS, Permit, Unit
+from agentnb.run.gate.gate import FOR_A_STEP, Permit, Unit, check_unit
 
 
 async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Event]:
@@ -15,8 +15,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
 
     Raises UsageError on another unit, and where the run would have to go on that is `taken_here`, by whoever steps it.
     """
-    if unit not in UNITS:
-        raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
+    check_unit(unit)
     if run.owner is None and (home := run.driver.home) is not None:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step(run, unit), home))
     gate = run.gate

@@ -149,6 +149,12 @@ class Gate:
         return None
 
 
+def check_unit(unit: Unit) -> None:
+    """Raise UsageError where this is no unit of a step."""
+    if unit not in UNITS:
+        raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
+
+
 def _ends_turn(event: Event, state: State) -> bool:
     """Whether a model's answer and all of its calls are done with this event, or an agent that asks no model is."""
     if event.type == "run_end":
