@@ -133,6 +133,12 @@ async def test_find_goes_to_the_next_or_the_last_event_of_a_kind() -> None:
     assert recorded.find(lambda event, state: event.type == "call_end", backwards=True) == run.events[ends[-2]]
 
 
+async def test_before_the_first_event_nothing_is_found_backwards() -> None:
+    recorded = replay(await finished())
+    assert recorded.find(lambda event, state: True, backwards=True) is None
+    assert recorded.position == 0
+
+
 async def test_a_replay_is_read_like_a_run() -> None:
     run = await finished()
     recorded = replay(run)
