@@ -17,56 +17,22 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition
-from agentnb.core.events import CallEnd, Event, ModelEnd, Queue, RunEnd, RunStart
+from agentnb.core.events import CallEnd, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.graph import CallGraph
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.reply import Reply
+from agentnb.core.running import Frame, Hearing, Stoppable
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool, specification
 from agentnb.core.wanted import Effect, wanted
 
 beside: ContextVar[object] = ContextVar("agentnb_beside", default=None)
 """What stands beside the loop one of whose own calls this code performs (`Design.companion`)."""
-
-
-class Frame(Protocol):
-    """A loop that is being run: where it stands, and its tools by name."""
-
-    state: State
-    tools: dict[str, Tool]
-
-
-class Hearing(Protocol):
-    """A run of a loop, as whoever says something to that loop itself needs it. Safe from every thread."""
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing that is said is heard any more."""
-
-    def queue_if_open(self, queue: Queue, message: Any) -> bool:
-        """Put a message into one of the loop's queues; False where the run is over."""
-
-    def withdraw(self, queue: Queue) -> list[Message] | None:
-        """Take everything back out of a queue; None where the run is over."""
-
-    def unheard(self) -> dict[Queue, list[Message]]:
-        """What is queued; of a run that is over, what was said to the loop itself and nobody has heard."""
-
-    @property
-    def left(self) -> Callable[[], dict[Queue, list[Message]]]:
-        """`unheard` of a run that is over and that nobody has any more; it does not hold the run."""
-
-
-class Stoppable(Protocol):
-    """A run of a loop, as whoever ends it by way of that loop needs it."""
-
-    def cancel(self, reason: str) -> bool:
-        """End the run; False where it is over."""
 
 
 class Result(NamedTuple):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.loop import Design, Frame
+from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.reply import Reply
+from agentnb.core.running import Frame
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
 from agentnb.loops.execution_loop import prompt

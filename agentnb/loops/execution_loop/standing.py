@@ -8,8 +8,8 @@ from typing import Any, Unpack
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import RunStart
-from agentnb.core.loop import Frame
 from agentnb.core.messages import Message
+from agentnb.core.running import Frame
 from agentnb.core.state import State
 from agentnb.core.tools import Tool
 from agentnb.loops.base import Loop
