@@ -26,6 +26,7 @@ from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.outcomes import expire, next_deadline
 from agentnb.run.approvals.policy import Policy
+from agentnb.run.driver.listening import finish_handing_on
 from agentnb.run.driver.nesting import Nesting
 from agentnb.run.driver.unattended import Unattended
 from agentnb.run.effects.endings import end_at_limit, end_run
@@ -103,7 +104,7 @@ class Driver:
             if self._first is not None:
                 first, self._first = self._first, None
                 self._journal.append(first)
-            self._nesting.finish_handing_on()
+            finish_handing_on(self._journal)
 
     @property
     def home(self) -> asyncio.AbstractEventLoop | None:
@@ -119,7 +120,7 @@ class Driver:
         if self.news.move_in():  # the work takes up the calls that ran in another event loop
             self._inflight.clear()
         self._is_pumped = True
-        self._nesting.finish_handing_on()
+        finish_handing_on(self._journal)
         timer, clock, inline, state = self._start_clock(), time.monotonic, self._inline, self._state
         steps, breath = 0, clock() + BREATH
         try:

@@ -6,14 +6,14 @@ over, its output is the call's result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import LimitReached, RecordingMismatch
-from agentnb.core.events import CallEnd, Event, RunStart
+from agentnb.core.events import CallEnd
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
-from agentnb.run.driver.listening import hand_back, hand_on, handing, hear
+from agentnb.run.driver.listening import hand_back, hand_on, hear
 from agentnb.run.effects.starting import Work
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
@@ -27,25 +27,12 @@ class Nesting:
         self._make = make
         self.works: list[Work] = []
         """The work of each loop that is being run; the outermost is the first."""
-        self._handing, self._handed = handing(journal.events)
 
     def begin(self) -> None:
         """Take up the run's own loop, and those that were running inside it when it was recorded."""
         root = self._make(self._journal.root)
         self.works.append(root)
         self._take_up_nested(root)
-
-    def finish_handing_on(self) -> None:
-        """Give a loop that has just begun in the recording what it was to hear and has not been handed yet."""
-        if not isinstance(self._handing, RunStart):
-            return
-        with self._journal.lock:
-            for frame in [work.frame for work in self.works if work.frame.path == self._handing.path]:
-                hand_on(self._journal, frame, self._already_handed(frame))
-            self._handing = None
-
-    def _already_handed(self, frame: Frame) -> Sequence[Event]:
-        return self._handed if self._handing is not None and self._handing.path == frame.path else ()
 
     def enter(self, above: Work, call: CallState, loop: Design) -> None:
         """Begin the loop that performs this call."""
@@ -91,7 +78,7 @@ class Nesting:
             self.works.remove(work)
             self._journal.frames.remove(work.frame)
             del above.inside[work.frame.call]
-            hand_back(self._journal, work.frame, self._already_handed(work.frame))
+            hand_back(self._journal, work.frame)
             self._give_output(work, above)
 
     def _give_output(self, work: Work, above: Work) -> None:
