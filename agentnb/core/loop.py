@@ -171,8 +171,12 @@ class Design(ABC):
         """An answer of the model's whose text somebody has put in the place of another, read as if it had come so."""
         return message
 
+    def has_tools(self, tools: dict[str, Tool]) -> None:
+        """These are its tools by name, for whoever runs it, or only looks at a recording with it."""
+        return
+
     def taken_up(self, frame: Frame) -> None:
-        """A run of this loop is made or restored; it will be told of where it stands and of its tools here."""
+        """A run of this loop is made or restored, alone or inside another; it finds here where that stands."""
         return
 
     def hears(self, run: Hearing) -> None:

@@ -8,14 +8,12 @@ from typing import Any, Protocol
 from agentnb.core.events import Queue
 from agentnb.core.messages import Message
 from agentnb.core.state import State
-from agentnb.core.tools import Tool
 
 
 class Frame(Protocol):
-    """A loop that is being run: where it stands, and its tools by name."""
+    """A loop that is being run: where it stands."""
 
     state: State
-    tools: dict[str, Tool]
 
 
 class Hearing(Protocol):

@@ -65,7 +65,7 @@ class Frame:
         self.tools: dict[str, Tool] = as_tools(design.tools)
         self._performs_loops = type(design).loop_for is not Design.loop_for
         self._has_loops = any(loop_of(tool) is not None for tool in self.tools.values())
-        design.taken_up(self)
+        design.has_tools(self.tools)
 
     def loop_for(self, call: CallState) -> Design | None:
         """The loop that performs this call, where no tool and no activity does."""

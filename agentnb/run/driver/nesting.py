@@ -40,6 +40,7 @@ class Nesting:
         if any(work.frame.state is above.frame.state.children.get(name) for work in above.inside.values()):
             name = f"{name}:{call.id}".replace("/", "_")  # it performs another call at the same time
         frame = Frame(loop, State(), name=name, above=above.frame, call=call.id)
+        loop.taken_up(frame)
         with self._journal.lock:
             self._journal.append(frame.begin(above.frame.design.input_for(call, above.frame.state)), frame)
             self._take_in(above, frame)
@@ -66,6 +67,7 @@ class Nesting:
                 )
             if loop is not None:
                 inside = Frame(loop, state, name=name, above=frame, call=call.id)
+                loop.taken_up(inside)
                 inside.recorded = frame.recorded
                 self._journal.frames.append(inside)
                 self._take_in(work, inside)
