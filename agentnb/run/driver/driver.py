@@ -19,13 +19,13 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
-from agentnb.core.ending import is_suspended
-from agentnb.core.errors import THROWN_IN, RunFailed, UsageError
+from agentnb.core.errors import THROWN_IN, RunFailed
 from agentnb.core.events import Event, RunPaused
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.outcomes import expire, next_deadline
 from agentnb.run.approvals.policy import Policy
+from agentnb.run.driver.advancing import advance
 from agentnb.run.driver.listening import finish_handing_on
 from agentnb.run.driver.nesting import Nesting
 from agentnb.run.driver.unattended import Unattended
@@ -35,12 +35,9 @@ from agentnb.run.effects.interrupt import Inline
 from agentnb.run.effects.starting import Pace, ToPerform, Work
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
-from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.news import News
-from agentnb.run.portable import error_info, said_in_json
-
-_OF_ANY_VALUE = frozenset({"run_end", "state_update"})
+from agentnb.run.portable import error_info
 
 Idle = Literal["wait", "halt"]
 """wait: until there is news. halt: nobody drives the run to its end, and the permit is used up."""
@@ -239,7 +236,7 @@ class Driver:
         elif self._state.cancelled is not None:
             end_run(self._journal, "cancelled")  # the tool that cancelled its own run is done
         else:
-            return self._advance(work)
+            return advance(work, self._journal, self._gate)
         return True
 
     def _stand_still(self, wants: Sequence[Effect]) -> Idle | None:
@@ -251,37 +248,6 @@ class Driver:
         if not self._journal.fresh:
             self._gate.release_permit()  # only a person can move the run on
         return None
-
-    def _advance(self, work: Work) -> bool:
-        frame, state = work.frame, work.frame.state
-        with self._journal.lock:  # another thread may end the run, or take back what it has queued
-            if state.cancelled is not None or state.stop_reason is not None:
-                return True
-            fact = frame.design.advance(state)
-            if fact is None:
-                if not state.detached:
-                    raise UsageError(
-                        f"{frame.design.name}.advance gave None, and there is nothing to wait for: it gives the event"
-                        " that comes next, and RunEnd(reason='completed', output=...) where the run is over."
-                    )
-                return False
-            if not isinstance(fact, Event):
-                raise UsageError(
-                    f"{frame.design.name}.advance gives an event (agentnb.core.events), not {shown(fact)}."
-                )
-            kind = fact.type
-            if kind in _OF_ANY_VALUE:
-                said_in_json(fact, frame.design.name)
-            if kind == "model_start":
-                limits = self._gate.limits
-                if limits and (why := self._gate.limit_reached(self._state, starting="model")) is not None:
-                    end_at_limit(self._journal, why)
-                    return True
-                work.asked_by_us = True
-            elif is_suspended(fact):
-                frame = self._journal.root  # the run ends in this process, and the loops in it stay where they are
-            self._journal.append(fact, frame)
-            return True
 
     # -- what is in flight -------------------------------------------------------------------------------------------
 
