@@ -11,7 +11,7 @@ from typing import Any
 from agentnb.core.errors import UnknownName
 from agentnb.core.loop import Design
 from agentnb.core.state import State
-from agentnb.run.approvals.pending import Decided, Pending, decided, waiting
+from agentnb.run.approvals.pending import Decided, Pending, Stood, ready, waiting
 from agentnb.run.frame import Frame
 from agentnb.run.past.recorded_loop import RecordedLoop
 
@@ -24,39 +24,34 @@ _ACTS = frozenset([*_DECIDING, *_DRIVING, *_TALKING])
 
 def questions(loop: Design, state: State) -> list[Pending]:
     """The calls that waited for a person."""
-    return recorded_questions(state) if isinstance(loop, RecordedLoop) else waiting(_frames(loop, state))
+    return waiting(_loops(loop, state))
 
 
 def recorded_questions(state: State) -> list[Pending]:
     """The same of a recording of which nobody has the loop."""
-    return [
-        Pending(call.id, call.name, asked.arguments, {}, asked.reason, asked.deadline, asked.unknown, path, asked.seq)
-        for path, loop in state.running()
-        for call in loop.open.values()
-        if call.status == "asking" and (asked := call.approval) is not None
-    ]
+    return waiting(_stood(state))
 
 
 def recorded_decisions(state: State) -> list[Decided]:
     """The calls that were decided and had not begun."""
-    return [
-        decided(path, call, call.id)
-        for path, loop in state.running()
-        for call in loop.open.values()
-        if call.status == "ready" and call.decision is not None
-    ]
+    return ready(_stood(state))
 
 
 def schemas(loop: Design, state: State, path: str | None) -> dict[str, dict[str, Any]]:
     """The JSON schema of each tool's arguments, of all loops that were being run or of the one at `path`."""
+    there = [one for one in _loops(loop, state) if path in (None, one.path)]
+    return {name: tool.parameters for one in there for name, tool in one.tools.items()}
+
+
+def _stood(state: State) -> list[Stood]:
+    """The loops that were being run, by the events alone."""
+    return [Stood(path, loop, {}) for path, loop in state.running()]
+
+
+def _loops(loop: Design, state: State) -> list[Frame] | list[Stood]:
+    """The loops that were being run, as far as `loop` knows them; where it is only a recording's, by the events."""
     if isinstance(loop, RecordedLoop):
-        return {}
-    frames = [frame for frame in _frames(loop, state) if path in (None, frame.path)]
-    return {name: tool.parameters for frame in frames for name, tool in frame.tools.items()}
-
-
-def _frames(loop: Design, state: State) -> list[Frame]:
-    """The loops that were being run, as far as `loop` knows them."""
+        return _stood(state)
     frames = [Frame(loop, state)]
     for frame in frames:
         for name, child in frame.state.children.items():
