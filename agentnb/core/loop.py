@@ -75,10 +75,6 @@ class Design(ABC):
     """Whether the loop has a conversation of its own, and hears what the user says in it; where it has none, the loops
     inside it have theirs."""
 
-    begins_with_messages: ClassVar[bool] = False
-    """Whether what the loop is given are the first messages of its conversation. Such a loop is given each thing that
-    others have to say to it as a message; any other is given it all as one text."""
-
     pauses_inside: ClassVar[bool] = True
     """Whether a pause that somebody asks for may come while another loop performs a call of this one: that loop then
     stands where it is. Otherwise it goes on to its end first, and the loops inside it too, whatever they say here."""
