@@ -1,6 +1,6 @@
 """What waits for a person, and what a person can still take back, read from the loops that are being run.
 
-To look is not to decide: that is `agentnb.run.approvals.decisions`. A recording has questions and decisions as well
+To look is not to decide: that is `agentnb.run.approvals.decisions`. A recording has such loops as well
 (`agentnb.run.past.asked`), and nothing in it is decided any more.
 """
 
@@ -84,6 +84,12 @@ def ready(frames: Iterable[Frame | Stood]) -> list[Decided]:
     """The calls of these loops that are decided and have not begun, in the order they were made."""
     found = _found_by([one for one in _open(frames) if one[1].status == "ready"])
     return [_decided(frame.path, call, id) for frame, call, id in found]
+
+
+def schemas(frames: Iterable[Frame | Stood], path: str | None) -> dict[str, dict[str, Any]]:
+    """The JSON schema of each tool's arguments, of all these loops or of the one at `path`."""
+    there = [frame for frame in frames if path in (None, frame.path)]
+    return {name: tool.parameters for frame in there for name, tool in frame.tools.items()}
 
 
 def _open(frames: Iterable[Frame | Stood]) -> list[tuple[Frame | Stood, CallState]]:

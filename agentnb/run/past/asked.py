@@ -1,17 +1,15 @@
-"""What a recording tells of a person: which calls waited for a decision at a moment, and which had been decided.
+"""What a recording can be asked: the loops that were being run at a moment, of which is read what waited for a person.
 
-With the loop that was recorded, or one like it, the questions have what its tools take; of a recording alone there is
-what its events say. Nothing can be decided about any of them, and nothing else be done (`missing`).
+With the loop that was recorded, or one like it, these have their tools; of a recording alone there is what its events
+say. Nothing can be decided about any call of theirs, and nothing else be done (`missing`).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from agentnb.core.errors import UnknownName
 from agentnb.core.loop import Design
 from agentnb.core.state import State
-from agentnb.run.approvals.pending import Decided, Pending, Stood, ready, waiting
+from agentnb.run.approvals.pending import Stood
 from agentnb.run.frame import Frame
 from agentnb.run.past.recorded_loop import RecordedLoop
 
@@ -22,36 +20,15 @@ _ACTS = frozenset([*_DECIDING, *_DRIVING, *_TALKING])
 """What a run can do and a recording cannot; a replay steps all the same, and has a result, and so is not asked here."""
 
 
-def questions(loop: Design, state: State) -> list[Pending]:
-    """The calls that waited for a person."""
-    return waiting(_loops(loop, state))
-
-
-def recorded_questions(state: State) -> list[Pending]:
-    """The same of a recording of which nobody has the loop."""
-    return waiting(_stood(state))
-
-
-def recorded_decisions(state: State) -> list[Decided]:
-    """The calls that were decided and had not begun."""
-    return ready(_stood(state))
-
-
-def schemas(loop: Design, state: State, path: str | None) -> dict[str, dict[str, Any]]:
-    """The JSON schema of each tool's arguments, of all loops that were being run or of the one at `path`."""
-    there = [one for one in _loops(loop, state) if path in (None, one.path)]
-    return {name: tool.parameters for one in there for name, tool in one.tools.items()}
-
-
-def _stood(state: State) -> list[Stood]:
+def stood(state: State) -> list[Stood]:
     """The loops that were being run, by the events alone."""
     return [Stood(path, loop, {}) for path, loop in state.running()]
 
 
-def _loops(loop: Design, state: State) -> list[Frame] | list[Stood]:
+def loops_at(loop: Design, state: State) -> list[Frame] | list[Stood]:
     """The loops that were being run, as far as `loop` knows them; where it is only a recording's, by the events."""
     if isinstance(loop, RecordedLoop):
-        return _stood(state)
+        return stood(state)
     frames = [Frame(loop, state)]
     for frame in frames:
         for name, child in frame.state.children.items():

@@ -23,13 +23,13 @@ from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
-from agentnb.run.approvals.pending import Pending
+from agentnb.run.approvals.pending import Pending, schemas, waiting
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.gate import Unit
 from agentnb.run.gate.words import names_in
 from agentnb.run.given import check_path
 from agentnb.run.output import output_of
-from agentnb.run.past.asked import missing, questions, schemas
+from agentnb.run.past.asked import loops_at, missing
 from agentnb.run.past.divergence import Check
 from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.past.snapshot import Snapshot
@@ -102,12 +102,12 @@ class Replay(Recording):
     def pending(self) -> list[Pending]:
         """The calls that waited for a person. Nothing can be decided about them here; `fork` can."""
         with self._lock:
-            return questions(self.loop, self._state)
+            return waiting(loops_at(self.loop, self._state))
 
     def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
         """The JSON schema of each tool's arguments; none where nobody has the loop."""
         with self._lock:
-            return schemas(self.loop, self._state, path)
+            return schemas(loops_at(self.loop, self._state), path)
 
     @property
     def driven(self) -> bool:
