@@ -17,56 +17,22 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition
-from agentnb.core.events import CallEnd, Event, ModelEnd, Queue, RunEnd, RunStart
+from agentnb.core.events import CallEnd, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.graph import CallGraph
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.reply import Reply
+from agentnb.core.running import Frame, Hearing, Stoppable
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool, specification
 from agentnb.core.wanted import Effect, wanted
 
 beside: ContextVar[object] = ContextVar("agentnb_beside", default=None)
 """What stands beside the loop one of whose own calls this code performs (`Design.companion`)."""
-
-
-class Frame(Protocol):
-    """A loop that is being run: where it stands, and its tools by name."""
-
-    state: State
-    tools: dict[str, Tool]
-
-
-class Hearing(Protocol):
-    """A run of a loop, as whoever says something to that loop itself needs it. Safe from every thread."""
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing that is said is heard any more."""
-
-    def queue_if_open(self, queue: Queue, message: Any) -> bool:
-        """Put a message into one of the loop's queues; False where the run is over."""
-
-    def withdraw(self, queue: Queue) -> list[Message] | None:
-        """Take everything back out of a queue; None where the run is over."""
-
-    def unheard(self) -> dict[Queue, list[Message]]:
-        """What is queued; of a run that is over, what was said to the loop itself and nobody has heard."""
-
-    @property
-    def left(self) -> Callable[[], dict[Queue, list[Message]]]:
-        """`unheard` of a run that is over and that nobody has any more; it does not hold the run."""
-
-
-class Stoppable(Protocol):
-    """A run of a loop, as whoever ends it by way of that loop needs it."""
-
-    def cancel(self, reason: str) -> bool:
-        """End the run; False where it is over."""
 
 
 class Result(NamedTuple):
@@ -109,10 +75,6 @@ class Design(ABC):
     """Whether the loop has a conversation of its own, and hears what the user says in it; where it has none, the loops
     inside it have theirs."""
 
-    begins_with_messages: ClassVar[bool] = False
-    """Whether what the loop is given are the first messages of its conversation. Such a loop is given each thing that
-    others have to say to it as a message; any other is given it all as one text."""
-
     pauses_inside: ClassVar[bool] = True
     """Whether a pause that somebody asks for may come while another loop performs a call of this one: that loop then
     stands where it is. Otherwise it goes on to its end first, and the loops inside it too, whatever they say here."""
@@ -148,12 +110,9 @@ class Design(ABC):
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """The fact a run starts with."""
-        config = self.config()
         return RunStart(  # validated, unlike other facts: the input is the user's
-            loop=self.kind(),
+            **configured(self),
             name=self.name,
-            fingerprint=fingerprint(self.kind(), config),
-            config=config,
             input=to_plain(input),
             history=list(history),
             listens=self.listens,
@@ -208,8 +167,12 @@ class Design(ABC):
         """An answer of the model's whose text somebody has put in the place of another, read as if it had come so."""
         return message
 
+    def has_tools(self, tools: dict[str, Tool]) -> None:
+        """These are its tools by name, for whoever runs it, or only looks at a recording with it."""
+        return
+
     def taken_up(self, frame: Frame) -> None:
-        """A run of this loop is made or restored; it will be told of where it stands and of its tools here."""
+        """A run of this loop is made or restored, alone or inside another; it finds here where that stands."""
         return
 
     def hears(self, run: Hearing) -> None:
@@ -280,6 +243,12 @@ class Design(ABC):
     def kind(cls) -> str:
         """The design's name in recordings."""
         return cls.__name__
+
+
+def configured(design: Design) -> dict[str, Any]:
+    """What the first fact of a run says of the kind of its loop, and of how that is configured."""
+    kind, config = design.kind(), design.config()
+    return {"loop": kind, "config": config, "fingerprint": fingerprint(kind, config)}
 
 
 def fingerprint(kind: str, config: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.events import MessageAdded, Queue
 from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
-from agentnb.core.messages import Message, input_messages
+from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.loops.options import StartOptions
 
@@ -122,9 +122,12 @@ class Loop(Design):
             raise UsageError(f"{self.name}.run_async(ctx) takes an InvocationContext, not {ctx!r}.")
         return ctx.events_of(self, **options)
 
-    def hears_as(self, input: Any) -> list[Message]:
-        """An input, as a loop around this one was given it, as messages for this one: an object is said as JSON."""
-        return input_messages(input)
+    def hears_as(self, input: Any) -> list[Message] | None:
+        """What a loop around this one has for it, as the first messages of its conversation.
+
+        None where what this one is given begins no conversation: it is given it all as one text.
+        """
+        return None
 
     @overload
     @staticmethod

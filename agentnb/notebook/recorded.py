@@ -22,7 +22,8 @@ from agentnb.core.threads import forgotten_in_a_fork
 from agentnb.core.views import Prefix
 from agentnb.run import Pending, Snapshot
 from agentnb.run import host as hosting
-from agentnb.run.past.asked import missing, recorded_questions
+from agentnb.run.approvals.pending import waiting
+from agentnb.run.past.asked import missing, stood
 from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.recording import Recording
 from agentnb.run.watchers import Watchers
@@ -103,7 +104,7 @@ class RecordedRun(Recording):
     def pending(self) -> list[Pending]:
         """The calls that wait for a person."""
         with self.lock:
-            return recorded_questions(self.state)
+            return waiting(stood(self.state))
 
     def snapshot(self, name: str | None = None) -> Snapshot:
         """The run as it stands in the store."""

@@ -17,13 +17,13 @@ UNASKED = object()
 class Frame:
     """One loop that is being run.
 
-    `path` says where it is (`""` the outermost, `"review/critic"`), `above` is the loop whose call `call` it performs,
-    `state` where it stands, in the state of the whole run. `said` are the messages that were said to this loop itself,
-    and not to whoever in the run listens. `finishes_calls`: a pause waits for the end of what its calls run, because
-    it, or a loop above, does not pause inside (`Design.pauses_inside`); `finishes_first`: it waits for the end of the
-    loop itself. `recorded` is how many facts of the run there were when it was taken up from a recording, `companion`
-    what stands beside it, once that is asked for (`run.companions`). `hearing` is what the loop knows of the run, and
-    holds on to no longer than anybody has the run.
+    `path` says where it is: `""` the outermost, `"review/critic"` the one by the name `critic` in the one at `review`.
+    `above` is the loop whose call `call` it performs, `state` where it stands, in the state of the whole run. `said`
+    are the messages that were said to this loop itself, and not to whoever in the run listens. `finishes_calls`: a
+    pause waits for the end of what its calls run, because it, or a loop above, does not pause inside
+    (`Design.pauses_inside`); `finishes_first`: it waits for the end of the loop itself. `recorded` is how many facts of
+    the run there were when it was taken up from a recording, `companion` what stands beside it, once that is asked for
+    (`run.companions`). `hearing` is what the loop knows of the run, and holds on to no longer than anybody has the run.
     """
 
     __slots__ = (
@@ -46,13 +46,13 @@ class Frame:
     )
 
     def __init__(
-        self, design: Design, state: State, *, path: str = "", above: Frame | None = None, call: str = ""
+        self, design: Design, state: State, *, name: str = "", above: Frame | None = None, call: str = ""
     ) -> None:
         self.design = design
         first = next(iter(design.phases))
         self.opened_by = {**design.opened_by, "run_start": first}
         self.moves: dict[tuple[str | None, str | None], str] = {}
-        self.path = path
+        self.path: str = f"{above.path}/{name}" if above is not None and above.path else name
         self.recorded = 0
         self.companion: object = UNASKED
         self.above = above
@@ -65,7 +65,7 @@ class Frame:
         self.tools: dict[str, Tool] = as_tools(design.tools)
         self._performs_loops = type(design).loop_for is not Design.loop_for
         self._has_loops = any(loop_of(tool) is not None for tool in self.tools.values())
-        design.taken_up(self)
+        design.has_tools(self.tools)
 
     def loop_for(self, call: CallState) -> Design | None:
         """The loop that performs this call, where no tool and no activity does."""

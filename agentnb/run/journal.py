@@ -62,6 +62,7 @@ class Journal(Watchers):
         self.events: list[Event] = []
         self.state = State()
         self.root = Frame(design, self.state)
+        design.taken_up(self.root)
         self.frames = [self.root]
         """The loops that are being run; each stands behind the one whose call it performs."""
         self.fresh = False

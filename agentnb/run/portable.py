@@ -143,9 +143,9 @@ def _plain(item: Any) -> Any:
     return item.plain if isinstance(item, Message) else item
 
 
-def text_of_error(error: BaseException) -> str:
-    """An exception's words."""
-    return _text(error)
+def words_of(error: BaseException) -> str:
+    """An exception in words: of which type it is, and what it says."""
+    return f"{type(error).__name__}: {_text(error)}"
 
 
 def error_info(error: BaseException) -> ErrorInfo:
@@ -154,7 +154,7 @@ def error_info(error: BaseException) -> ErrorInfo:
     if len(text) > TRACEBACK_LIMIT:
         half = TRACEBACK_LIMIT // 2
         text = f"{text[:half]}\n[... {len(text) - TRACEBACK_LIMIT} characters ...]\n{text[-half:]}"
-    return ErrorInfo.make(type=type(error).__name__, message=text_of_error(error), traceback=mended(text))
+    return ErrorInfo.make(type=type(error).__name__, message=_text(error), traceback=mended(text))
 
 
 def not_serializable(event: Event, error: ValueError) -> NotSerializable:

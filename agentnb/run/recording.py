@@ -14,11 +14,11 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.loops.options import StartOptions
-from agentnb.run.approvals.pending import Decided, Pending
+from agentnb.run.approvals.pending import Decided, Pending, ready
 from agentnb.run.approvals.remembered import Remembered
 from agentnb.run.driver.listening import QUEUES
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
-from agentnb.run.past.asked import recorded_decisions
+from agentnb.run.past.asked import stood
 from agentnb.run.past.fork import UNCHANGED, Change
 from agentnb.run.past.snapshot import Snapshot
 
@@ -116,7 +116,7 @@ class Recording(ABC):
     def decided(self) -> list[Decided]:
         """The calls that are decided and have not begun, in the order they were made."""
         with self.lock:
-            return recorded_decisions(self.state)
+            return ready(stood(self.state))
 
     @property
     def queued(self) -> list[tuple[Queue, Message]]:

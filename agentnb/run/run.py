@@ -76,7 +76,7 @@ class Run(Decisions, Recording):
         if not self._journal.state.over:
             loop.hears(self._hearing)
         super().__init__(self._journal, self._driver.lost, self._driver.begin)
-        self._driving = Driving(self, loop, self._journal, self._gate, self._driver)
+        self._driving = Driving(self, self._journal, self._gate, self._driver)
         if not self._journal.state.over:
             loop.runs_as(self)
         _remember(self)

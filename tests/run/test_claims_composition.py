@@ -25,6 +25,7 @@ from agentnb import (
     SessionLoop,
     Snapshot,
     Store,
+    replay,
     restore,
     tool,
 )
@@ -530,6 +531,15 @@ async def test_two_waiting_calls_of_one_id_are_told_apart_by_their_path() -> Non
     run.approve("two/c1")
     assert await run == "fin"
     assert world.ran == [("wrote", 2)]
+
+
+async def test_a_recording_of_which_nobody_has_the_loop_names_waiting_calls_as_the_run_does() -> None:
+    world = World()
+    loops = [asking(world, n=1, name="one"), asking(world, n=2, name="two")]
+    run = await started(SessionLoop(Model(handing("one", "two"), "fin"), loops).start("go"), 2)
+    recorded = replay(run.snapshot()).to(len(run.events) - 1)
+    assert [waiting.id for waiting in recorded.pending] == [waiting.id for waiting in run.pending]
+    run.cancel()
 
 
 async def test_path_and_id_also_name_a_call_that_is_alone() -> None:

@@ -71,3 +71,20 @@ async def test_what_is_said_before_a_restored_run_goes_on_is_heard_last() -> Non
         await again
         steered = [event.message.content for event in again.events if getattr(event, "origin", "") == "steering"]
         assert steered == ["S1", "S2", "S3"], f"restored behind {run.events[seq]!r}"
+
+
+def passes() -> Loop:
+    """The same session again and again, with one turn each time."""
+    return LoopAgent("outer", [SessionLoop(Repeats(), name="first", max_turns=1)], 3)
+
+
+async def test_what_was_said_in_the_same_words_is_heard_as_often_as_it_was_said() -> None:
+    run = passes().start("go")
+    for _ in range(4):
+        run.steer("again")
+        run.follow_up("again later")
+    await run
+    for seq in range(said_until(run), len(run.events) - 1):
+        again = restore(run.at(seq).snapshot(), passes())
+        await again
+        assert conversation(again) == conversation(run), f"restored behind {run.events[seq]!r}"

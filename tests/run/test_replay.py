@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb import LimitReached, RunCancelled, RunFailed, SessionLoop, Snapshot, UsageError, replay, tool
+from agentnb import (
+    ExecutionLoop,
+    LimitReached,
+    RunCancelled,
+    RunFailed,
+    SessionLoop,
+    Snapshot,
+    UsageError,
+    replay,
+    tool,
+)
 from agentnb.analysis import events
 from agentnb.core.events import CallStart
 from agentnb.core.evolve import evolve, fold
@@ -133,6 +143,12 @@ async def test_find_goes_to_the_next_or_the_last_event_of_a_kind() -> None:
     assert recorded.find(lambda event, state: event.type == "call_end", backwards=True) == run.events[ends[-2]]
 
 
+async def test_before_the_first_event_nothing_is_found_backwards() -> None:
+    recorded = replay(await finished())
+    assert recorded.find(lambda event, state: True, backwards=True) is None
+    assert recorded.position == 0
+
+
 async def test_a_replay_is_read_like_a_run() -> None:
     run = await finished()
     recorded = replay(run)
@@ -140,6 +156,16 @@ async def test_a_replay_is_read_like_a_run() -> None:
     assert await recorded == run.output == recorded.result()
     names = ("id", "name", "phase", "messages", "output", "stop_reason", "usage", "state")
     assert [getattr(recorded, name) for name in names] == [getattr(run, name) for name in names]
+
+
+async def test_what_a_loop_says_of_its_run_stays_so_while_its_past_is_looked_at() -> None:
+    loop = ExecutionLoop(ScriptedLLM([['{"calls": [], "output": "done"}']]), [])
+    run = loop.start("hi")
+    await run
+    said = (loop.output, loop.state, loop.context)
+    assert run.at(1).pending == []
+    replay(run, loop).step()
+    assert (loop.output, loop.state, loop.context) == said
 
 
 async def test_the_calls_that_waited_are_seen_with_what_was_shown() -> None:

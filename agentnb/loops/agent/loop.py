@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelStart, RunEnd
-from agentnb.core.messages import text_of
+from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.state import CallState, State
 from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.retrieval import RETRIEVE, amended, asks_retriever, documents, retrieve_first
@@ -57,7 +57,6 @@ class Agent(Loop):
         "model_start": "llm_call",
         "run_end": "done",
     }
-    begins_with_messages = True
     limits_that_raise = frozenset({"max_iterations"})
 
     def __init__(
@@ -82,6 +81,10 @@ class Agent(Loop):
         if retriever is not None:
             retrieve = asks_retriever(retriever)
             self.activities = {RETRIEVE: lambda arguments, state: retrieve(arguments["query"])}
+
+    def hears_as(self, input: Any) -> list[Message]:
+        """Each thing that others have for it is a message: an object is said as JSON."""
+        return input_messages(input)
 
     # -- the decision ----------------------------------------------------------------------------------------------
 

@@ -163,8 +163,8 @@ def input_for(loop: Any, call: CallState, state: State) -> Any:
     description = _with_context(call.arguments["description"], state)
     given = call.arguments.get("given", {})
     said = [description, *(f"[{name}] came to: {render(result)}" for name, result in given.items())]
-    if loop.begins_with_messages and given:
-        return [{"role": "user", "content": words} for words in said]
+    if given and (heard := loop.hears_as(said)) is not None:
+        return [message.plain for message in heard]
     return "\n".join(said)
 
 

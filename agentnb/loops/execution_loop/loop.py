@@ -71,7 +71,6 @@ class ExecutionLoop(ExecutionRequests):
         "message": "updating",
         "run_end": "done",
     }
-    begins_with_messages = True
     answers_overlap = True  # a call starts when its own object closes
 
     def __init__(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.loop import Design, Frame
+from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.reply import Reply
+from agentnb.core.running import Frame
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
 from agentnb.loops.execution_loop import prompt
@@ -29,10 +30,15 @@ class ExecutionRequests(ExecutionStanding):
     _words: str | None
 
     def taken_up(self, frame: Frame) -> None:
+        """What the loop says of its run is of this one from here on."""
+        self._frame = frame
+
+    def has_tools(self, tools: dict[str, Tool]) -> None:
         """Take the tools, and tell the model of them."""
-        self._frame, self.tools_by_name = frame, frame.tools
-        tools = list(frame.tools.values())
-        how = [prompt.REFERENCES if self.native else prompt.instructions(tools, self._output_check.schema)]
+        self.tools_by_name = tools
+        how = [
+            prompt.REFERENCES if self.native else prompt.instructions(list(tools.values()), self._output_check.schema)
+        ]
         if self.plan is not None:
             how += [prompt.PLANS[mode] for mode in dict.fromkeys(("eager", self.plan))]
         self.system_prompt = "\n\n".join([*([self._words] if self._words else []), "\n".join(how)])

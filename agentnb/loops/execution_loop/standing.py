@@ -8,8 +8,8 @@ from typing import Any, Unpack
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import RunStart
-from agentnb.core.loop import Frame
-from agentnb.core.messages import Message
+from agentnb.core.messages import Message, input_messages
+from agentnb.core.running import Frame
 from agentnb.core.state import State
 from agentnb.core.tools import Tool
 from agentnb.loops.base import Loop
@@ -64,7 +64,7 @@ class ExecutionStanding(Loop):
         try:
             return to_input(input)
         except UsageError:  # it was meant for others
-            return super().hears_as(input)
+            return input_messages(input)
 
     def flow(self, state: State) -> Dataflow:
         """How the calls stand of a run that stands there."""

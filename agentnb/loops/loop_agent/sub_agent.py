@@ -42,8 +42,8 @@ def told(loop: Loop, input: Any, spoken: Mapping[str, str]) -> Any:
     siblings = [f"[{name}] said: {words}" for name, words in spoken.items() if words]
     in_invocation = isinstance(input, Mapping) and "invocation" in input
     said = {key: value for key, value in input.items() if key != "invocation"} if in_invocation else input
-    if loop.begins_with_messages:
-        messages = (message for message in loop.hears_as(said) if message.content or message.role != "user")
+    if (heard := loop.hears_as(said)) is not None:
+        messages = (message for message in heard if message.content or message.role != "user")
         return [*(dict(message.plain) for message in messages), *map(_user, siblings)] or [_user(GO_ON)]
     if not siblings and not in_invocation:
         return input

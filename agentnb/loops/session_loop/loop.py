@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 from agentnb.core.calls import result_message
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallProposed, Event, ModelEnd, ModelStart, Queue, RunEnd, StopReason
-from agentnb.core.messages import Message, ToolCall, text_of
+from agentnb.core.messages import Message, ToolCall, input_messages, text_of
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import check_system_prompt, count_of, take
@@ -57,7 +57,6 @@ class SessionLoop(SessionControls):
         "acting": ["thinking", "listening", "done"],
         "done": [],
     }
-    begins_with_messages = True
     checks_in_order = True  # SEMANTICS 3c.4
     opened_by: ClassVar[Mapping[str, str]] = {
         "message": "listening",
@@ -101,6 +100,10 @@ class SessionLoop(SessionControls):
             self.prepare = preparation(transform_context, convert_to_llm)
         if should_stop_after_turn is not None:
             self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(_with_results(state))}
+
+    def hears_as(self, input: Any) -> list[Message]:
+        """Each thing that others have for it is a message: an object is said as JSON."""
+        return input_messages(input)
 
     # -- the decision ----------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from agentnb.core.events import Queue
-from agentnb.core.loop import Hearing
 from agentnb.core.messages import Message, to_said
+from agentnb.core.running import Hearing
 
 
 class MessageQueue:

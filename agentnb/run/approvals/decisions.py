@@ -19,7 +19,7 @@ from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import carry_out, expire
 from agentnb.run.approvals.outcomes import reject as refuse
-from agentnb.run.approvals.pending import Decided, Pending, question_about_lost, ready, waiting
+from agentnb.run.approvals.pending import Decided, Pending, question_about_lost, ready, schemas, waiting
 from agentnb.run.approvals.remembered import Remembered, decide_those_waiting, remembering
 from agentnb.run.frame import Frame
 from agentnb.run.given import check_text
@@ -50,8 +50,7 @@ class Decisions:
 
     def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
         """The JSON schema of each tool's arguments; with `path`, of the tools of the loop that runs there."""
-        frames = [frame for frame in self._journal.frames if path in (None, frame.path)]
-        return {name: tool.parameters for frame in frames for name, tool in frame.tools.items()}
+        return schemas(self._journal.frames, path)
 
     @property
     def pending(self) -> list[Pending]:

@@ -1,18 +1,19 @@
 """What waits for a person, and what a person can still take back, read from the loops that are being run.
 
-To look is not to decide: that is `agentnb.run.approvals.decisions`. A recording has questions and decisions as well
+To look is not to decide: that is `agentnb.run.approvals.decisions`. A recording has such loops as well
 (`agentnb.run.past.asked`), and nothing in it is decided any more.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentnb.core.events import ApprovalRequest, Decision
-from agentnb.core.state import CallState
+from agentnb.core.state import CallState, State
+from agentnb.core.tools import Tool
 from agentnb.run.frame import Frame
 
 
@@ -56,6 +57,14 @@ class Decided:
     path: str = ""
 
 
+class Stood(NamedTuple):
+    """A loop in a recording, in place of the frame of one that is being run."""
+
+    path: str
+    state: State
+    tools: Mapping[str, Tool]
+
+
 def question_about_lost(call: CallState) -> ApprovalRequest:
     """The question about a call that was started by somebody who is gone without leaving a result."""
     reason = (
@@ -65,23 +74,29 @@ def question_about_lost(call: CallState) -> ApprovalRequest:
     return ApprovalRequest.make(call_id=call.id, name=call.name, arguments=call.arguments, reason=reason, unknown=True)
 
 
-def waiting(frames: Iterable[Frame], lost: Sequence[tuple[Frame, CallState]] = ()) -> list[Pending]:
+def waiting(frames: Iterable[Frame | Stood], lost: Sequence[tuple[Frame, CallState]] = ()) -> list[Pending]:
     """The calls of these loops that wait for a person, in the order they were made; those that are lost wait too."""
     asking = _found_by([one for one in _open(frames) if one[1].status == "asking" or one in lost])
     return [_pending(frame, call, id, lost=(frame, call) in lost) for frame, call, id in asking]
 
 
-def ready(frames: Iterable[Frame]) -> list[Decided]:
+def ready(frames: Iterable[Frame | Stood]) -> list[Decided]:
     """The calls of these loops that are decided and have not begun, in the order they were made."""
     found = _found_by([one for one in _open(frames) if one[1].status == "ready"])
-    return [decided(frame.path, call, id) for frame, call, id in found]
+    return [_decided(frame.path, call, id) for frame, call, id in found]
 
 
-def _open(frames: Iterable[Frame]) -> list[tuple[Frame, CallState]]:
+def schemas(frames: Iterable[Frame | Stood], path: str | None) -> dict[str, dict[str, Any]]:
+    """The JSON schema of each tool's arguments, of all these loops or of the one at `path`."""
+    there = [frame for frame in frames if path in (None, frame.path)]
+    return {name: tool.parameters for frame in there for name, tool in frame.tools.items()}
+
+
+def _open(frames: Iterable[Frame | Stood]) -> list[tuple[Frame | Stood, CallState]]:
     return [(frame, call) for frame in frames for call in frame.state.open.values()]
 
 
-def _found_by(calls: Sequence[tuple[Frame, CallState]]) -> list[tuple[Frame, CallState, str]]:
+def _found_by(calls: Sequence[tuple[Frame | Stood, CallState]]) -> list[tuple[Frame | Stood, CallState, str]]:
     """These calls, each with the id it is found by: with its path where another of them has the same."""
     ids = [call.id for _, call in calls]
     return [
@@ -90,7 +105,7 @@ def _found_by(calls: Sequence[tuple[Frame, CallState]]) -> list[tuple[Frame, Cal
     ]
 
 
-def decided(path: str, call: CallState, id: str) -> Decided:
+def _decided(path: str, call: CallState, id: str) -> Decided:
     """What was decided about a call of the loop at `path`."""
     decision = call.decision
     assert decision is not None
@@ -106,7 +121,7 @@ def decided(path: str, call: CallState, id: str) -> Decided:
     )
 
 
-def _pending(frame: Frame, call: CallState, id: str, *, lost: bool) -> Pending:
+def _pending(frame: Frame | Stood, call: CallState, id: str, *, lost: bool) -> Pending:
     tool = frame.tools.get(call.name)
     asked = question_about_lost(call) if lost else call.approval
     return Pending(

@@ -25,7 +25,7 @@ from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.foreign import number_in
 from agentnb.core.tools import Tool
 from agentnb.core.unicode import mended
-from agentnb.run.portable import text_of_error
+from agentnb.run.portable import words_of
 from agentnb.tools import FunctionTool
 
 Word = Literal["approve", "reject", "ask", "edit"]
@@ -67,6 +67,8 @@ FAILED = "The policy failed: "
 """What the reason begins with of a verdict that a policy did not come to."""
 
 NO_POLICY = Verdict("approve", by=None)
+_WORDS = {"approve": "", "reject": "Rejected by the policy.", "ask": "The policy leaves it to you."}
+"""What a policy may decide, each with the reason where it gives none."""
 _RULE_KEYS = frozenset({"tool", "arguments", "needs", "decision", "reason", "deadline"})
 
 
@@ -81,7 +83,7 @@ def make_policy(approve: Any) -> Policy | None:
     if approve is None:
         return None
     if isinstance(approve, bool):
-        verdict = _constant(approve)
+        verdict = Verdict("approve") if approve else Verdict("reject", "The policy of this run approves no calls.")
         return lambda call: verdict
     if isinstance(approve, Mapping):
         approve = [approve]
@@ -91,10 +93,6 @@ def make_policy(approve: Any) -> Policy | None:
     if callable(approve):
         return lambda call: _ask_callable(approve, call)
     raise UsageError(f"approve= takes True, False, a callable or rules, not {approve!r}.")
-
-
-def _constant(yes: bool) -> Verdict:
-    return Verdict("approve") if yes else Verdict("reject", "The policy of this run approves no calls.")
 
 
 def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
@@ -167,7 +165,7 @@ def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> 
 
 
 def _failed(error: BaseException) -> Verdict:
-    return Verdict("ask", f"{FAILED}{type(error).__name__}: {text_of_error(error)}")
+    return Verdict("ask", f"{FAILED}{words_of(error)}")
 
 
 def _verdict(said: Any) -> Verdict:
@@ -180,32 +178,31 @@ def _verdict(said: Any) -> Verdict:
 def _read(said: Any) -> Verdict:
     if isinstance(yes := number_in(said), bool):  # what a comparison of columns gives
         said = yes
-    if said is None or said == "ask":
-        return Verdict("ask", "The policy leaves it to you.")
-    if isinstance(said, bool):
-        return _constant(said) if said else Verdict("reject", "Rejected by the policy.")
-    if said in ("approve", "reject"):
-        return Verdict(said, "" if said == "approve" else "Rejected by the policy.")
     if isinstance(said, Mapping):
         return _verdict_of_mapping(said)
+    word = _word("ask" if said is None else said)
+    if word in ("approve", "reject", "ask"):
+        return Verdict(word, _WORDS[word])
     raise UsageError(f"A policy returns True, False, None, a word or a mapping, not {said!r}.")
+
+
+def _word(decision: Any) -> Any:
+    """True and False in a word."""
+    return ("approve" if decision else "reject") if isinstance(decision, bool) else decision
 
 
 def _verdict_of_mapping(said: Mapping[str, Any]) -> Verdict:
     if unknown := sorted(map(str, said.keys() - _RULE_KEYS)):  # `args` would run the call as it is
         raise UsageError(f"A policy's mapping may have {', '.join(sorted(_RULE_KEYS))}, and no {', '.join(unknown)}.")
     arguments = said.get("arguments")
-    decision = said.get("decision", "ask" if arguments is None else "edit")
-    if isinstance(decision, bool):
-        decision = "approve" if decision else "reject"
+    decision = _word(said.get("decision", "ask" if arguments is None else "edit"))
     if decision == "edit" or (decision == "approve" and arguments is not None):
         if not isinstance(arguments, Mapping):
             raise UsageError(f"A policy that edits a call gives its arguments as a mapping, not {arguments!r}.")
         return Verdict("edit", said.get("reason") or "", arguments=dict(arguments))
     if decision not in ("approve", "reject", "ask"):
         raise UsageError(f"A policy decides 'approve', 'reject', 'ask' or 'edit', not {decision!r}.")
-    words = {"approve": "", "reject": "Rejected by the policy.", "ask": "The policy leaves it to you."}
-    return Verdict(decision, said.get("reason") or words[decision], _check_deadline(said.get("deadline")))
+    return Verdict(decision, said.get("reason") or _WORDS[decision], _check_deadline(said.get("deadline")))
 
 
 def _check_reason(reason: object) -> None:

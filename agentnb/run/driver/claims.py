@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 from agentnb.core.errors import RunFailed, UsageError, WaitTimeoutError
 from agentnb.core.events import CancelRequested, Event, RunResumed
-from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
@@ -52,7 +51,7 @@ GONE = (
 class Driving:
     """Drives one run on behalf of whoever asks; its methods are safe from every thread."""
 
-    def __init__(self, run: object, design: Design, journal: Journal, gate: Gate, driver: Driver) -> None:
+    def __init__(self, run: object, journal: Journal, gate: Gate, driver: Driver) -> None:
         self._run = weakref.ref(run)
         self.journal = journal
         self.gate = gate
@@ -65,7 +64,6 @@ class Driving:
         """The code that takes the events one by one, where some does, and so drives the run."""
         self.reported = len(journal.events)
         """Where the next step's events begin: behind the last step's, or where whoever else drove has left off."""
-        self._design = design
         self._failed_before = journal.state.failure
         """How the model failed in what this run goes on from; whoever drives it wants it asked again, maybe another."""
         self._playing = False
@@ -249,7 +247,7 @@ class Driving:
         state = self.state
         if state.failure is not None and not state.over:
             raise self.driver.failed()
-        output = output_of(state, self._design, cause=self.driver.cause)
+        output = output_of(state, self.journal.root.design, cause=self.driver.cause)
         if (crash := self.driver.crash) is not None:  # it came to an end, and that could not be recorded
             raise RunFailed(f"{type(crash).__name__}: {crash}") from crash
         return output
@@ -342,6 +340,6 @@ class Driving:
                 return False
             self.driver.begin()
             self.journal.append(CancelRequested.make(reason=portable_text(reason)))
-            self.driver.finish("cancelled", reason)
+            self.driver.end_cancelled()
             self.driver.news.flush()  # in the pump's event loop too: it may be restored from the store next
             return True

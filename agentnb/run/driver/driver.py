@@ -19,13 +19,14 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
-from agentnb.core.ending import ABORTED, is_suspended
-from agentnb.core.errors import THROWN_IN, RunFailed, UsageError
-from agentnb.core.events import Event, RunPaused, StopReason
+from agentnb.core.errors import THROWN_IN, RunFailed
+from agentnb.core.events import Event, RunPaused
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.outcomes import expire, next_deadline
 from agentnb.run.approvals.policy import Policy
+from agentnb.run.driver.advancing import advance
+from agentnb.run.driver.listening import finish_handing_on
 from agentnb.run.driver.nesting import Nesting
 from agentnb.run.driver.unattended import Unattended
 from agentnb.run.effects.endings import end_at_limit, end_run
@@ -34,12 +35,9 @@ from agentnb.run.effects.interrupt import Inline
 from agentnb.run.effects.starting import Pace, ToPerform, Work
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
-from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.news import News
-from agentnb.run.portable import error_info, said_in_json
-
-_OF_ANY_VALUE = frozenset({"run_end", "state_update"})
+from agentnb.run.portable import error_info
 
 Idle = Literal["wait", "halt"]
 """wait: until there is news. halt: nobody drives the run to its end, and the permit is used up."""
@@ -66,7 +64,7 @@ class Driver:
         self._is_pumped = False
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
-        self.unattended = Unattended(journal, self.news.nudge)
+        self.unattended = Unattended(journal, self._inflight)
         self._nesting = Nesting(journal, self._make_work)
         self._works = self._nesting.works
         self._nesting.begin()
@@ -97,17 +95,13 @@ class Driver:
         frames = [work.frame for work in self._works]
         return [(f, call) for f in frames for call in f.state.open.values() if f.asks_where_it_was_lost(call)]
 
-    def stepped_in_vain(self) -> None:
-        """A step has found nothing but questions."""
-        self.unattended.stepped_in_vain(self._inflight)
-
     def begin(self) -> None:
         """Make the run's first fact one, where it is not yet. Safe from every thread."""
         with self._journal.lock:
             if self._first is not None:
                 first, self._first = self._first, None
                 self._journal.append(first)
-            self._nesting.finish_handing_on()
+            finish_handing_on(self._journal)
 
     @property
     def home(self) -> asyncio.AbstractEventLoop | None:
@@ -123,7 +117,7 @@ class Driver:
         if self.news.move_in():  # the work takes up the calls that ran in another event loop
             self._inflight.clear()
         self._is_pumped = True
-        self._nesting.finish_handing_on()
+        finish_handing_on(self._journal)
         timer, clock, inline, state = self._start_clock(), time.monotonic, self._inline, self._state
         steps, breath = 0, clock() + BREATH
         try:
@@ -159,7 +153,7 @@ class Driver:
             raise
         except BaseException as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
             self._note_crash(error)
-            end_run(self._journal, "error", ABORTED, error_info(error))
+            end_run(self._journal, "error", error_info(error))
             raise RunFailed(f"{type(error).__name__}: {error}") from error
         finally:
             if timer is not None:
@@ -240,9 +234,9 @@ class Driver:
                 return False
             self._nesting.leave(work)
         elif self._state.cancelled is not None:
-            self.finish("cancelled", ABORTED)  # the tool that cancelled its own run is done
+            end_run(self._journal, "cancelled")  # the tool that cancelled its own run is done
         else:
-            return self._advance(work)
+            return advance(work, self._journal, self._gate)
         return True
 
     def _stand_still(self, wants: Sequence[Effect]) -> Idle | None:
@@ -255,41 +249,10 @@ class Driver:
             self._gate.release_permit()  # only a person can move the run on
         return None
 
-    def _advance(self, work: Work) -> bool:
-        frame, state = work.frame, work.frame.state
-        with self._journal.lock:  # another thread may end the run, or take back what it has queued
-            if state.cancelled is not None or state.stop_reason is not None:
-                return True
-            fact = frame.design.advance(state)
-            if fact is None:
-                if not state.detached:
-                    raise UsageError(
-                        f"{frame.design.name}.advance gave None, and there is nothing to wait for: it gives the event"
-                        " that comes next, and RunEnd(reason='completed', output=...) where the run is over."
-                    )
-                return False
-            if not isinstance(fact, Event):
-                raise UsageError(
-                    f"{frame.design.name}.advance gives an event (agentnb.core.events), not {shown(fact)}."
-                )
-            kind = fact.type
-            if kind in _OF_ANY_VALUE:
-                said_in_json(fact, frame.design.name)
-            if kind == "model_start":
-                limits = self._gate.limits
-                if limits and (why := self._gate.limit_reached(self._state, starting="model")) is not None:
-                    self.finish("limit", why)
-                    return True
-                work.asked_by_us = True
-            elif is_suspended(fact):
-                frame = self._journal.root  # the run ends in this process, and the loops in it stay where they are
-            self._journal.append(fact, frame)
-            return True
-
     # -- what is in flight -------------------------------------------------------------------------------------------
 
     def _may_return(self, effect: Effect) -> bool:
-        """Whether this is the call that has cancelled its own run: it is not cut off by that (see `finish`)."""
+        """Whether this is the call that has cancelled its own run: it is not cut off by that (see `end_run`)."""
         if self._state.cancelled is None:
             return False
         frame = self._journal.frame_at(effect.path)
@@ -318,7 +281,7 @@ class Driver:
         await self.news.wait(min(deadlines, default=None))
         if deadlines:
             expire(self._journal)
-            self.unattended.decide(self._inflight)
+            self.unattended.decide()
 
     async def _holds(self, performed: Effect) -> bool:
         """Whether a step of a loop's own that the pump performs has to stand where it is; waits for news of that."""
@@ -345,13 +308,14 @@ class Driver:
             self._journal.append(RunPaused.make(reason=reason))
         return True
 
-    def finish(self, reason: StopReason, why: str) -> None:
-        """End the run, and break off what is in flight. Safe from every thread."""
-        if reason == "limit":
-            end_at_limit(self._journal, why)
-        else:
-            end_run(self._journal, reason, ABORTED)
+    def end_cancelled(self) -> None:
+        """End the run that is cancelled, and break off what is in flight. Safe from every thread."""
+        end_run(self._journal, "cancelled")
         self.news.call(self._interrupt)
+
+    def _run_out(self, why: str) -> None:
+        end_at_limit(self._journal, why)
+        self._interrupt()
 
     def _interrupt(self) -> None:
         if self._performed is None or not self._may_return(self._performed):
@@ -376,4 +340,4 @@ class Driver:
             return None
         why = f"The limit of {seconds:g} seconds is reached."
         left = max(0.0, seconds - self._gate.seconds_driven())
-        return asyncio.get_running_loop().call_later(left, self.finish, "limit", why)
+        return asyncio.get_running_loop().call_later(left, self._run_out, why)

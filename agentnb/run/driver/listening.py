@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import Any, get_args
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event, Queue, Queued, RunEnd, RunStart, Withdrawn
+from agentnb.core.events import Queue, Queued, RunEnd, RunStart, Withdrawn
 from agentnb.core.messages import Message, to_said
 from agentnb.core.state import State
 from agentnb.run.frame import Frame
@@ -130,43 +129,53 @@ def _kept(journal: Journal) -> list[Frame]:
     return [root, hears] if hears is not root else [root]
 
 
-def hand_on(journal: Journal, frame: Frame, already: Sequence[Event] = ()) -> None:
-    """A loop has begun: where it is the one that listens, it hears what was said before, but what it has `already`."""
+def hand_on(journal: Journal, frame: Frame) -> None:
+    """A loop has begun: where it is the one that listens, it hears what was said before."""
     root = journal.root
     if frame is not root and listener(journal) is frame:
         for queue in QUEUES:
             waiting = list(root.state.queues[queue])
-            for message in waiting[_handed(queue, waiting, already, frame.path) :]:
+            for message in waiting[_handed(journal, frame, queue, waiting, frame.path) :]:
                 journal.append(Queued.make(queue=queue, message=message), frame)
             _take(journal, root, queue)
 
 
-def hand_back(journal: Journal, frame: Frame, already: Sequence[Event] = ()) -> None:
-    """A loop is over: what it has not heard is for the next that listens, but for what was said to this one itself.
+def finish_handing_on(journal: Journal) -> None:
+    """Give a loop that had just begun in the recording what it was to hear and was not handed any more."""
+    frame = listener(journal)
+    if _handed_last(journal, frame) is not None:
+        with journal.lock:
+            hand_on(journal, frame)
 
-    Nor what was handed back `already`.
-    """
+
+def hand_back(journal: Journal, frame: Frame) -> None:
+    """A loop is over: what it has not heard is for the next that listens, but for what was said to this one itself."""
     if frame.design.listens and not journal.root.design.listens:
         for queue in QUEUES:
             unheard = [message for message in frame.state.queues[queue] if not _is_in(frame.said, message)]
-            for message in unheard[_handed(queue, unheard, already, journal.root.path) :]:
+            for message in unheard[_handed(journal, frame, queue, unheard, journal.root.path) :]:
                 journal.append(Queued.make(queue=queue, message=message))
 
 
-def _handed(queue: Queue, messages: Sequence[Message], already: Sequence[Event], path: str) -> int:
-    """How many of these messages have come into that queue of the loop at `path`."""
-    come = [event for event in already if isinstance(event, Queued) and (event.path, event.queue) == (path, queue)]
-    return sum(event.message in messages for event in come)
+def _handed(journal: Journal, frame: Frame, queue: Queue, messages: Sequence[Message], path: str) -> int:
+    """How many of these messages were handed into that queue of the loop at `path` by whoever drove the run before."""
+    come = [event for event in _handed_last(journal, frame) or () if (event.path, event.queue) == (path, queue)]
+    return sum(event.message in messages for event in come if isinstance(event, Queued))
 
 
-def handing(events: Sequence[Event]) -> tuple[Event | None, list[Event]]:
-    """Where a recording ends while messages are handed on: the beginning or the end of the loop, and what followed.
+def _handed_last(journal: Journal, frame: Frame) -> Sequence[Queued | Withdrawn] | None:
+    """What the recording that this loop was taken up from ends with behind the loop's beginning, or its end.
 
-    Each message is a fact of its own: whoever made them may be gone after any of them.
+    None where it does not end there. Each message that is handed on is a fact of its own: whoever made them may be gone
+    after any of them.
     """
-    after = list(takewhile(lambda event: isinstance(event, (Queued, Withdrawn)), reversed(events)))
-    before = events[-len(after) - 1] if len(after) < len(events) else None
-    return (before if isinstance(before, (RunStart, RunEnd)) else None), after
+    last: list[Queued | Withdrawn] = []
+    for position in range(frame.recorded - 1, -1, -1):  # not over a copy: it is asked at every step
+        event = journal.events[position]
+        if not isinstance(event, (Queued, Withdrawn)):
+            return last if isinstance(event, (RunStart, RunEnd)) and event.path == frame.path else None
+        last.append(event)
+    return None
 
 
 def _take(journal: Journal, frame: Frame, queue: Queue) -> list[Message]:

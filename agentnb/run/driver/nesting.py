@@ -6,14 +6,14 @@ over, its output is the call's result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import LimitReached, RecordingMismatch
-from agentnb.core.events import CallEnd, Event, RunStart
+from agentnb.core.events import CallEnd
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
-from agentnb.run.driver.listening import hand_back, hand_on, handing, hear
+from agentnb.run.driver.listening import hand_back, hand_on, hear
 from agentnb.run.effects.starting import Work
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
@@ -27,7 +27,6 @@ class Nesting:
         self._make = make
         self.works: list[Work] = []
         """The work of each loop that is being run; the outermost is the first."""
-        self._handing, self._handed = handing(journal.events)
 
     def begin(self) -> None:
         """Take up the run's own loop, and those that were running inside it when it was recorded."""
@@ -35,25 +34,13 @@ class Nesting:
         self.works.append(root)
         self._take_up_nested(root)
 
-    def finish_handing_on(self) -> None:
-        """Give a loop that has just begun in the recording what it was to hear and has not been handed yet."""
-        if not isinstance(self._handing, RunStart):
-            return
-        with self._journal.lock:
-            for frame in [work.frame for work in self.works if work.frame.path == self._handing.path]:
-                hand_on(self._journal, frame, self._already_handed(frame))
-            self._handing = None
-
-    def _already_handed(self, frame: Frame) -> Sequence[Event]:
-        return self._handed if self._handing is not None and self._handing.path == frame.path else ()
-
     def enter(self, above: Work, call: CallState, loop: Design) -> None:
         """Begin the loop that performs this call."""
         name = loop.name.replace("/", "_")
         if any(work.frame.state is above.frame.state.children.get(name) for work in above.inside.values()):
             name = f"{name}:{call.id}".replace("/", "_")  # it performs another call at the same time
-        path = f"{above.frame.path}/{name}" if above.frame.path else name
-        frame = Frame(loop, State(), path=path, above=above.frame, call=call.id)
+        frame = Frame(loop, State(), name=name, above=above.frame, call=call.id)
+        loop.taken_up(frame)
         with self._journal.lock:
             self._journal.append(frame.begin(above.frame.design.input_for(call, above.frame.state)), frame)
             self._take_in(above, frame)
@@ -79,8 +66,8 @@ class Nesting:
                     f" {frame.design.name!r}; there is {f'a {loop.kind()}' if loop else 'no loop'} for that call now."
                 )
             if loop is not None:
-                path = f"{frame.path}/{name}" if frame.path else name
-                inside = Frame(loop, state, path=path, above=frame, call=call.id)
+                inside = Frame(loop, state, name=name, above=frame, call=call.id)
+                loop.taken_up(inside)
                 inside.recorded = frame.recorded
                 self._journal.frames.append(inside)
                 self._take_in(work, inside)
@@ -93,7 +80,7 @@ class Nesting:
             self.works.remove(work)
             self._journal.frames.remove(work.frame)
             del above.inside[work.frame.call]
-            hand_back(self._journal, work.frame, self._already_handed(work.frame))
+            hand_back(self._journal, work.frame)
             self._give_output(work, above)
 
     def _give_output(self, work: Work, above: Work) -> None:

@@ -7,10 +7,7 @@ import asyncio
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Event, RunPaused, RunResumed
 from agentnb.run.driver.claims import TAKEN_HERE, Driving
-from agentnb.run.gate.gate import UNITS, Permit, Unit
-
-FOR_A_STEP = "step"
-"""Why a run that plays is paused where a step of it ends."""
+from agentnb.run.gate.gate import FOR_A_STEP, Permit, Unit, check_unit
 
 
 async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Event]:
@@ -18,8 +15,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
 
     Raises UsageError on another unit, and where the run would have to go on that is `taken_here`, by whoever steps it.
     """
-    if unit not in UNITS:
-        raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
+    check_unit(unit)
     if run.owner is None and (home := run.driver.home) is not None:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step(run, unit), home))
     gate = run.gate
@@ -46,7 +42,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
         await asyncio.wrap_future(permit.done)
         run.reported = begins  # where the run has ended meanwhile, whoever drove it has left off, but not this step
     if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
-        run.driver.stepped_in_vain()
+        run.driver.unattended.stepped_in_vain()
     return taken
 
 
@@ -54,12 +50,10 @@ def _begin_behind_a_pause(run: Driving) -> None:
     """Where somebody else drives and has come to rest, what happened before that is not part of a step."""
     if run.owner in (None, "step") or not run.state.paused:
         return
-    events = run.journal.events
-    for position in range(len(events), run.reported, -1):
-        event = events[position - 1]
-        if isinstance(event, RunPaused):
-            run.reported = position if event.reason != FOR_A_STEP else run.reported
-            return
+    unreported = reversed(run.journal.events[run.reported :])
+    pause = next((event for event in unreported if isinstance(event, RunPaused)), None)
+    if pause is not None and pause.reason != FOR_A_STEP:
+        run.reported = pause.seq + 1
 
 
 async def _drive(run: Driving) -> None:

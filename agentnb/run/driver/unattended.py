@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -24,7 +24,7 @@ from agentnb.run.approvals.outcomes import reject
 from agentnb.run.approvals.policy import FAILED, Verdict, propose
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
-from agentnb.run.gate.gate import AT_BREAKPOINT
+from agentnb.run.gate.gate import AT_BREAKPOINT, FOR_A_STEP
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
@@ -39,14 +39,11 @@ ANSWERS_WITHIN = 60.0
 
 
 class Unattended:
-    """Decides the questions of one run that nobody is there to answer. Belongs to the event loop that drives it.
+    """Decides the questions of one run that nobody is there to answer. Belongs to the event loop that drives it."""
 
-    `nudge` lets whoever drives the run look again; it must be safe from every thread.
-    """
-
-    def __init__(self, journal: Journal, nudge: Callable[[], None]) -> None:
+    def __init__(self, journal: Journal, inflight: InFlight) -> None:
         self._journal = journal
-        self._nudge = nudge
+        self._inflight = inflight
         self.driven_for_a_caller = False
         """Whether whoever drives the run is who wants its end: a consumer that pulls, or a caller that awaits it."""
         self.in_background = False
@@ -65,7 +62,7 @@ class Unattended:
                 self._waited_since = time.time()
             self._waiting += 1
         if self._seen or self._journal.state.paused:  # the pump sleeps as long as a run in the background may
-            self._nudge()
+            self._inflight.news.nudge()
         try:
             yield
         finally:
@@ -78,11 +75,11 @@ class Unattended:
         stand = [due for _, _, due in self._standing(headless)]
         return min([*stand, *(due for _, due in self._pause(headless))], default=None)
 
-    def stepped_in_vain(self, inflight: InFlight) -> None:
+    def stepped_in_vain(self) -> None:
         """A step has found nothing but questions. Whoever goes on stepping does not mean to answer them."""
         self._steps_in_vain = True
         try:
-            self.decide(inflight)
+            self.decide()
         finally:
             self._steps_in_vain = False
 
@@ -118,7 +115,7 @@ class Unattended:
         if not state.paused or state.cancelled is not None or not self._is_waited_for or headless.absence is None:
             return
         paused = next(event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
-        by_code = paused.reason != "step" and not paused.reason.startswith(AT_BREAKPOINT)
+        by_code = paused.reason != FOR_A_STEP and not paused.reason.startswith(AT_BREAKPOINT)
         if by_code and not hosting.environment.hosted:  # in a notebook, a cell that waits holds up all code behind it
             return
         yield paused, max(self._seen.setdefault(paused.seq, time.time()), self._waited_since) + headless.after
@@ -128,7 +125,7 @@ class Unattended:
         with self._journal.lock:
             if not self._journal.state.paused:
                 return  # somebody has resumed it meanwhile
-            if paused.reason == "step" or headless.policy == "approve":
+            if paused.reason == FOR_A_STEP or headless.policy == "approve":
                 self._journal.append(RunResumed.make())
                 return
             reason = "" if paused.reason == "paused" else f" ({paused.reason})"
@@ -138,7 +135,7 @@ class Unattended:
             )
             self._journal.append(CancelRequested.make(reason=why))
 
-    def decide(self, inflight: InFlight) -> None:
+    def decide(self) -> None:
         """Put the questions that have stood long enough to the policy; one that is async answers beside the pump."""
         headless, now = in_force(), time.time()
         for paused, due in list(self._pause(headless)):
@@ -146,13 +143,13 @@ class Unattended:
                 self._end_pause(headless, paused)
         for frame, call, due in list(self._standing(headless)):
             effect = Effect("question", call.id, frame.path)
-            if due > now or effect in inflight:
+            if due > now or effect in self._inflight:
                 continue
             said = self._said(headless, frame, call)
             if isinstance(said, Verdict):
                 self._carry_out(headless, frame, call, said)
             else:
-                inflight.spawn(effect, partial(self._decide_later, headless, frame, call, said))
+                self._inflight.spawn(effect, partial(self._decide_later, headless, frame, call, said))
 
     async def _decide_later(self, headless: Headless, frame: Frame, call: CallState, said: Awaitable[Verdict]) -> None:
         try:

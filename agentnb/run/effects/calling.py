@@ -32,7 +32,7 @@ from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.given import shown
 from agentnb.run.journal import Journal
-from agentnb.run.portable import portable, portable_decision, text_of_error
+from agentnb.run.portable import portable, portable_decision, portable_text, words_of
 from agentnb.run.refusals import Refusal, blocked, end_in_words, misfit, unfit
 
 _make_end = CallEnd.make  # found once: each attribute of a record's class is looked for by way of its metaclass
@@ -100,7 +100,7 @@ class Calling:
                 said = await settled(self._design.before_call(seen, self._frame.state))
             except BaseException as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
                 self._go_if_ended(call, error, task)
-                return blocked(call, _words_of(error))
+                return blocked(call, words_of(error))
             if isinstance(said, ApprovalDecision):
                 return portable_decision(said)
             if said is not None:
@@ -125,7 +125,7 @@ class Calling:
             verdict = await settled(self._policy(proposed))
         except BaseException as error:  # a policy that fails has not said yes
             self._go_if_ended(call, error, task)
-            return Verdict("ask", f"{FAILED}{_words_of(error)}")
+            return Verdict("ask", f"{FAILED}{words_of(error)}")
         return self._with_its_arguments(call, tool, verdict)
 
     def _with_its_arguments(self, call: CallState, tool: Tool, said: Verdict) -> Verdict:
@@ -266,7 +266,7 @@ class Calling:
             self._inflight.news.nudge()  # a consumer that pulls the run waits for it to move
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:
-        words = text_of_error(error) if isinstance(error, ToolError) else _words_of(error)
+        words = portable_text(error) if isinstance(error, ToolError) else words_of(error)
         end = end_in_words(call, words, "raised", error)
         if self._frame.is_own(call):
             self.failure = end.error, error
@@ -274,10 +274,6 @@ class Calling:
 
 
 _UNBOUND: tuple[None, None] = (None, None)
-
-
-def _words_of(error: BaseException) -> str:
-    return f"{type(error).__name__}: {text_of_error(error)}"
 
 
 class _BrokenOff(Exception):

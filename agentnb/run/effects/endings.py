@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from agentnb.core.ending import ABORTED
 from agentnb.core.events import ErrorInfo, RunEnd, StopReason
 from agentnb.core.tools import current_call
 from agentnb.run.journal import Journal
 from agentnb.run.refusals import end_in_words
 
 
-def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | None = None) -> None:
+def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None, *, why: str = ABORTED) -> None:
     """End the run, the innermost loop first: every call that is open gets its result, then its loop its end.
 
     A tool that ends its own run is left to return: its call gets the result it gives, and the end comes after it.
@@ -29,4 +30,4 @@ def end_run(journal: Journal, reason: StopReason, why: str, error: ErrorInfo | N
 
 def end_at_limit(journal: Journal, why: str) -> None:
     """End the run because a limit that was given to it is reached."""
-    end_run(journal, "limit", why, ErrorInfo.make(type="LimitReached", message=why))
+    end_run(journal, "limit", ErrorInfo.make(type="LimitReached", message=why), why=why)

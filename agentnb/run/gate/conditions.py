@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 from agentnb.core.errors import UsageError
 from agentnb.core.events import EVENT_TYPES, CallStart, Event
 from agentnb.core.state import State
-from agentnb.run.gate.expressions import Holds, compile_condition
+from agentnb.run.gate.expressions import Call, Holds, compile_condition
 from agentnb.run.gate.words import no_event
 
 Operator = Literal["is", "is not", "contains", "matches", "above", "below"]
@@ -156,7 +156,7 @@ def _argument(given: Any) -> Argument:
         raise UsageError(f"A breakpoint's argument is (field, operator, value), not {given!r}.") from error
 
 
-def _calls(event: Event, state: State) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
+def _calls(event: Event, state: State) -> Iterator[Call]:
     """The calls an event is about: the one it names, or those that a model's answer proposes."""
     if isinstance(event, CallStart):
         yield event.name, event.arguments  # as it runs: a design may have put data in their place

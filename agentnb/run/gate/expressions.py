@@ -26,8 +26,22 @@ from agentnb.core.state import State
 from agentnb.run.gate.words import no_event
 from agentnb.run.given import check_text, shown
 
-NAMES = ("event", "tool", "arguments", "phase", "turn", "cost", "usage", "values", "messages")
-"""What a condition may name: the event as plain data; the tool and arguments of the call it is about (None, {}); where
+Call = tuple[str | None, Mapping[str, Any]]
+"""The tool of a call, and its arguments; None and {} where there is none."""
+Holds = Callable[[Event, State, State, Call], bool]
+
+_NAMES: Mapping[str, Callable[[Event, State, State, Call], Any]] = {
+    "event": lambda event, state, run, call: event.model_dump(mode="json"),  # with its defaults: `not event.is_error`
+    "tool": lambda event, state, run, call: call[0],
+    "arguments": lambda event, state, run, call: call[1],
+    "phase": lambda event, state, run, call: state.phase,
+    "turn": lambda event, state, run, call: state.turn,
+    "cost": lambda event, state, run, call: run.usage.get("cost", 0),
+    "usage": lambda event, state, run, call: run.usage,
+    "values": lambda event, state, run, call: state.values,
+    "messages": lambda event, state, run, call: len(state.messages),
+}
+"""What a condition may name: the event as plain data; the tool and arguments of the call it is about; where
 its loop stands (phase, turn, values, the number of messages); what the run has used (cost, usage)."""
 
 WHOLE = {"event": "event.type", "arguments": "arguments.path", "usage": "usage.output_tokens", "values": "values.draft"}
@@ -55,8 +69,6 @@ _KNOWN = (
 )  # fmt: skip
 _CONSTANTS = (str, int, float, NoneType)
 
-Holds = Callable[[Event, State, State, tuple[str | None, Mapping[str, Any]]], bool]
-
 
 def compile_condition(text: str) -> Holds:
     """The condition as a function of the event, its loop's state, the run's, and the call it is about.
@@ -67,12 +79,12 @@ def compile_condition(text: str) -> Holds:
     check_text("A breakpoint's where", text)
     parsed = _parse(text)
     _check(text, parsed)
-    named = frozenset(node.id for node in ast.walk(parsed) if isinstance(node, ast.Name))
+    named = {node.id for node in ast.walk(parsed) if isinstance(node, ast.Name)}.intersection(_NAMES)
     evaluator, invalid = _evaluator()
     one_at_a_time = threading.Lock()  # it holds the names it looks up
 
-    def holds(event: Event, state: State, run: State, call: tuple[str | None, Mapping[str, Any]]) -> bool:
-        names = {name: _READ[name](event, state, run, call) for name in named.intersection(_READ)}
+    def holds(event: Event, state: State, run: State, call: Call) -> bool:
+        names = {name: _NAMES[name](event, state, run, call) for name in named}
         try:
             with one_at_a_time:
                 evaluator.names = names
@@ -81,19 +93,6 @@ def compile_condition(text: str) -> Holds:
             return False  # of this event it cannot be said
 
     return holds
-
-
-_READ: Mapping[str, Callable[[Event, State, State, tuple[str | None, Mapping[str, Any]]], Any]] = {
-    "event": lambda event, state, run, call: event.model_dump(mode="json"),  # with its defaults: `not event.is_error`
-    "tool": lambda event, state, run, call: call[0],
-    "arguments": lambda event, state, run, call: call[1],
-    "phase": lambda event, state, run, call: state.phase,
-    "turn": lambda event, state, run, call: state.turn,
-    "cost": lambda event, state, run, call: run.usage.get("cost", 0),
-    "usage": lambda event, state, run, call: run.usage,
-    "values": lambda event, state, run, call: state.values,
-    "messages": lambda event, state, run, call: len(state.messages),
-}
 
 
 def _parse(text: str) -> ast.Expression:
@@ -128,14 +127,18 @@ def _check(text: str, parsed: ast.AST) -> None:
             called.append(node.func)
             if not (isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS) or node.keywords:
                 raise UsageError(f"{text!r}: a condition may call {', '.join(_FUNCTIONS)}, and nothing else.")
-        if isinstance(node, ast.Name) and node.id not in NAMES and node not in called:
-            raise UsageError(f"{text!r}: a condition knows {', '.join(NAMES)}, and no {node.id!r}.")
+        if isinstance(node, ast.Name) and node.id not in _NAMES and node not in called:
+            raise UsageError(f"{text!r}: a condition knows {', '.join(_NAMES)}, and no {node.id!r}.")
+
+
+def _comparisons(node: ast.Compare) -> Iterator[tuple[ast.cmpop, ast.expr, ast.expr]]:
+    """`a < b < c` is a < b, and b < c."""
+    return zip(node.ops, [node.left, *node.comparators], node.comparators, strict=False)
 
 
 def _compared_whole(node: ast.Compare) -> str | None:
     """What has parts, and is compared with a text or a number: that would never hold, and nobody would know why."""
-    sides = [node.left, *node.comparators]
-    for operation, left, right in zip(node.ops, sides, sides[1:], strict=False):
+    for operation, left, right in _comparisons(node):
         looks_in = isinstance(operation, (ast.In, ast.NotIn))
         if isinstance(left, ast.Name) and left.id in WHOLE and (looks_in or _is_plain(right)):
             return left.id
@@ -146,8 +149,7 @@ def _compared_whole(node: ast.Compare) -> str | None:
 
 def _types_compared(node: ast.Compare) -> Iterator[str]:
     """The texts that a comparison takes for types of events."""
-    sides = [node.left, *node.comparators]
-    for operation, left, right in zip(node.ops, sides, sides[1:], strict=False):
+    for operation, left, right in _comparisons(node):
         if isinstance(operation, (ast.Eq, ast.NotEq)):
             found: list[ast.AST] = [left] if _is_type(right) else [right] if _is_type(left) else []
         elif isinstance(operation, (ast.In, ast.NotIn)) and _is_type(left):

@@ -26,12 +26,14 @@ from agentnb.core.foreign import plain_number
 from agentnb.core.state import State
 from agentnb.core.unicode import mended
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
-from agentnb.run.portable import text_of_error
+from agentnb.run.portable import words_of
 
 Unit = Literal["event", "call", "turn", "phase"]
 UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
 AT_BREAKPOINT = "breakpoint at "
 """What the reason of a pause begins with that nobody has asked for but a breakpoint."""
+FOR_A_STEP = "step"
+"""The reason of a pause that comes where a step of a run that plays ends."""
 LIMITS = frozenset({"turns", "calls", "seconds", "tokens", "cost"})
 
 
@@ -105,7 +107,7 @@ class Gate:
     def _stop_where_one_fails(self, breakpoint: Breakpoint, event: Event, error: BaseException) -> None:
         """As a debugger does; and switch it off, for it would fail at the next event too."""
         breakpoint.enabled = False
-        words = f"{breakpoint.label} failed and is switched off ({type(error).__name__}: {text_of_error(error)})"
+        words = f"{breakpoint.label} failed and is switched off ({words_of(error)})"
         self._stop_at(event, words)
 
     def _stop_at(self, event: Event, words: str) -> None:
@@ -145,6 +147,12 @@ class Gate:
             if used[name] >= limit:
                 return f"The limit of {limit:g} {name} is reached."
         return None
+
+
+def check_unit(unit: Unit) -> None:
+    """Raise UsageError where this is no unit of a step."""
+    if unit not in UNITS:
+        raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
 
 
 def _ends_turn(event: Event, state: State) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from agentnb.core.errors import InvalidArguments, ReplayDiverged
 from agentnb.core.events import ApprovalRequest, CallEnd, CallProposed, CallStart, Event, ModelStart, RunEnd, RunStart
 from agentnb.core.evolve import evolve, nested
-from agentnb.core.loop import ENDED_FROM_OUTSIDE, Design, fingerprint
+from agentnb.core.loop import ENDED_FROM_OUTSIDE, Design, configured
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
 from agentnb.run.approvals.policy import why_it_asks
@@ -68,7 +68,8 @@ class Check:
             loop = outer.loop_for(call)
             self._frames.pop(event.path, None)
             if loop is not None:
-                self._frames[event.path] = Frame(loop, inside, path=event.path, above=outer, call=event.call)
+                name = event.path.rpartition("/")[2]
+                self._frames[event.path] = Frame(loop, inside, name=name, above=outer, call=event.call)
 
     def _performed(self, event: RunStart) -> tuple[Frame, CallState] | None:
         """The call that a nested loop performs, in the loop that made it."""
@@ -86,7 +87,7 @@ class Check:
             if (loop := outer.loop_for(call)) is None:
                 return None if outer.is_own(call) else CallEnd(call_id=call.id, name=call.name)
         assert loop is not None
-        return event.model_copy(update=_configured(loop))
+        return event.model_copy(update=configured(loop))
 
     def _expected(self, event: Event) -> Event | None:
         """What the loop would do now; None where that is not the loop's to say."""
@@ -114,7 +115,7 @@ class Check:
         if (loop := frame.loop_for(call)) is not None:
             begun = any(inside.call == call.id for inside in frame.state.children.values())
             instead = isinstance(event, CallEnd) and event.outcome == "returned" and not begun
-            return RunStart(name=loop.name, call=call.id, **_configured(loop)) if instead else None
+            return RunStart(name=loop.name, call=call.id, **configured(loop)) if instead else None
         made = _ready(frame, call)
         if isinstance(event, CallEnd):
             if event.outcome != "invalid" or isinstance(made, Refusal):
@@ -137,12 +138,6 @@ def frame_at(events: Iterable[Event], path: str, loop: Design) -> Frame | None:
         evolve(state, event)
         check.take(event, state)
     return check.frame(path)
-
-
-def _configured(loop: Design) -> dict[str, Any]:
-    """What the start of a run says of its loop."""
-    config = loop.config()
-    return {"loop": loop.kind(), "config": config, "fingerprint": fingerprint(loop.kind(), config)}
 
 
 def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:

@@ -9,9 +9,10 @@ The other run stays as it is. `RunStart.forked_from` says where a branch comes f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
+from functools import cache, partial
 from typing import Any, get_args
 
 from agentnb.core.ending import is_suspended
@@ -92,12 +93,10 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
     if type(seq) is not int or not 0 <= seq < len(events):
         raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")
     event = events[seq]
-    if change.event is not None:
-        made = _with_event(events, event, _stamped(change.event, event), loop)
+    if (instead := _instead(events, event, change, loop)) is not None:
+        made = Branch(past_of_a_fork(events, seq, loop, instead=instead))
     elif change.message is not None:
-        made = _with_message(events, event, change.message, loop)
-    elif change.result is not UNCHANGED and isinstance(event, CallEnd):
-        made = Branch(past_of_a_fork(events, seq, loop, instead=_ended_with(events, event, change.result, loop)))
+        made = Branch(past_of_a_fork(events, seq, loop), steer=to_said(portable(change.message)))
     elif change.given:
         made = _with_decision(events, event, change, loop)
     else:
@@ -156,6 +155,21 @@ def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> Non
 # -- what is changed ---------------------------------------------------------------------------------------------------
 
 
+def _instead(events: Sequence[Event], event: Event, change: Change, loop: Design) -> Event | None:
+    """What is to stand in the place of this event; None where what is different comes behind it, if anything does."""
+    before = cache(partial(frame_at, events[: event.seq], event.path, loop))
+    made: Event | None = None
+    if change.event is not None:
+        made = _stamped(change.event, event)
+    elif change.message is not None:
+        made = _with_message(event, change.message, before)
+    elif change.result is not UNCHANGED and isinstance(event, CallEnd):
+        made = _ended_with(event, change.result, before())
+    if isinstance(made, ModelEnd):
+        _check_calls_stay(made, before())
+    return made
+
+
 def _stamped(event: Event, place: Event) -> Event:
     """The event in the place of another. Raises UsageError for one of another type: the rest would not follow."""
     if event.type != place.type:
@@ -166,42 +180,21 @@ def _stamped(event: Event, place: Event) -> Event:
     return event.model_copy(update=stamp)
 
 
-def _ended_with(events: Sequence[Event], end: CallEnd, result: Any, loop: Design) -> CallEnd:
-    """The end of a call that gave another result, which its loop reads where the call is its own."""
-    result = portable(result)
-    frame = frame_at(events[: end.seq], end.path, loop)
-    call = frame.state.open.get(end.call_id) if frame is not None else None
-    if frame is not None and call is not None and frame.is_own(call):
-        result = frame.design.result_given(call, result)
-    ended = {"result": result, "is_error": False, "outcome": "answered", "error": None, "details": None}
-    return end.model_copy(update=ended)
-
-
-def _with_event(events: Sequence[Event], event: Event, instead: Event, loop: Design) -> Branch:
-    """Another event of the same type."""
-    if isinstance(event, ModelEnd) and isinstance(instead, ModelEnd):
-        return _with_answer(events, event, instead, loop, frame_at(events[: event.seq], event.path, loop))
-    return Branch(past_of_a_fork(events, event.seq, loop, instead=instead))
-
-
-def _with_message(events: Sequence[Event], event: Event, message: Any, loop: Design) -> Branch:
-    """Another message where one was said, or else one from the user behind the event."""
+def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]) -> Event | None:
+    """The event with another message where one was said by it; None for every other event."""
     if isinstance(event, RunStart):
-        return Branch(
-            past_of_a_fork(events, event.seq, loop, instead=event.model_copy(update={"input": portable(message)}))
-        )
+        return event.model_copy(update={"input": portable(message)})
     if isinstance(event, ModelEnd):
         answer = _answer_instead(event, message)
-        if (frame := frame_at(events[: event.seq], event.path, loop)) is not None:
+        if (frame := before()) is not None:
             answer = frame.design.read_again(answer)
-        return _with_answer(events, event, event.model_copy(update={"message": answer}), loop, frame)
+        return event.model_copy(update={"message": answer})
     if isinstance(event, MessageAdded):
+        said = portable(message)
         is_text = isinstance(message, str)
-        said = (
-            event.message.model_copy(update={"content": portable(message)}) if is_text else to_said(portable(message))
-        )
-        return Branch(past_of_a_fork(events, event.seq, loop, instead=event.model_copy(update={"message": said})))
-    return Branch(past_of_a_fork(events, event.seq, loop), steer=to_said(portable(message)))
+        other = event.message.model_copy(update={"content": said}) if is_text else to_said(said)
+        return event.model_copy(update={"message": other})
+    return None
 
 
 def _answer_instead(event: ModelEnd, message: Any) -> Message:
@@ -214,20 +207,24 @@ def _answer_instead(event: ModelEnd, message: Any) -> Message:
     return answer
 
 
-def _with_answer(
-    events: Sequence[Event], event: ModelEnd, answer: ModelEnd, loop: Design, frame: Frame | None
-) -> Branch:
-    """Another answer of the model's, in the loop that stood at `frame` before it.
+def _ended_with(end: CallEnd, result: Any, frame: Frame | None) -> CallEnd:
+    """The end of a call that gave another result, which its loop reads where the call is its own."""
+    result = portable(result)
+    call = frame.state.open.get(end.call_id) if frame is not None else None
+    if frame is not None and call is not None and frame.is_own(call):
+        result = frame.design.result_given(call, result)
+    ended = {"result": result, "is_error": False, "outcome": "answered", "error": None, "details": None}
+    return end.model_copy(update=ended)
 
-    Raises UsageError where calls that it began with are none of it any more.
-    """
+
+def _check_calls_stay(answer: ModelEnd, frame: Frame | None) -> None:
+    """Raise UsageError where calls that the answer began with, in the loop at `frame`, are none of it any more."""
     made = {call.id for call in frame.state.calls.values() if not (call.hidden or call.let_go)} if frame else set()
     if begun := sorted(made - {call.id for call in answer.message.tool_calls}):
         raise UsageError(
-            f"Event {event.seq} is an answer that had made calls before it was complete ({', '.join(begun)}), and they"
+            f"Event {answer.seq} is an answer that had made calls before it was complete ({', '.join(begun)}), and they"
             " stay: fork before them, with a loop whose model answers otherwise."
         )
-    return Branch(past_of_a_fork(events, event.seq, loop, instead=answer))
 
 
 def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: Design) -> Branch:

@@ -10,9 +10,9 @@ would decide otherwise the replay stops before that event and raises ReplayDiver
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,13 @@ from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import host as hosting
-from agentnb.run.approvals.pending import Pending
+from agentnb.run.approvals.pending import Pending, schemas, waiting
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.gate import Unit
 from agentnb.run.gate.words import names_in
 from agentnb.run.given import check_path
 from agentnb.run.output import output_of
-from agentnb.run.past.asked import missing, questions, schemas
+from agentnb.run.past.asked import loops_at, missing
 from agentnb.run.past.divergence import Check
 from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.past.snapshot import Snapshot
@@ -102,12 +102,12 @@ class Replay(Recording):
     def pending(self) -> list[Pending]:
         """The calls that waited for a person. Nothing can be decided about them here; `fork` can."""
         with self._lock:
-            return questions(self.loop, self._state)
+            return waiting(loops_at(self.loop, self._state))
 
     def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
         """The JSON schema of each tool's arguments; none where nobody has the loop."""
         with self._lock:
-            return schemas(self.loop, self._state, path)
+            return schemas(loops_at(self.loop, self._state), path)
 
     @property
     def driven(self) -> bool:
@@ -161,13 +161,11 @@ class Replay(Recording):
         """Go back to where the step before this place began; gives the events that have not happened any more."""
         ends = ends_of(unit)
         with self._moving():
-            here, state, ending = self.position, State(), 0
-            for number, event in enumerate(self._recorded[: max(0, here - 1)], 1):
-                evolve(state, event)
-                if ends(event, state):
-                    ending = number
-            self._go_to(ending)
-        return Steps(self._recorded[ending:here])
+            here = self.position
+            ended = (event.seq + 1 for event, state in self._walk(here - 1) if ends(event, state))
+            began = _first(ended, last=True) or 0
+            self._go_to(began)
+        return Steps(self._recorded[began:here])
 
     def to(self, seq: int) -> Replay:
         """Go to right after the event `seq`, forwards or backwards; -1 is before the first. Gives the replay itself."""
@@ -186,13 +184,10 @@ class Replay(Recording):
         """
         if not callable(predicate):
             raise UsageError(f"find(predicate) takes a function of (event, state), not {predicate!r}.")
-        here, state, found = self.position, State(), None
-        for event in self._recorded[: here - 1 if backwards else None]:
-            evolve(state, event)
-            if (backwards or event.seq >= here) and predicate(event, state):
-                found = event
-                if not backwards:
-                    break
+        here = self.position
+        walked = self._walk(here - 1 if backwards else len(self._recorded))
+        hits = (event for event, state in walked if (backwards or event.seq >= here) and predicate(event, state))
+        found: Event | None = _first(hits, last=backwards)
         if found is not None:
             self.to(found.seq)
         return found
@@ -204,9 +199,9 @@ class Replay(Recording):
         """
         with self._moving():
             here = self.position
-            stops = self._stops(max(0, here - 1) if backwards else len(self._recorded))
-            found = list(stops)[-1:] if backwards else list(islice((stop for stop in stops if stop[0] >= here), 1))
-            seq, hit = found[0] if found else (-1 if backwards else len(self._recorded) - 1, None)
+            stops = self._stops(here - 1 if backwards else len(self._recorded))
+            found = _first((stop for stop in stops if backwards or stop[0] >= here), last=backwards)
+            seq, hit = found or (-1 if backwards else len(self._recorded) - 1, None)
             if backwards:
                 list(self._stops(seq + 1))  # counted up to there
             self._go_to(seq + 1)
@@ -215,11 +210,16 @@ class Replay(Recording):
     def _stops(self, until: int) -> Iterator[tuple[int, Breakpoint]]:
         """Which of the first `until` events breakpoints stop at, their hits counted from the first event on."""
         self._breakpoints.start_over()
-        state = State()
-        for event in self._recorded[:until]:
-            evolve(state, event)
+        for event, state in self._walk(until):
             if (hit := self._breakpoints.hit(event, nested(state, event.path), state)) is not None:
                 yield event.seq, hit
+
+    def _walk(self, until: int) -> Iterator[tuple[Event, State]]:
+        """The first `until` events, each with the state it led to; the replay stays where it is."""
+        state = State()
+        for event in self._recorded[: max(0, until)]:
+            evolve(state, event)
+            yield event, state
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """The events from here to the end."""
@@ -298,6 +298,11 @@ class Replay(Recording):
     def __repr__(self) -> str:
         where = f"{self.position} of {len(self._recorded)} events"
         return f"<Replay {self.name or self.id} of {self.loop.name}: {where}>"
+
+
+def _first(found: Iterator[Any], *, last: bool) -> Any:
+    """The first of these, or the last; None where there is none."""
+    return next(iter(deque(found, maxlen=1)), None) if last else next(found, None)
 
 
 def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = None) -> Replay:

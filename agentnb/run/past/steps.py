@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.core.evolve import nested
 from agentnb.core.state import State
-from agentnb.run.gate.gate import UNITS, Gate, Permit, Unit
+from agentnb.run.gate.gate import Gate, Unit, check_unit
 
 
 class Steps(list[Event]):
@@ -22,13 +21,11 @@ class Steps(list[Event]):
 
 def ends_of(unit: Unit) -> Callable[[Event, State], bool]:
     """Whether an event, with the state it led to, ends a step. Raises UsageError on another unit."""
-    if unit not in UNITS:
-        raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
+    check_unit(unit)
     gate = Gate((), None)
 
     def ends(event: Event, state: State) -> bool:
-        gate.permit = Permit(unit)
         gate.observe(event, nested(state, event.path), state)
-        return gate.permit is None
+        return gate.boundary(unit, (event,)) is not None
 
     return ends

@@ -12,7 +12,7 @@ from agentnb.core.ending import ending, is_suspended, results_in
 from agentnb.core.errors import RecordingMismatch, UsageError
 from agentnb.core.events import CallEnd, CallStart, Event, RunEnd, RunStart
 from agentnb.core.evolve import fold
-from agentnb.core.loop import Design, fingerprint
+from agentnb.core.loop import Design, configured
 
 
 def check_kind(start: RunStart, loop: Design) -> None:
@@ -65,11 +65,9 @@ def past_of_a_fork(
     if not kept:
         raise UsageError("A fork begins with the event run_start at the least.")
     kept += _ends_of_running_calls(kept, events[seq + 1 :])
-    origin = f"{events[0].run_id}@{seq}"
-    config = loop.config()
-    first = {"forked_from": origin, "config": config, "fingerprint": fingerprint(loop.kind(), config)}
-    made = as_of(new_run_id(), kept)
-    return [made[0].model_copy(update=first), *made[1:]]
+    first, *others = as_of(new_run_id(), kept)
+    begun = {"forked_from": f"{events[0].run_id}@{seq}", **configured(loop)}
+    return [first.model_copy(update=begun), *others]
 
 
 def _ends_of_running_calls(kept: Sequence[Event], later: Sequence[Event]) -> list[Event]:
