@@ -157,6 +157,14 @@ def test_a_breakpoint_is_made_one_way() -> None:
         Agent().loop("done").start("hi").breakpoints.add("model_end", tool="x")
 
 
+def test_an_async_function_is_refused_for_what_it_gives_would_always_hold() -> None:
+    async def never(event: Any, state: Any) -> bool:
+        return False
+
+    with pytest.raises(UsageError, match=r"cannot be async: .*never"):
+        Agent().loop("done").start("hi", breakpoints=[never])
+
+
 async def test_the_pause_says_which_breakpoint_it_was() -> None:
     run = Agent().loop(TURN, "done").start("hi", breakpoints=[{"tool": "look", "arguments": [("value", "is", "b")]}])
     run.play()

@@ -17,6 +17,7 @@ from typing import Any
 
 from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.events import CallStart, Event
+from agentnb.core.maybe_async import is_async
 from agentnb.core.state import State
 from agentnb.run.gate.conditions import Conditions
 from agentnb.run.gate.words import check_word
@@ -158,6 +159,8 @@ def _read(spec: Any, conditions: Mapping[str, Any]) -> tuple[str, Callable[[Even
             raise UsageError(f"A word is an event type, a tool's name or a phase; {spec!r} would be where={spec!r}.")
         return spec, lambda event, state, run: _is_word(spec, event), False
     if callable(spec):
+        if is_async(spec):  # what it gives would be something to await, which is always true
+            raise UsageError(f"A breakpoint is asked while the run stands at an event, and cannot be async: {spec!r}.")
         return getattr(spec, "__name__", "") or repr(spec), lambda event, state, run: spec(event, run), False
     if spec is not None and not isinstance(spec, Mapping):
         raise UsageError(f"A breakpoint is a callable of (event, state), a word or a mapping, not {spec!r}.")
