@@ -50,7 +50,7 @@ class Attached(Sequence["Run | RecordedRun"]):
     def __repr__(self) -> str:
         if not self._found:
             return f"No run is under way. All of them:\n{self.table!r}"
-        return "\n".join(map(headline, self._found))
+        return "\n".join(" ".join(filter(None, _headline(run))) for run in self._found)
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -78,13 +78,8 @@ def _say(text: str, code: str = "") -> None:
     display(shown, raw=True)  # type: ignore[no-untyped-call]  # IPython's is untyped
 
 
-def headline(run: Run | RecordedRun) -> str:
-    """Where a run stands and how it goes on, in one line."""
-    return " ".join(filter(None, _headline(run)))
-
-
 def _headline(run: Run | RecordedRun) -> tuple[str, str]:
-    """The same as words, and what to type."""
+    """Where a run stands in one line of words, and what to type to go on with it."""
     name = run.name or run.id
     said = f"{one_line(name, 80)} ({run.loop.kind()}): {where(run)}"
     if not isinstance(run, RecordedRun):
@@ -153,7 +148,7 @@ def attach(
 
 def _all_under_way(store: Store | str | Path | None) -> Attached:
     here, kept = runs_in(stores(store), only=store is not None)
-    found: list[Run | RecordedRun] = [run for run in here if not run.state.over]
+    found: list[Run | RecordedRun] = [run for run, _ in here if not run.state.over]
     found += list(_under_way(kept))
     return Attached(found, runs(store) if not found else None)
 
