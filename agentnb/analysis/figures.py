@@ -23,10 +23,10 @@ from agentnb.analysis.drawing import (
     MARKERS,
     SHADES,
     TICKS,
-    Chart,
     axes_for,
     draw_dots,
     draw_key,
+    draw_legend,
     entitle,
     ink,
     label,
@@ -216,11 +216,7 @@ def _name_lines(axes: Axes, runs: Sequence[str], *, has_cost: bool) -> None:
     ]
     if named:
         lines += [Line2D([], [], label=label(name, 24), **_line(number)) for number, name in enumerate(runs)]
-    if runs and isinstance(axes.figure, Chart):
-        columns = 4 if named else 6
-        axes.figure.legend(handles=lines, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
-    elif runs:
-        axes.legend(handles=lines, frameon=False, fontsize=9)
+    draw_legend(axes, lines if runs else [], columns=4 if named else 6)
 
 
 def _running(amounts: Iterable[float]) -> list[float]:
