@@ -145,19 +145,20 @@ class PostgresDatabase:
         with self._lock:
             whole = not self._in_transaction
             try:
-                return do()
-            except self._psycopg.errors.UniqueViolation:
-                raise
-            except self._psycopg.Error as error:
+                return self._once(do, what)
+            except StorageError:
                 if self._closed or not self._connection.closed or not whole:
-                    raise self._failure(what, error) from error
+                    raise
             self._connection = self._connect()
-            try:
-                return do()
-            except self._psycopg.errors.UniqueViolation:
-                raise
-            except self._psycopg.Error as error:
-                raise self._failure(what, error) from error
+            return self._once(do, what)
+
+    def _once(self, do: Callable[[], T], what: str) -> T:
+        try:
+            return do()
+        except self._psycopg.errors.UniqueViolation:
+            raise
+        except self._psycopg.Error as error:
+            raise self._failure(what, error) from error
 
     def _failure(self, what: str, error: Exception) -> StorageError:
         return StorageError(f"{self.where} {what}: {_words(error)}.")
