@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
 import inspect
 import re
@@ -83,7 +84,9 @@ class FunctionTool:
 
     def named(self, name: str) -> FunctionTool:
         """The same tool under another name."""
-        return FunctionTool(self.function, **{**self._options, "name": name})
+        renamed = copy.copy(self)
+        renamed.name, renamed._options = _check_name(name), {**self._options, "name": name}
+        return renamed
 
     def __get__(self, instance: Any, owner: type | None = None) -> FunctionTool:
         """A method as a tool of the object that it is asked of, as a function in a class becomes one of its methods."""
