@@ -67,8 +67,8 @@ class Transport:
         headers: dict[str, str] | None = None,
         timeout: float | None = READ_TIMEOUT,
     ) -> None:
-        self.server = _public_name(url)
         self._given = _parse(url)
+        self.server = _public_name(self._given)
         self.path = self._given.path
         self._url = self._given.copy_with(userinfo=b"")  # a request is shown by its address: by logs, and by tracebacks
         self._key = key
@@ -270,10 +270,9 @@ def _parse(url: str) -> httpx.URL:
     return parsed
 
 
-def _public_name(url: str) -> str:
-    parsed = _parse(url)
+def _public_name(url: httpx.URL) -> str:
     # Not the URL itself, which may have a user name and a password in it.
-    return f"{parsed.host}:{parsed.port}" if parsed.port else parsed.host
+    return f"{url.host}:{url.port}" if url.port else url.host
 
 
 def _is_loopback(host: str) -> bool:
