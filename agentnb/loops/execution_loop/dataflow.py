@@ -146,7 +146,7 @@ class Dataflow:
         return tool is not None and tool.sequential
 
     def _read(self, call: CallState) -> Read:
-        made = call.replaced or call.proposed
+        made = call.made
         read = self.context.read.get(call.id)
         if read is None or read.made is not made:
             read = self.context.read[call.id] = Read(made)
@@ -242,7 +242,7 @@ class Dataflow:
 
 def _is_edited(call: CallState) -> bool:
     """Whether a person or a policy has given the arguments: they stand as they are."""
-    return call.arguments is not (call.replaced or call.proposed).arguments
+    return call.arguments is not call.made.arguments
 
 
 def _has_its_end(call: CallState) -> bool:
