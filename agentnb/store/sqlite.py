@@ -21,7 +21,7 @@ from typing import Any
 
 from agentnb.core.errors import RecordingCorrupt, StorageError
 from agentnb.run.reading import Identity, connected, disconnected, identity, opened
-from agentnb.store.database import COLUMNS, Database, Rows, conflict, unwritten
+from agentnb.store.database import COLUMNS, Database, Rows, append_rest
 from agentnb.store.sqlite_file import (
     FAULTS,
     begin_log,
@@ -234,11 +234,7 @@ class SqliteDatabase:
                     some = rows[start : start + COLUMNS * ROWS_AT_ONCE]
                     self._connection.execute(_insert(len(some) // COLUMNS), some)
             except sqlite3.IntegrityError as error:
-                left = unwritten(self, rows)
-                if left is None:
-                    raise conflict(self.where, rows) from error
-                if left:
-                    self.append(left)
+                append_rest(self, rows, error)
             except FAULTS as error:
                 raise failure(self.where, "could not be written", error) from error
 
