@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, UsageError
 from agentnb.loops.base import Loop
+from agentnb.notebook.commands import run_here
 from agentnb.notebook.recorded import RecordedRun
 from agentnb.notebook.stores import find, look, stores
 from agentnb.notebook.table import RunTable, runs, runs_in, where
@@ -135,9 +136,9 @@ def attach(
         raise UsageError(f"attach() takes a run's name or id, not {name!r}; the store goes by store=.")
     if loop is not None and not isinstance(loop, Loop):
         raise UsageError(f"attach(name, loop) takes a loop to go on with, not {loop!r}.")
-    live = [run for run in runs_here() if name in (run.name, run.id)]
-    if live and (loop is None or not live[0].state.over):
-        return live[0]
+    live = run_here(name)
+    if live is not None and (loop is None or not live.state.over):
+        return live
     kept_in, info = _find(name, store)
     if loop is None:
         if options:
