@@ -98,7 +98,6 @@ class Dataflow:
         self.context = Context.of(state)
         self._state = state
         self._tools = tools
-        self.context.begin_turn(state.turn)
 
     def standing(self, call: CallState) -> Standing:
         """How a call stands that has not started."""
