@@ -21,6 +21,7 @@ import threading
 import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -109,9 +110,10 @@ class Transport:
         if held is not None:
             await held[1].aclose()
 
-    def __reduce__(self) -> tuple[Callable[..., Transport], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Transport], tuple[str]]:
         # A sweep sends models to other processes; the connections stay in this one.
-        return _rebuild, (str(self._given), self._key, self._headers, self._timeout)
+        made = partial(Transport, key=self._key, headers=self._headers, timeout=self._timeout)
+        return made, (str(self._given),)
 
     async def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
@@ -280,7 +282,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _rebuild(url: str, key: EnvironmentKey | None, headers: dict[str, str], timeout: float | None) -> Transport:
-    return Transport(url, key=key, headers=headers, timeout=timeout)
