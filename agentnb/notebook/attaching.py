@@ -130,7 +130,8 @@ def attach(
     """
     if name is None:
         if loop is not None or options:
-            raise UsageError(f"Which run is to go on? attach(name, loop); runs: {', '.join(_names(store)) or 'none'}.")
+            names = ", ".join(dict.fromkeys(row.name for row in runs(store))) or "none"
+            raise UsageError(f"Which run is to go on? attach(name, loop); runs: {names}.")
         return _all_under_way(store)
     if not isinstance(name, str):
         raise UsageError(f"attach() takes a run's name or id, not {name!r}; the store goes by store=.")
@@ -169,7 +170,3 @@ def _find(name: str, store: Store | str | Path | None) -> tuple[Store, RunInfo]:
     except RecordingMissing as error:
         here = ", ".join(run.name or run.id for run in runs_here())
         raise RecordingMissing(f"{error} In this kernel: {here or 'none'}.") from None
-
-
-def _names(store: Store | str | Path | None) -> Iterator[str]:
-    yield from dict.fromkeys(row.name for row in runs(store))
