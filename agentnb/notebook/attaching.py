@@ -32,7 +32,7 @@ SHOWN = 8
 class Attached(Sequence["Run | RecordedRun"]):
     """Runs that were found; in a notebook a panel for each, below a line that says where it stands."""
 
-    def __init__(self, found: Sequence[Run | RecordedRun], table: RunTable | None = None) -> None:
+    def __init__(self, found: Sequence[Run | RecordedRun], table: RunTable | None) -> None:
         self._found = list(found)
         self.table = table
 

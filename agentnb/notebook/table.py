@@ -56,9 +56,7 @@ _NUMBERS = frozenset({"turns", "calls", "cost"})
 class RunTable(Sequence[Row]):
     """Rows to be read, in a notebook as HTML; `more` runs are not in it, nor those of stores that are `unreadable`."""
 
-    def __init__(
-        self, rows: Sequence[Row], more: int = 0, places: Sequence[str] = (), unreadable: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, rows: Sequence[Row], more: int, places: Sequence[str], unreadable: Sequence[str]) -> None:
         self._rows = list(rows)
         self.more = more
         self.places = list(places)

@@ -67,7 +67,7 @@ def is_store(path: Path) -> bool:
 class SqliteDatabase:
     """A store's file. One that may not be written is opened all the same, to be read."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, *, read_only: bool) -> None:
         self.where = str(path)
         self._path = path.absolute()  # wherever the notebook goes from here
         self._lock = threading.RLock()

@@ -92,7 +92,7 @@ class Room:
 class Dataflow:
     """The calls of a run's tick, and the context they read."""
 
-    def __init__(self, state: State, tools: Mapping[str, Tool] | None, *, lazy: bool = False) -> None:
+    def __init__(self, state: State, tools: Mapping[str, Tool] | None, *, lazy: bool) -> None:
         """Without `tools`, every name is taken for that of a tool. `lazy`: nothing starts before all is there."""
         self._lazy = lazy
         self.context = Context.of(state)
