@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from statistics import median
 from typing import Any
 
@@ -220,11 +220,7 @@ def _name_lines(axes: Axes, runs: Sequence[str], *, has_cost: bool) -> None:
 
 
 def _running(amounts: Iterable[float]) -> list[float]:
-    total, sums = 0.0, []
-    for amount in amounts:
-        total += 0.0 if math.isnan(amount) else amount
-        sums.append(total)
-    return sums
+    return list(accumulate(0.0 if math.isnan(amount) else amount for amount in amounts))
 
 
 def latency(of: Any, *, axes: Axes | None = None) -> Axes:
