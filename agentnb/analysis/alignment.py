@@ -70,6 +70,12 @@ def unsaid(of: Any, names: Any) -> Any:
     return {name: unsaid(value, inside.get(name, ())) for name, value in of.items() if inside.get(name) is not True}
 
 
+def in_common(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
+    """How many items, or characters, both begin with."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    return next((number for number, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
+
+
 def said(event: Event, at: Places) -> str:
     """What the event says, which is what it is compared by, as JSON; `at` are the places of its recording's calls."""
     nothing_queued = isinstance(event, RunStart) and not any(event.queued.values())
@@ -83,19 +89,13 @@ def _said(events: Sequence[Event]) -> list[str]:
 
 
 def _aligned(left: Sequence[Event], right: Sequence[Event], ours: list[str], theirs: list[str]) -> Iterator[Pair]:
-    begun = _common(ours, theirs)
-    ended = _common(ours[begun:][::-1], theirs[begun:][::-1])
+    begun = in_common(ours, theirs)
+    ended = in_common(ours[begun:][::-1], theirs[begun:][::-1])
     for a, b, c, d in _spans(ours, theirs, (begun, len(ours) - ended, begun, len(theirs) - ended)):
         if ours[a:b] == theirs[c:d]:
             yield from (Pair("same", *pair) for pair in zip(left[a:b], right[c:d], strict=True))
         else:
             yield from _side_by_side(left[a:b], right[c:d])
-
-
-def _common(ours: Sequence[str], theirs: Sequence[str]) -> int:
-    """How many both begin with."""
-    pairs = enumerate(zip(ours, theirs, strict=False))
-    return next((number for number, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
 
 
 def _spans(ours: list[str], theirs: list[str], middle: _Span) -> Iterator[_Span]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agentnb.analysis.alignment import UNSAID, Pair, aligned, unsaid
+from agentnb.analysis.alignment import UNSAID, Pair, aligned, in_common, unsaid
 from agentnb.analysis.places import placed, places
 from agentnb.analysis.side_by_side import as_table, as_text
 from agentnb.analysis.sources import Source, one_source
@@ -109,8 +109,7 @@ def _between(where: str, left: Any, right: Any) -> Iterator[Change]:
         for number, (one, other) in enumerate(zip(left, right, strict=True)):
             yield from _between(f"{where}[{number}]", one, other)
     elif isinstance(left, list) and isinstance(right, list):
-        pairs = enumerate(zip(left, right, strict=False))
-        begin = next((number for number, (one, other) in pairs if one != other), min(len(left), len(right)))
+        begin = in_common(left, right)
         yield Change(f"{where}[{begin}:]", left[begin:], right[begin:])
     else:
         yield Change(where, left, right)

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from matplotlib import rcParams
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -126,9 +127,13 @@ def look(number: int) -> dict[str, Any]:
 
 
 def draw_key(axes: Axes, names: Iterable[str], looks: Mapping[str, Mapping[str, Any]]) -> None:
-    """The legend: on a figure of our own outside of the axes, where it hides nothing."""
-    patches = [Patch(label=label(name), **looks[name]) for name in names]
-    if patches and isinstance(axes.figure, Chart):
-        axes.figure.legend(handles=patches, loc="outside lower left", ncols=6, frameon=False, fontsize=9)
-    elif patches:
-        axes.legend(handles=patches, frameon=False, fontsize=9)
+    """The legend of parts that look like that."""
+    draw_legend(axes, [Patch(label=label(name), **looks[name]) for name in names])
+
+
+def draw_legend(axes: Axes, handles: Sequence[Artist], *, columns: int = 6) -> None:
+    """A legend, where it has anything: on a figure of our own outside of the axes, where it hides nothing."""
+    if handles and isinstance(axes.figure, Chart):
+        axes.figure.legend(handles=handles, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
+    elif handles:
+        axes.legend(handles=handles, frameon=False, fontsize=9)

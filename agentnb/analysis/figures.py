@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from statistics import median
 from typing import Any
 
@@ -23,10 +23,10 @@ from agentnb.analysis.drawing import (
     MARKERS,
     SHADES,
     TICKS,
-    Chart,
     axes_for,
     draw_dots,
     draw_key,
+    draw_legend,
     entitle,
     ink,
     label,
@@ -216,19 +216,11 @@ def _name_lines(axes: Axes, runs: Sequence[str], *, has_cost: bool) -> None:
     ]
     if named:
         lines += [Line2D([], [], label=label(name, 24), **_line(number)) for number, name in enumerate(runs)]
-    if runs and isinstance(axes.figure, Chart):
-        columns = 4 if named else 6
-        axes.figure.legend(handles=lines, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
-    elif runs:
-        axes.legend(handles=lines, frameon=False, fontsize=9)
+    draw_legend(axes, lines if runs else [], columns=4 if named else 6)
 
 
 def _running(amounts: Iterable[float]) -> list[float]:
-    total, sums = 0.0, []
-    for amount in amounts:
-        total += 0.0 if math.isnan(amount) else amount
-        sums.append(total)
-    return sums
+    return list(accumulate(0.0 if math.isnan(amount) else amount for amount in amounts))
 
 
 def latency(of: Any, *, axes: Axes | None = None) -> Axes:

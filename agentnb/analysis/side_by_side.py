@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from agentnb.analysis.alignment import said
+from agentnb.analysis.alignment import in_common, said
 from agentnb.analysis.places import Places, places
 from agentnb.core.events import Event
 from agentnb.widgets.text import as_json, one_line, visible
@@ -118,9 +118,7 @@ def _apart(left: str, right: str) -> tuple[str, str]:
     begun = one_line(left, WIDTH), one_line(right, WIDTH)
     if begun[0] != begun[1]:
         return begun
-    characters = enumerate(zip(left, right, strict=False))
-    part = next((at for at, (one, other) in characters if one != other), min(len(left), len(right)))
-    begin = max(0, part - BEFORE)
+    begin = max(0, in_common(left, right) - BEFORE)
     return f"…{one_line(left[begin:], WIDTH)}", f"…{one_line(right[begin:], WIDTH)}"
 
 

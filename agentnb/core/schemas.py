@@ -1,9 +1,14 @@
-"""JSON schemas: inside others, and what does not follow one."""
+"""JSON schemas: inside others, and what does not follow one, in words that a model can mend it by."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from pydantic import ValidationError
+
+_SHOWN = 80
+"""Characters of a value that is at fault."""
 
 
 def hoist_definitions(schema: Mapping[str, Any], prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
@@ -39,3 +44,13 @@ def in_words(faults: Iterable[Any]) -> Iterator[str]:
     for fault in faults:
         where = ".".join(map(str, fault.absolute_path))
         yield f"{where}: {fault.message}" if where else fault.message
+
+
+def misfits(error: ValidationError, *inside: str) -> str:
+    """What pydantic has found in arguments, or in what is called `inside`: where, what, and what is there instead."""
+    faults = []
+    for fault in error.errors(include_url=False):
+        where = ".".join(map(str, (*inside, *fault["loc"]))) or "arguments"
+        given = "" if fault["type"] == "missing" else f" (got {repr(fault['input'])[:_SHOWN]})"
+        faults.append(f"{where}: {fault['msg']}{given}")
+    return "; ".join(faults)

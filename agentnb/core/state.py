@@ -44,6 +44,11 @@ class CallState:
         self.approval = self.decision = self.end = self.replaced = self.undecided = None
         self.detached = self.let_go = False
 
+    @property
+    def made(self) -> ToolCall:
+        """The call as the model made it, or as the loop has put another in its place."""
+        return self.replaced or self.proposed
+
 
 class Inside(NamedTuple):
     """What was said in a loop that was run inside another: behind how many of the other one's messages it began."""

@@ -6,17 +6,15 @@ of one role are joined here. System messages stand outside of the turns, whereve
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agentnb.core.errors import UsageError
 from agentnb.llms.anthropic_reader import MessageReader
 from agentnb.llms.attempts import MAX_RETRIES
-from agentnb.llms.client import HttpModel, Reader, endpoint
+from agentnb.llms.client import HttpModel, Reader, address, endpoint
 from agentnb.llms.conversion import MessageCache, all_text_of, asked_for, safe_name
 from agentnb.llms.json_text import parse_object
 from agentnb.llms.keys import EnvironmentKey
@@ -61,9 +59,7 @@ class Anthropic(HttpModel):
         max_retries: int = MAX_RETRIES,
         **options: Any,
     ) -> None:
-        if not isinstance(base_url, (str, type(None))):
-            raise UsageError(f"base_url is the address of a server, as a text, not {base_url!r}.")
-        base = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL).rstrip("/")
+        base = address(base_url, "ANTHROPIC_BASE_URL", ANTHROPIC_URL)
         super().__init__(
             model,
             endpoint(base.removesuffix("/v1"), "/v1/messages"),

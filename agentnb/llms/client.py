@@ -11,6 +11,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from contextlib import aclosing
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentnb.core.errors import AuthenticationError, ModelError, ModelRequestError, UsageError
@@ -41,6 +42,13 @@ class Reader(Protocol):
     def finish(self) -> list[Chunk]:
         """Give the closing chunks. Raises `ModelProtocolError` when the answer is not complete."""
         ...
+
+
+def address(base_url: object, variable: str, default: str) -> str:
+    """Give the base URL: the one that is given, or else the environment variable's. Raises UsageError for no text."""
+    if not isinstance(base_url, (str, NoneType)):
+        raise UsageError(f"base_url is the address of a server, as a text, not {base_url!r}.")
+    return (base_url or os.environ.get(variable) or default).rstrip("/")
 
 
 def endpoint(base_url: str, path: str) -> str:

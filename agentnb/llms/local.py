@@ -16,6 +16,7 @@ import atexit
 import threading
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,7 +86,9 @@ class Local:
         return f"Local({self.model!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._settings, {"timeout": self._timeout, "max_retries": self._max_retries} | self.options)
+        path, size, threads = self._settings.model_path, self._settings.context_size, self._settings.threads
+        limited = partial(Local, timeout=self._timeout, max_retries=self._max_retries)
+        return partial(limited, context_size=size, threads=threads, **self.options), (path,)
 
     async def stream(
         self,
@@ -209,8 +212,3 @@ def _packaged_model() -> Path:
         for path in sorted(Path(folder).glob("*.gguf")):
             return path
     raise UsageError(_INSTALL)
-
-
-def _rebuild(settings: _Settings, options: dict[str, Any]) -> Local:
-    path, context_size, threads = settings.model_path, settings.context_size, settings.threads
-    return Local(path, context_size=context_size, threads=threads, **options)

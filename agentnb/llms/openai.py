@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
 from functools import partial
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentnb.core.errors import UsageError
 from agentnb.llms.attempts import MAX_RETRIES
-from agentnb.llms.client import HttpModel, Reader, endpoint
+from agentnb.llms.client import HttpModel, Reader, address, endpoint
 from agentnb.llms.conversion import MessageCache, all_text_of, asked_for, safe_name
 from agentnb.llms.json_text import strict_json
 from agentnb.llms.keys import EnvironmentKey
@@ -60,9 +59,7 @@ class OpenAI(HttpModel):
     ) -> None:
         if tool_calls not in ("native", "schema"):
             raise UsageError(f'tool_calls is "native" or "schema", not {tool_calls!r}')
-        if not isinstance(base_url, (str, type(None))):
-            raise UsageError(f"base_url is the address of a server, as a text, not {base_url!r}.")
-        base = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+        base = address(base_url, "OPENAI_BASE_URL", OPENAI_URL)
         super().__init__(
             model,
             endpoint(base, "/chat/completions"),

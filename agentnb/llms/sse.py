@@ -120,12 +120,9 @@ class SSEDecoder:
             case _:  # comments (an empty field name) and unknown fields
                 pass
 
-    def _begin_event(self) -> None:
-        self._data, self._event, self._retry, self._size = [], "", None, 0
-
     def _end_event(self) -> ServerSentEvent | None:
         data, event, retry = self._data, self._event, self._retry
-        self._begin_event()
+        self._data, self._event, self._retry, self._size = [], "", None, 0
         if not data:
             return None
         return ServerSentEvent("\n".join(data), event or "message", self._last_id, retry)

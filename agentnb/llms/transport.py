@@ -22,6 +22,7 @@ import time
 import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -68,8 +69,8 @@ class Transport:
         headers: dict[str, str] | None = None,
         timeout: float | None = READ_TIMEOUT,
     ) -> None:
-        self.server = _public_name(url)
         self._given = _parse(url)
+        self.server = _public_name(self._given)
         self.path = self._given.path
         self._url = self._given.copy_with(userinfo=b"")  # a request is shown by its address: by logs, and by tracebacks
         self._key = key
@@ -110,9 +111,10 @@ class Transport:
         if held is not None:
             await held[1].aclose()
 
-    def __reduce__(self) -> tuple[Callable[..., Transport], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Transport], tuple[str]]:
         # A sweep sends models to other processes; the connections stay in this one.
-        return _rebuild, (str(self._given), self._key, self._headers, self._timeout)
+        made = partial(Transport, key=self._key, headers=self._headers, timeout=self._timeout)
+        return made, (str(self._given),)
 
     async def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
@@ -282,10 +284,9 @@ def _parse(url: str) -> httpx.URL:
     return parsed
 
 
-def _public_name(url: str) -> str:
-    parsed = _parse(url)
+def _public_name(url: httpx.URL) -> str:
     # Not the URL itself, which may have a user name and a password in it.
-    return f"{parsed.host}:{parsed.port}" if parsed.port else parsed.host
+    return f"{url.host}:{url.port}" if url.port else url.host
 
 
 def _is_loopback(host: str) -> bool:
@@ -294,7 +295,3 @@ def _is_loopback(host: str) -> bool:
         return address.is_loopback or address.is_unspecified  # 0.0.0.0 is what servers say they listen at
     except ValueError:
         return host == "localhost"
-
-
-def _rebuild(url: str, key: EnvironmentKey | None, headers: dict[str, str], timeout: float | None) -> Transport:
-    return Transport(url, key=key, headers=headers, timeout=timeout)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, UsageError
 from agentnb.loops.base import Loop
+from agentnb.notebook.commands import run_here
 from agentnb.notebook.recorded import RecordedRun
 from agentnb.notebook.stores import find, look, stores
 from agentnb.notebook.table import RunTable, runs, runs_in, where
@@ -31,7 +32,7 @@ SHOWN = 8
 class Attached(Sequence["Run | RecordedRun"]):
     """Runs that were found; in a notebook a panel for each, below a line that says where it stands."""
 
-    def __init__(self, found: Sequence[Run | RecordedRun], table: RunTable | None = None) -> None:
+    def __init__(self, found: Sequence[Run | RecordedRun], table: RunTable | None) -> None:
         self._found = list(found)
         self.table = table
 
@@ -50,7 +51,7 @@ class Attached(Sequence["Run | RecordedRun"]):
     def __repr__(self) -> str:
         if not self._found:
             return f"No run is under way. All of them:\n{self.table!r}"
-        return "\n".join(map(headline, self._found))
+        return "\n".join(" ".join(filter(None, _headline(run))) for run in self._found)
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -78,13 +79,8 @@ def _say(text: str, code: str = "") -> None:
     display(shown, raw=True)  # type: ignore[no-untyped-call]  # IPython's is untyped
 
 
-def headline(run: Run | RecordedRun) -> str:
-    """Where a run stands and how it goes on, in one line."""
-    return " ".join(filter(None, _headline(run)))
-
-
 def _headline(run: Run | RecordedRun) -> tuple[str, str]:
-    """The same as words, and what to type."""
+    """Where a run stands in one line of words, and what to type to go on with it."""
     name = run.name or run.id
     said = f"{one_line(name, 80)} ({run.loop.kind()}): {where(run)}"
     if not isinstance(run, RecordedRun):
@@ -134,15 +130,16 @@ def attach(
     """
     if name is None:
         if loop is not None or options:
-            raise UsageError(f"Which run is to go on? attach(name, loop); runs: {', '.join(_names(store)) or 'none'}.")
+            names = ", ".join(dict.fromkeys(row.name for row in runs(store))) or "none"
+            raise UsageError(f"Which run is to go on? attach(name, loop); runs: {names}.")
         return _all_under_way(store)
     if not isinstance(name, str):
         raise UsageError(f"attach() takes a run's name or id, not {name!r}; the store goes by store=.")
     if loop is not None and not isinstance(loop, Loop):
         raise UsageError(f"attach(name, loop) takes a loop to go on with, not {loop!r}.")
-    live = [run for run in runs_here() if name in (run.name, run.id)]
-    if live and (loop is None or not live[0].state.over):
-        return live[0]
+    live = run_here(name)
+    if live is not None and (loop is None or not live.state.over):
+        return live
     kept_in, info = _find(name, store)
     if loop is None:
         if options:
@@ -153,7 +150,7 @@ def attach(
 
 def _all_under_way(store: Store | str | Path | None) -> Attached:
     here, kept = runs_in(stores(store), only=store is not None)
-    found: list[Run | RecordedRun] = [run for run in here if not run.state.over]
+    found: list[Run | RecordedRun] = [run for run, _ in here if not run.state.over]
     found += list(_under_way(kept))
     return Attached(found, runs(store) if not found else None)
 
@@ -173,7 +170,3 @@ def _find(name: str, store: Store | str | Path | None) -> tuple[Store, RunInfo]:
     except RecordingMissing as error:
         here = ", ".join(run.name or run.id for run in runs_here())
         raise RecordingMissing(f"{error} In this kernel: {here or 'none'}.") from None
-
-
-def _names(store: Store | str | Path | None) -> Iterator[str]:
-    yield from dict.fromkeys(row.name for row in runs(store))

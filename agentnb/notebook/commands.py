@@ -98,7 +98,7 @@ def find_snapshot(name: str) -> Snapshot:
     if name in SNAPSHOTS:
         taken: Snapshot = SNAPSHOTS[name]
         return taken
-    if run := _run_here(name):
+    if run := run_here(name):
         return run.snapshot()
     if Path(name).is_file():
         return Snapshot.load(name)
@@ -114,10 +114,11 @@ def snapshot_names() -> list[str]:
 
 def is_name(text: str) -> bool:
     """Whether `restore` takes this: one of `snapshot_names`, a run of this kernel, or a file."""
-    return text in snapshot_names() or _run_here(text) is not None or Path(text).is_file()
+    return text in snapshot_names() or run_here(text) is not None or Path(text).is_file()
 
 
-def _run_here(name: str) -> Run | None:
+def run_here(name: str) -> Run | None:
+    """The run of this kernel that has this name or id."""
     return next((run for run in runs_here() if name in (run.name, run.id)), None)
 
 

@@ -68,16 +68,8 @@ def unload_completion(shell: Any) -> None:
 
 
 def _hooked(shell: Any, magic: str) -> bool:
-    return any(True for _ in shell.strdispatchers.get("complete_command", _Nothing()).s_matches(magic))
-
-
-class _Nothing:
-    """Where no hook has ever been set."""
-
-    @staticmethod
-    def s_matches(key: str) -> list[Any]:
-        """None."""
-        return []
+    hooks = shell.strdispatchers.get("complete_command")  # None where nobody has ever set one
+    return hooks is not None and any(True for _ in hooks.s_matches(magic))
 
 
 def _hook(complete: Complete) -> Callable[[Any, Any], list[str]]:

@@ -7,6 +7,7 @@ they print is for reading, and what they return can be used (`events = %step tur
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 from IPython.core.magic import Magics, line_magic, magics_class
@@ -25,12 +26,27 @@ _SHOWN = 100
 T = TypeVar("T")
 
 
+def _say_what_went_wrong(magic: Callable[[RunMagics, str], T]) -> Callable[[RunMagics, str], T | None]:
+    """A user's mistake is one line, without agentnb's own traceback."""
+
+    @wraps(magic)
+    def said(self: RunMagics, line: str) -> T | None:
+        try:
+            return magic(self, line.strip())
+        except AgentnbError as error:
+            print(f"{type(error).__name__}: {error}")  # noqa: T201
+            return None
+
+    return said
+
+
 @magics_class
 class RunMagics(Magics):
     """`%step [unit]`, `%pause`, `%resume`, `%snapshot NAME`, `%restore` and `%replay NAME [LOOP]`, `%runs [STORE]`."""
 
     @line_magic
-    def step(self, line: str) -> list[Event] | None:
+    @_say_what_went_wrong
+    def step(self, line: str) -> list[Event]:
         """Go on to the end of the next event, call, turn or phase.
 
             %step          the next event
@@ -41,26 +57,39 @@ class RunMagics(Magics):
 
         Prints the events of that step, and what waits for you. As a function: agentnb.notebook.step(unit).
         """
-        return _say_what_went_wrong(lambda: _step(line.strip() or "event"))
+        run = commands.current()
+        events = commands.step(line or "event", run)
+        for event in events:
+            print(one_line(event))  # noqa: T201
+        if run.pending:
+            print("waiting for you: " + ", ".join(f"{call.name} ({call.id})" for call in run.pending))  # noqa: T201
+        elif not events:
+            print(f"nothing left: {run!r}")  # noqa: T201
+        return Quiet(events)
 
     @line_magic
+    @_say_what_went_wrong
     def pause(self, line: str) -> None:
         """Start nothing new; what is in flight is finished first. `%resume` goes on.
 
         As a function: agentnb.notebook.pause(), or run.pause().
         """
-        _say_what_went_wrong(lambda: _pause(line))
+        _take_nothing("pause", line)
+        print("pausing" if commands.pause() else "nothing to pause")  # noqa: T201  # a magic prints
 
     @line_magic
+    @_say_what_went_wrong
     def resume(self, line: str) -> None:
         """Go on in the background, after a pause, a step, or a failure of the model.
 
         As a function: agentnb.notebook.resume(), or run.play().
         """
-        _say_what_went_wrong(lambda: _resume(line))
+        _take_nothing("resume", line)
+        print(repr(commands.resume()))  # noqa: T201
 
     @line_magic
-    def snapshot(self, line: str) -> Snapshot | None:
+    @_say_what_went_wrong
+    def snapshot(self, line: str) -> Snapshot:
         """Save where the run stands, also in the middle of a call or an approval.
 
             %snapshot before-writing
@@ -69,10 +98,13 @@ class RunMagics(Magics):
         The name becomes a file's, before-writing.agentnb.json, and the run's store keeps it if there is one.
         `%restore` takes it. As a function: agentnb.notebook.snapshot(name).
         """
-        return _say_what_went_wrong(lambda: _snapshot(line.strip()))
+        snapshot = commands.snapshot(line)
+        print(f"{snapshot.position} events in {line}{commands.SUFFIX}")  # noqa: T201
+        return snapshot
 
     @line_magic
-    def restore(self, line: str) -> Run | None:
+    @_say_what_went_wrong
+    def restore(self, line: str) -> Run:
         """Make a run that goes on from a snapshot, or from where a store has a run; it becomes the variable `run`.
 
             %restore before-writing
@@ -82,10 +114,15 @@ class RunMagics(Magics):
         does and the run was started in this kernel. Where a store has the run, it goes on there. As a function:
         agentnb.notebook.restore(name, loop).
         """
-        return _say_what_went_wrong(lambda: self._restore(line.split()))
+        why = "where there are several loops, the variable of the one"
+        name, loop = self._name_and_loop("%restore", line.split(), why)
+        run: Run = commands.restore(name, loop, loops=self._loops())
+        self._variables()["run"] = run
+        return run
 
     @line_magic
-    def replay(self, line: str) -> Replay | None:
+    @_say_what_went_wrong
+    def replay(self, line: str) -> Replay:
         """Make a recording a run that performs nothing, to be walked forwards and backwards; the variable `recording`.
 
             %replay before-writing
@@ -93,9 +130,14 @@ class RunMagics(Magics):
 
         Then recording.step(), recording.back(), recording.to(seq). As a function: agentnb.notebook.replay(name, loop).
         """
-        return _say_what_went_wrong(lambda: self._replay(line.split()))
+        why = "to check it against a loop, the variable of the loop"
+        name, loop = self._name_and_loop("%replay", line.split(), why)
+        recording: Replay = commands.replay(name, loop)
+        self._variables()["recording"] = recording
+        return recording
 
     @line_magic
+    @_say_what_went_wrong
     def runs(self, line: str) -> None:
         """Show the runs of this kernel and of the stores as a table: name, design, where each stands, what it took.
 
@@ -105,25 +147,10 @@ class RunMagics(Magics):
         Without a store: all that are open, and those that lie in the working directory as *.db. As a function, which
         gives the table: agentnb.runs(store). agentnb.attach() shows the panels of those that are not over.
         """
-        store = self._variables().get(line.strip(), line.strip() or None)
-        table = _say_what_went_wrong(lambda: runs(store))
-        if table is not None:
-            display(table)  # type: ignore[no-untyped-call]  # IPython's is untyped
-            run = latest_run()
-            if run is not None:
-                print(f"current: {run!r}")  # noqa: T201
-
-    def _restore(self, words: list[str]) -> Run:
-        name, loop = self._name_and_loop("%restore", words, "where there are several loops, the variable of the one")
-        run: Run = commands.restore(name, loop, loops=self._loops())
-        self._variables()["run"] = run
-        return run
-
-    def _replay(self, words: list[str]) -> Replay:
-        name, loop = self._name_and_loop("%replay", words, "to check it against a loop, the variable of the loop")
-        recording: Replay = commands.replay(name, loop)
-        self._variables()["recording"] = recording
-        return recording
+        store = self._variables().get(line, line or None)
+        display(runs(store))  # type: ignore[no-untyped-call]  # IPython's is untyped
+        if (run := latest_run()) is not None:
+            print(f"current: {run!r}")  # noqa: T201
 
     def _name_and_loop(self, magic: str, words: list[str], why: str) -> tuple[str, Loop | None]:
         whole = " ".join(words)
@@ -154,46 +181,9 @@ class Quiet(list[Event]):
         """Show nothing."""
 
 
-def _step(unit: str) -> list[Event]:
-    run = commands.current()
-    events = commands.step(unit, run)
-    for event in events:
-        print(one_line(event))  # noqa: T201
-    if run.pending:
-        print("waiting for you: " + ", ".join(f"{call.name} ({call.id})" for call in run.pending))  # noqa: T201
-    elif not events:
-        print(f"nothing left: {run!r}")  # noqa: T201
-    return Quiet(events)
-
-
-def _snapshot(name: str) -> Snapshot:
-    snapshot = commands.snapshot(name)
-    print(f"{snapshot.position} events in {name}{commands.SUFFIX}")  # noqa: T201
-    return snapshot
-
-
-def _pause(line: str) -> None:
-    _take_nothing("pause", line)
-    print("pausing" if commands.pause() else "nothing to pause")  # noqa: T201  # a magic prints
-
-
-def _resume(line: str) -> None:
-    _take_nothing("resume", line)
-    print(repr(commands.resume()))  # noqa: T201
-
-
 def _take_nothing(magic: str, line: str) -> None:
-    if line.strip():
-        raise UsageError(f"%{magic} takes nothing behind it, and was given {line.strip()!r}.")
-
-
-def _say_what_went_wrong(act: Callable[[], T]) -> T | None:
-    """A user's mistake is one line, without agentnb's own traceback."""
-    try:
-        return act()
-    except AgentnbError as error:
-        print(f"{type(error).__name__}: {error}")  # noqa: T201
-        return None
+    if line:
+        raise UsageError(f"%{magic} takes nothing behind it, and was given {line!r}.")
 
 
 def one_line(event: Event) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 from agentnb.core.errors import RecordingCorrupt
 from agentnb.notebook.recorded import RecordedRun
@@ -55,9 +56,7 @@ _NUMBERS = frozenset({"turns", "calls", "cost"})
 class RunTable(Sequence[Row]):
     """Rows to be read, in a notebook as HTML; `more` runs are not in it, nor those of stores that are `unreadable`."""
 
-    def __init__(
-        self, rows: Sequence[Row], more: int = 0, places: Sequence[str] = (), unreadable: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, rows: Sequence[Row], more: int, places: Sequence[str], unreadable: Sequence[str]) -> None:
         self._rows = list(rows)
         self.more = more
         self.places = list(places)
@@ -125,27 +124,26 @@ def runs(store: Store | str | Path | None = None) -> RunTable:
     """
     found, unreadable = look(store)
     here, kept = runs_in(found, only=store is not None)
-    places = {info.id: at.where for at in found for info in at.runs()} if here else {}
-    entries: list[tuple[float, Any]] = [(run.state.started or time.time(), run) for run in here]
-    entries += [(info.created, (at, info)) for at, info in kept]
+    entries: list[tuple[float, Callable[[], Row]]] = []
+    for run, place in here:
+        began = run.state.started
+        entries.append((began or time.time(), partial(_row_of, run, began or 0.0, place or "in this kernel")))
+    entries += [(info.created, partial(_recorded_row, at, info)) for at, info in kept]
     entries.sort(key=lambda entry: entry[0], reverse=True)
-    rows = [_row(entry, places) for _, entry in entries[:SHOWN]]
+    rows = [row() for _, row in entries[:SHOWN]]
     return RunTable(rows, max(0, len(entries) - SHOWN), [at.where for at in found], unreadable)
 
 
-def runs_in(found: Sequence[Store], *, only: bool) -> tuple[list[Run], list[tuple[Store, RunInfo]]]:
-    """The runs of this kernel (`only`: those that these stores have), and what the stores have of all others."""
+def runs_in(found: Sequence[Store], *, only: bool) -> tuple[list[tuple[Run, str | None]], list[tuple[Store, RunInfo]]]:
+    """The kernel's runs, each with where it is stored (`only`: those that are), and what is stored of all others."""
     kept = [(at, info) for at in found for info in at.runs()]
-    ids = {info.id for _, info in kept}
-    here = [run for run in runs_here() if not only or run.id in ids]
-    lives = {run.id for run in here}
+    places = {info.id: at.where for at, info in kept}
+    here = [(run, places.get(run.id)) for run in runs_here() if not only or run.id in places]
+    lives = {run.id for run, _ in here}
     return here, [(at, info) for at, info in kept if info.id not in lives]
 
 
-def _row(entry: Any, places: Mapping[str, str]) -> Row:
-    if isinstance(entry, Run):
-        return _row_of(entry, entry.state.started or 0.0, places.get(entry.id, "in this kernel"))
-    store, info = entry
+def _recorded_row(store: Store, info: RunInfo) -> Row:
     key = (info.id, info.events)
     row = _rows.get(key)
     if row is None:

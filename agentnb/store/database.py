@@ -47,23 +47,22 @@ def as_bytes(body: object) -> bytes:
     return bytes(body) if isinstance(body, (bytes, memoryview)) else b""
 
 
-def conflict(where: str, rows: Rows) -> StoreConflict:
-    """The error for events where another process has written one of them."""
-    return StoreConflict(
-        f"Event {int(rows[0]) % SPAN} of this run is in {where} already: another process goes on with it, or another"
-        " run of this one that was restored from it."
-    )
+def append_rest(database: Database, rows: Rows, refused: Exception) -> None:
+    """Commit what of these events is still to be written, where the store has the first of them and so `refused` all.
 
-
-def unwritten(database: Database, rows: Rows) -> Rows | None:
-    """What of these events is still to be written where the store has the first of them; None where it has others.
-
-    They were written, and then the connection was lost, or somebody was interrupted, before that was known.
+    They were written, and then the connection was lost, or somebody was interrupted, before that was known. Raises
+    StoreConflict where the store has others: another process has written one of them.
     """
     sql = "SELECT key, body, checksum FROM events WHERE key BETWEEN ? AND ? ORDER BY key"
     found = database.query(sql, rows[0], rows[-COLUMNS])
     there = [value for key, body, written in found for value in (key, as_bytes(body), written)]
-    return rows[len(there) :] if there and there == list(rows[: len(there)]) else None
+    if not there or there != list(rows[: len(there)]):
+        raise StoreConflict(
+            f"Event {int(rows[0]) % SPAN} of this run is in {database.where} already: another process goes on with it,"
+            " or another run of this one that was restored from it."
+        ) from refused
+    if rest := rows[len(there) :]:
+        database.append(rest)
 
 
 class Database(Protocol):

@@ -78,7 +78,6 @@ class _Pages:
     """The pages of a file, and those of its log, which are newer."""
 
     def __init__(self, whole: bytes, logged: bytes, size: int) -> None:
-        self.size = size
         self.usable = size  # a store's pages keep nothing back
         self.pages = [whole[start : start + size] for start in range(0, len(whole), size)]
         self.newest = dict(enumerate(self.pages, 1))

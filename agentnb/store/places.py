@@ -27,6 +27,18 @@ def database_at(place: str | Path, *, read_only: bool = False) -> Database:
     return SqliteDatabase(Path(place), read_only=read_only)
 
 
+def store_at(place: str | Path) -> Database:
+    """A connection to a store that is brought up to date. Raises StorageError, VersionMismatch."""
+    database = database_at(place)
+    try:
+        for step in pending(database.version, database.where):
+            database.migrate(step.statements, step.to, step.fill)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
 def planned_migrations(place: str | Path) -> list[str]:
     """What opening this file or database with `Store` would change in it, in words; looks without changing anything.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from agentnb.core.errors import StorageError, UsageError
-from agentnb.store.database import COLUMNS, Database, Rows, conflict, unwritten
+from agentnb.store.database import COLUMNS, Database, Rows, append_rest
 
 if TYPE_CHECKING:
     import psycopg
@@ -127,11 +127,7 @@ class PostgresDatabase:
         try:
             self._again(lambda: self._insert(some), "could not be written")
         except self._psycopg.errors.UniqueViolation as error:
-            left = unwritten(self, rows)
-            if left is None:
-                raise conflict(self.where, rows) from error
-            if left:
-                self.append(left)
+            append_rest(self, rows, error)
 
     def _insert(self, some: Sequence[tuple[int | bytes | bytearray, ...]]) -> None:
         with self._connection.transaction(), self._connection.cursor() as cursor:
@@ -145,19 +141,20 @@ class PostgresDatabase:
         with self._lock:
             whole = not self._in_transaction
             try:
-                return do()
-            except self._psycopg.errors.UniqueViolation:
-                raise
-            except self._psycopg.Error as error:
+                return self._once(do, what)
+            except StorageError:
                 if self._closed or not self._connection.closed or not whole:
-                    raise self._failure(what, error) from error
+                    raise
             self._connection = self._connect()
-            try:
-                return do()
-            except self._psycopg.errors.UniqueViolation:
-                raise
-            except self._psycopg.Error as error:
-                raise self._failure(what, error) from error
+            return self._once(do, what)
+
+    def _once(self, do: Callable[[], T], what: str) -> T:
+        try:
+            return do()
+        except self._psycopg.errors.UniqueViolation:
+            raise
+        except self._psycopg.Error as error:
+            raise self._failure(what, error) from error
 
     def _failure(self, what: str, error: Exception) -> StorageError:
         return StorageError(f"{self.where} {what}: {_words(error)}.")

@@ -71,7 +71,7 @@ def _check(database: Database, number: int) -> None:
     database.write("UPDATE runs SET checksum = ? WHERE number = ?", row_checksum(*row), number)
 
 
-def id_of(database: Database, number: int, *, salvage: bool = False) -> str:
+def id_of(database: Database, number: int, *, salvage: bool) -> str:
     """A run's id. Raises RecordingCorrupt where what stands beside it was changed, and it perhaps too."""
     columns = "number, id, name, loop, created, checksum"
     rows = database.query(f"SELECT {columns} FROM runs WHERE number = ?", number)
@@ -95,7 +95,7 @@ def add_snapshot(database: Database, name: str, run: int, position: int, created
     )
 
 
-def snapshot_named(database: Database, name: str, *, salvage: bool = False) -> tuple[int, int] | None:
+def snapshot_named(database: Database, name: str, *, salvage: bool) -> tuple[int, int] | None:
     """The run and the position that have this name. Raises RecordingCorrupt where they were changed."""
     rows = database.query(
         "SELECT name, run, position, created, checksum FROM snapshots WHERE name = ?"

@@ -14,8 +14,7 @@ from agentnb.run.given import check_path
 from agentnb.store import rows
 from agentnb.store.database import SPAN, Database, as_bytes, checksum, fits, row_checksum
 from agentnb.store.pages import Rows, rows_in
-from agentnb.store.places import database_at, is_address
-from agentnb.store.store import Store
+from agentnb.store.places import database_at, is_address, store_at
 
 AT_ONCE = 1000
 """Events written in one go."""
@@ -43,10 +42,10 @@ def salvage(damaged: str | Path, into: str | Path) -> list[str]:
         raise RecordingMissing(f"There is no file {damaged} (looked for from {Path.cwd()}).")
     if not found.runs and not found.events:
         raise StorageError(f"Nothing of a store can be read in {where}.")
-    with closing(Store(into)) as store:
-        if store.runs():
-            raise UsageError(f"{store.where} has runs already; what is salvaged goes into a store of its own.")
-        return _write(found, store._database)
+    with closing(store_at(into)) as database:
+        if rows.all_runs(database):
+            raise UsageError(f"{database.where} has runs already; what is salvaged goes into a store of its own.")
+        return _write(found, database)
 
 
 def _rows_of(database: Database) -> Rows:

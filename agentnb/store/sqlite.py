@@ -21,7 +21,7 @@ from typing import Any
 
 from agentnb.core.errors import RecordingCorrupt, StorageError
 from agentnb.run.reading import Identity, connected, disconnected, identity, opened
-from agentnb.store.database import COLUMNS, Database, Rows, conflict, unwritten
+from agentnb.store.database import COLUMNS, Database, Rows, append_rest
 from agentnb.store.sqlite_file import (
     FAULTS,
     begin_log,
@@ -67,7 +67,7 @@ def is_store(path: Path) -> bool:
 class SqliteDatabase:
     """A store's file. One that may not be written is opened all the same, to be read."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, *, read_only: bool) -> None:
         self.where = str(path)
         self._path = path.absolute()  # wherever the notebook goes from here
         self._lock = threading.RLock()
@@ -234,11 +234,7 @@ class SqliteDatabase:
                     some = rows[start : start + COLUMNS * ROWS_AT_ONCE]
                     self._connection.execute(_insert(len(some) // COLUMNS), some)
             except sqlite3.IntegrityError as error:
-                left = unwritten(self, rows)
-                if left is None:
-                    raise conflict(self.where, rows) from error
-                if left:
-                    self.append(left)
+                append_rest(self, rows, error)
             except FAULTS as error:
                 raise failure(self.where, "could not be written", error) from error
 

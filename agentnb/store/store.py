@@ -20,9 +20,8 @@ from agentnb.run.given import check_name, check_path, check_position, shown
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.store import exchange, journal, rows
 from agentnb.store.database import SPAN
-from agentnb.store.places import database_at, is_address
+from agentnb.store.places import is_address, store_at
 from agentnb.store.recorder import RunRecorder
-from agentnb.store.schema import pending
 from agentnb.store.search import OF_RUN, Date, RunInfo, Wanted, find
 
 _open: WeakSet[Store] = WeakSet()
@@ -44,16 +43,10 @@ class Store:
     """
 
     def __init__(self, place: str | Path) -> None:
-        self._database = database_at(place)
+        self._database = store_at(place)
         self.path = Path(self._database.where)
         if not is_address(place):
             self.path = self.path.absolute()
-        try:
-            for step in pending(self._database.version, self.where):
-                self._database.migrate(step.statements, step.to, step.fill)
-        except BaseException:
-            self._database.close()
-            raise
         with _listing:
             _open.add(self)
 

@@ -43,11 +43,6 @@ class DescribedTool(FunctionTool):
         self.parameters = dict(schema)
         self._by_place = by_place
 
-    def named(self, name: str) -> DescribedTool:
-        """The same tool under another name."""
-        options = {**self._options, "name": name}
-        return DescribedTool(self.function, schema=self.parameters, by_place=self._by_place, **options)
-
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """The call with these arguments, ready to run. Raises InvalidArguments."""
         try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
 import inspect
 import re
@@ -28,13 +29,12 @@ from typing_extensions import TypedDict  # pydantic asks for this one below Pyth
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.json_data import is_json
 from agentnb.core.maybe_async import listed, settled
-from agentnb.core.schemas import why_none
+from agentnb.core.schemas import misfits, why_none
 from agentnb.core.threads import THREADS
 from agentnb.core.tools import Invocation, Progress
 from agentnb.tools.called import called_in, whole_of, words_of
 from agentnb.tools.progress import teller
 
-_VALUE_SHOWN = 80
 _PLAIN = (bool, int, float, str)
 _NAME = r"[a-zA-Z0-9_-]{1,64}"  # what OpenAI and Anthropic both take
 
@@ -84,7 +84,9 @@ class FunctionTool:
 
     def named(self, name: str) -> FunctionTool:
         """The same tool under another name."""
-        return FunctionTool(self.function, **{**self._options, "name": name})
+        renamed = copy.copy(self)
+        renamed.name, renamed._options = _check_name(name), {**self._options, "name": name}
+        return renamed
 
     def __get__(self, instance: Any, owner: type | None = None) -> FunctionTool:
         """A method as a tool of the object that it is asked of, as a function in a class becomes one of its methods."""
@@ -101,7 +103,7 @@ class FunctionTool:
         try:
             values = self._validate(arguments)
         except ValidationError as error:
-            raise InvalidArguments(_explain(self.name, error)) from error
+            raise InvalidArguments(f"Invalid arguments for {self.name}: {misfits(error)}.") from error
         except Exception as error:  # a validator of the user's, which what the model says is the first to upset
             why = f"{type(error).__name__}: {error}"
             raise InvalidArguments(f"Invalid arguments for {self.name}: they cannot be checked ({why}).") from error
@@ -290,12 +292,3 @@ def _schema(arguments: TypeAdapter[dict[str, Any]], name: str) -> dict[str, Any]
         described.pop("title", None)
     schema.setdefault("properties", {})
     return schema
-
-
-def _explain(name: str, error: ValidationError) -> str:
-    faults = []
-    for fault in error.errors(include_url=False):
-        where = ".".join(str(part) for part in fault["loc"]) or "arguments"
-        given = "" if fault["type"] == "missing" else f" (got {repr(fault['input'])[:_VALUE_SHOWN]})"
-        faults.append(f"{where}: {fault['msg']}{given}")
-    return f"Invalid arguments for {name}: {'; '.join(faults)}."

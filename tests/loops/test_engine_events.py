@@ -201,6 +201,7 @@ async def test_a_task_runs_after_those_it_depends_on() -> None:
         ([{"id": "a", "dependencies": ["zzz"]}], "'zzz', which is no task"),
         ([{"id": "a", "dependencies": ["a"]}], "circle: a"),
         ([{"id": "a", "dependencies": ["b"]}, {"id": "b", "dependencies": ["a"]}, {"id": "c"}], "circle: a, b"),
+        ([{"id": one, "dependencies": [other]} for one, other in ("ab", "ba", "ca")], "circle: a, b."),
     ],
 )
 async def test_what_is_no_plan_is_an_error(plan: Any, why: str) -> None:

@@ -686,3 +686,13 @@ def test_an_object_has_of_a_tool_what_it_says(said: dict[str, Any], option: str,
     assert getattr(made, option) == value
     assert made.named("other").name == "other"
     assert getattr(made.named("other"), option) == value
+
+
+@pytest.mark.parametrize("by_place", [True, False])
+def test_under_another_name_a_tool_takes_what_its_object_says(by_place: bool) -> None:
+    class Named(Placed):
+        def run(self, n: int) -> int:
+            return n
+
+    made = as_tools([Placed() if by_place else Named()])["double"]
+    assert as_tools({"twice": made})["twice"].parameters == Placed.parameters

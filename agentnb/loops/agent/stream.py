@@ -54,7 +54,7 @@ class _Stopping:
 
 
 async def stream(
-    run: Run, cancelled: Callable[[], bool] | None = None, ends_first: Callable[[State], bool] = lambda state: False
+    run: Run, cancelled: Callable[[], bool] | None, ends_first: Callable[[State], bool]
 ) -> AsyncGenerator[AgentEvent, None]:
     """The run's events as they happen: the run moves as they are asked for, and closing the stream cancels it.
 

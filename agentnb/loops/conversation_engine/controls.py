@@ -201,6 +201,6 @@ class EngineControls(EngineStanding):
         if read.state is not EngineState.IDLE:
             facts = facts_of(read, self.begin(read.user_input))
             self._run = self._start(recording=facts, **options)
-            carried = tuple(EngineEvent(e.event_type, e.data, e.timestamp) for e in read.undelivered)
-            self._delivery = Delivery(self.on_task_error == "continue", len(facts), carried, taken_up=False)
+            carries = tuple(read.undelivered)
+            self._delivery = Delivery(self.on_task_error == "continue", len(facts), carries, taken_up=False)
         return True

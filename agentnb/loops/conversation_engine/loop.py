@@ -66,7 +66,7 @@ class ConversationEngine(EngineControls):
     listens = False  # but the loops inside it may
     pauses_inside = False  # but between tasks (4g.5)
     phases: ClassVar[Mapping[str, Sequence[str]]] = PHASES
-    opened_by: ClassVar[Mapping[str, str]] = {"run_end": EngineState.ERROR.value}  # whoever ends it, if not `_complete`
+    opened_by: ClassVar[Mapping[str, str]] = {"run_end": EngineState.ERROR.value}  # unless it says completed
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from typing import Any
 from agentnb.core.events import CallStart, ErrorInfo, Event, PhaseChange, RunEnd, RunPaused, RunStart, StateUpdate
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine.progress import EXECUTE, outcome_key, propose_task
-from agentnb.loops.conversation_engine.snapshot import EngineSnapshot, SaidError
+from agentnb.loops.conversation_engine.snapshot import EngineSnapshot
 from agentnb.loops.conversation_engine.states import WORKING, EngineState
 from agentnb.loops.conversation_engine.tasks import SubTask
 
@@ -37,8 +37,7 @@ def facts_of(snapshot: EngineSnapshot, start: RunStart) -> list[Event]:
         results = {task.id: task.result for task in snapshot.tasks if task.status == "completed"}
         journal.append(RunEnd.make(reason="completed", phase=EngineState.COMPLETED.value, output=results))
     elif snapshot.state is EngineState.ERROR and not snapshot.cancelled:
-        said = snapshot.error or SaidError(type="Error", message="The engine had failed.")
-        error = ErrorInfo.make(type=said.type, message=said.message)
+        error = snapshot.error or ErrorInfo.make(type="Error", message="The engine had failed.")
         journal.append(RunEnd.make(reason="error", phase=EngineState.ERROR.value, error=error))
     for seq, fact in enumerate(journal):
         fact.__dict__.update(stamp, seq=seq)  # nobody else has seen them yet

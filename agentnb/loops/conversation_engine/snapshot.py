@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.events import Event
+from agentnb.core.events import ErrorInfo, Event
 from agentnb.core.messages import input_messages
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine.progress import (
@@ -30,27 +30,10 @@ from agentnb.loops.conversation_engine.progress import (
     tasks_of,
 )
 from agentnb.loops.conversation_engine.states import WORKING, EngineState
-from agentnb.loops.conversation_engine.stream import EngineEvent, EngineEventType
+from agentnb.loops.conversation_engine.stream import EngineEvent
 from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, in_order
 
 VERSION = 1
-
-
-class SaidError(BaseModel):
-    """The error an engine has ended in."""
-
-    model_config = ConfigDict(defer_build=True)
-
-    type: str
-    message: str
-
-
-class _Event(BaseModel):
-    model_config = ConfigDict(defer_build=True)
-
-    event_type: EngineEventType
-    data: dict[str, Any]
-    timestamp: float
 
 
 class _Task(SubTask):
@@ -73,9 +56,9 @@ class EngineSnapshot(BaseModel):
     scheduled: bool = False
     completed_tasks: int
     total_tasks: int
-    error: SaidError | None = None
+    error: ErrorInfo | None = None
     cancelled: bool = False
-    undelivered: list[_Event] = []
+    undelivered: list[EngineEvent] = []
 
     @model_validator(mode="after")
     def _consistent(self) -> EngineSnapshot:

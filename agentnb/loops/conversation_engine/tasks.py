@@ -6,6 +6,7 @@ import dataclasses
 import heapq
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -107,24 +108,21 @@ def in_order(tasks: Sequence[SubTask]) -> list[SubTask]:
     if len(number) < len(tasks):
         twice = next(task.id for index, task in enumerate(tasks) if number[task.id] != index)
         raise TaskError(f"Two tasks have the id {twice!r}.")
-    waits_for = {task.id: set(task.dependencies) for task in tasks}
-    followers: dict[str, list[str]] = {}
     for task in tasks:
-        for dependency in waits_for[task.id]:
+        for dependency in task.dependencies:
             if dependency not in number:
                 raise TaskError(f"The task {task.id!r} depends on {dependency!r}, which is no task of this plan.")
-            followers.setdefault(dependency, []).append(task.id)
-    ready = [(task.priority, number[task.id]) for task in tasks if not waits_for[task.id]]
-    heapq.heapify(ready)
+    sorter = TopologicalSorter({task.id: task.dependencies for task in tasks})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        circle = ", ".join(sorted(set(error.args[1])))
+        raise TaskError(f"These tasks depend on each other in a circle: {circle}.") from None
     ordered: list[SubTask] = []
-    while ready:
-        done = tasks[heapq.heappop(ready)[1]]
-        ordered.append(done)
-        for follower in followers.get(done.id, ()):
-            waits_for[follower].discard(done.id)
-            if not waits_for[follower]:
-                heapq.heappush(ready, (tasks[number[follower]].priority, number[follower]))
-    if len(ordered) < len(tasks):
-        circle = ", ".join(sorted({task.id for task in tasks} - {task.id for task in ordered}))
-        raise TaskError(f"These tasks depend on each other in a circle: {circle}.")
+    ready: list[tuple[float, int]] = []
+    while sorter.is_active():
+        for id in sorter.get_ready():
+            heapq.heappush(ready, (tasks[number[id]].priority, number[id]))
+        ordered.append(tasks[heapq.heappop(ready)[1]])
+        sorter.done(ordered[-1].id)
     return ordered

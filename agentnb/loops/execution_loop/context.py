@@ -48,10 +48,8 @@ class Context:
         """How many calls the answers so far have made."""
         self.native = False
         """Whether the model makes its calls by the provider's own means."""
-        self.turn_read = 0
-        """The turn of which all of the following is that is kept for the time of a turn."""
         self.read: dict[str, Read] = {}
-        """Its calls, as they were read (`dataflow`)."""
+        """The calls of this turn, as they were read (`dataflow`)."""
         self.cycle: list[str] | None = None
         """Those of them that wait for one another, where somebody has looked (`dataflow`)."""
         self.earlier: dict[tuple[Path, str | None], GraphCall | None] = {}
@@ -84,11 +82,6 @@ class Context:
         folded.catch_up(state)
         return folded
 
-    def begin_turn(self, turn: int) -> None:
-        """Forget what was kept for the time of another turn."""
-        if self.turn_read != turn:
-            self.turn_read, self.read, self.cycle, self.earlier = turn, {}, None, {}
-
     def catch_up(self, state: State) -> None:
         """Fold what has been added since."""
         messages = state.messages
@@ -97,6 +90,7 @@ class Context:
             self._seen += 1
         if state.turn != self._turn:
             self._turn, self.ended, self.written = state.turn, [], {}
+            self.read, self.cycle, self.earlier = {}, None, {}
             self._folded = {id: count for id, count in self._folded.items() if id in state.calls}
             self._logged = {id: count for id, count in self._logged.items() if id in state.calls}
         if len(self.ended) != len(state.calls) - len(state.open):

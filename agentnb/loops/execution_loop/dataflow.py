@@ -92,13 +92,12 @@ class Room:
 class Dataflow:
     """The calls of a run's tick, and the context they read."""
 
-    def __init__(self, state: State, tools: Mapping[str, Tool] | None, *, lazy: bool = False) -> None:
+    def __init__(self, state: State, tools: Mapping[str, Tool] | None, *, lazy: bool) -> None:
         """Without `tools`, every name is taken for that of a tool. `lazy`: nothing starts before all is there."""
         self._lazy = lazy
         self.context = Context.of(state)
         self._state = state
         self._tools = tools
-        self.context.begin_turn(state.turn)
 
     def standing(self, call: CallState) -> Standing:
         """How a call stands that has not started."""
@@ -146,7 +145,7 @@ class Dataflow:
         return tool is not None and tool.sequential
 
     def _read(self, call: CallState) -> Read:
-        made = call.replaced or call.proposed
+        made = call.made
         read = self.context.read.get(call.id)
         if read is None or read.made is not made:
             read = self.context.read[call.id] = Read(made)
@@ -242,7 +241,7 @@ class Dataflow:
 
 def _is_edited(call: CallState) -> bool:
     """Whether a person or a policy has given the arguments: they stand as they are."""
-    return call.arguments is not (call.replaced or call.proposed).arguments
+    return call.arguments is not call.made.arguments
 
 
 def _has_its_end(call: CallState) -> bool:

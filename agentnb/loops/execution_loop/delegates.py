@@ -57,7 +57,7 @@ class Delegates:
 
     def name_for(self, tool: Tool | None, call: CallState) -> str | None:
         """Who performs the call, None where its tool does. Raises InvalidArguments where that cannot be."""
-        made = call.replaced or call.proposed
+        made = call.made
         is_its_own = tool is not None and made.name == tool.name  # a person may put in another
         said = made.arguments.get("_delegate") if is_its_own else None
         offered = tool.delegate if isinstance(tool, SchemaTool) else None

@@ -109,4 +109,4 @@ def _earlier_writer(state: State, path: Path, instance: str | None) -> GraphCall
 
 
 def _said(call: CallState, name: str) -> Any:
-    return (call.replaced or call.proposed).arguments.get(name)
+    return call.made.arguments.get(name)

@@ -184,12 +184,11 @@ def _write_to(call: CallState, to: str, value: Any, method: str | None, beside: 
 
 
 def _written(call: CallState, fields: dict[str, Any], beside: dict[str, Any]) -> Message:
-    made = call.replaced or call.proposed
     assert call.end is not None
     if beside.get("_instance") is not None:
         fields = {"_instance": beside["_instance"], **fields}
     hidden = {
-        "_call": {**Call.made_of(made.name, made.arguments), "_id": call.id},
+        "_call": {**Call.as_made(call), "_id": call.id},
         "_date": datetime.fromtimestamp(call.end.time, UTC).isoformat(),
     }
     return Message.model_validate({"role": "data", "content": "", "type": "data", **fields, **hidden})
@@ -201,8 +200,7 @@ def error_of(call: CallState) -> Message | None:
     if end is None or not end.is_error:
         return None
     error = rejection(call) if end.outcome == "rejected" else end.result
-    made = call.replaced or call.proposed
-    return error_message(Call.made_of(made.name, made.arguments), error, call.id, detached=call.let_go)
+    return error_message(Call.as_made(call), error, call.id, detached=call.let_go)
 
 
 def rejection(call: CallState) -> str:

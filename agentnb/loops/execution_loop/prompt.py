@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails, to_json
+from pydantic_core import to_json
 
 from agentnb.core.errors import UsageError
-from agentnb.core.schemas import hoist_definitions, why_none
+from agentnb.core.schemas import hoist_definitions, misfits, why_none
 from agentnb.core.tools import Tool
 from agentnb.loops.execution_loop.data import METHODS
 from agentnb.loops.execution_loop.references import DAGGER
@@ -132,17 +132,10 @@ class OutputCheck:
         if self._adapter is not None:
             try:
                 return self._adapter.dump_python(self._adapter.validate_python(value), mode="json"), None
-            except ValidationError as error:  # in the words that a call's arguments are refused in: a model reads them
-                faults = [_words(fault) for fault in error.errors(include_url=False)]
-                return None, f"Invalid output: {'; '.join(faults)}."
+            except ValidationError as error:
+                return None, f"Invalid output: {misfits(error, 'output')}."
             except ValueError as error:  # a validator's own, where the output is written
                 return None, f"Invalid output: {error}"
         if self.schema is not None and (faults := list(schema_faults(self.schema, value))):
             return None, f"Invalid output: {'; '.join(faults)}."
         return value, None
-
-
-def _words(fault: ErrorDetails) -> str:
-    where = ".".join(("output", *map(str, fault["loc"])))
-    given = "" if fault["type"] == "missing" else f" (got {repr(fault['input'])[:80]})"
-    return f"{where}: {fault['msg']}{given}"

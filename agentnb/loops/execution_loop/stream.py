@@ -51,6 +51,4 @@ class ExecutionStream(DesignStream[ExecutionEvent]):
 
     async def result(self) -> Any:
         """Go on to the end; gives the output. Raises as awaiting the run does."""
-        async for _ in self:
-            pass
-        return await self.run
+        return await self

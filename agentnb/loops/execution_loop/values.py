@@ -41,6 +41,11 @@ class Call(dict[str, Any]):
         return as_it_runs(call, call.arguments)
 
     @classmethod
+    def as_made(cls, call: CallState) -> Call:
+        """The call as it was made, its references and all."""
+        return cls.made_of(call.made.name, call.made.arguments)
+
+    @classmethod
     def made_of(cls, name: str, arguments: Mapping[str, Any], id: str = "") -> Call:
         """A call of a tool."""
         return cls({"_tool": name, **arguments}, id=id)
@@ -74,8 +79,7 @@ def as_it_runs(call: CallState, arguments: Mapping[str, Any]) -> Call:
 
 def said_beside(call: CallState) -> dict[str, Any]:
     """What of a call's fields is for the loop: where its result goes, and how."""
-    made = call.replaced or call.proposed
-    return {name: value for name, value in made.arguments.items() if name.startswith("_")}
+    return {name: value for name, value in call.made.arguments.items() if name.startswith("_")}
 
 
 class Solution(Record):

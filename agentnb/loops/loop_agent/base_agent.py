@@ -98,10 +98,9 @@ class BaseAgent(AgentInTree):
         """Run the agent's code, and end with what it came to."""
         if (ended := end_before(self.name, state)) is not None:
             return ended
-        call = next((call for call in state.calls.values() if call.name == RUN), None)
+        call = own_call(RUN, state)
         if call is None or call.end is None:
-            id = state.own_id(f"{RUN}_{state.position}")
-            return CallProposed.make(call=ToolCall.make(id=id, name=RUN), hidden=True)
+            return propose(RUN, state)
         if call.end.is_error:
             return failed(call)
         came_to: Mapping[str, Any] = call.end.result
@@ -233,6 +232,17 @@ def _jsonable(value: Any) -> Any:
 
 _CAME_TO = {"paused", "escalate", "output", "said"}
 """What there is to say of an agent whose code is at its end."""
+
+
+def own_call(name: str, state: State) -> CallState | None:
+    """The call of that name which the agent has made in this run of it."""
+    return next((call for call in state.calls.values() if call.name == name), None)
+
+
+def propose(name: str, state: State, **arguments: Any) -> CallProposed:
+    """Ask for a call of the agent's own; for a second one of that name where it was suspended in the first."""
+    id = state.own_id(f"{name}_{state.position}")
+    return CallProposed.make(call=ToolCall.make(id=id, name=name, arguments=arguments), hidden=True)
 
 
 def failed(call: CallState) -> RunEnd:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentnb.core.events import CallProposed, RunEnd
 from agentnb.core.events import Event as Fact
+from agentnb.core.events import RunEnd
 from agentnb.core.loop import Design
-from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop
-from agentnb.loops.loop_agent.base_agent import failed
+from agentnb.loops.loop_agent.base_agent import failed, own_call, propose
 from agentnb.loops.loop_agent.composite_agent import CompositeAgent
 from agentnb.loops.loop_agent.invocation import InvocationContext
 from agentnb.loops.loop_agent.sub_agent import told
@@ -35,15 +34,12 @@ class Carrier(CompositeAgent):
 
     def decide(self, state: State) -> Fact:
         """Run the loop, and end with what it came to."""
-        loop = self.sub_agents[0]
-        call = next((call for call in state.calls.values() if call.name == loop.name), None)
+        call = own_call(self.name, state)
         if call is None:
-            arguments = {"input": state.input["told"]}
-            made = ToolCall.make(id=state.own_id(f"{loop.name}_{state.position}"), name=loop.name, arguments=arguments)
-            return CallProposed.make(call=made, hidden=True)
+            return propose(self.name, state, input=state.input["told"])
         assert call.end is not None
         return failed(call) if call.end.is_error else RunEnd.make(reason="completed", output=call.end.result)
 
     def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
         """The loop it carries."""
-        return self.sub_agents[0] if call.name == self.sub_agents[0].name else None
+        return self.sub_agents[0] if call.name == self.name else None

@@ -12,11 +12,10 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import Any
 
-from agentnb.core.events import CallProposed, RunEnd, StateUpdate
 from agentnb.core.events import Event as Fact
-from agentnb.core.messages import ToolCall
+from agentnb.core.events import RunEnd, StateUpdate
 from agentnb.core.state import State
-from agentnb.loops.loop_agent.base_agent import BaseAgent, failed
+from agentnb.loops.loop_agent.base_agent import BaseAgent, failed, own_call, propose
 from agentnb.loops.loop_agent.companion import end_before
 from agentnb.loops.loop_agent.event import Event
 from agentnb.loops.loop_agent.invocation import InvocationContext
@@ -54,10 +53,9 @@ class CompositeAgent(BaseAgent):
         """The call of a callback, or the end that it has brought; None where the agent goes on."""
         if not getattr(self, name):
             return None
-        call = next((call for call in state.calls.values() if call.name == name), None)
+        call = own_call(name, state)
         if call is None:
-            id = state.own_id(f"{name}_{state.position}")  # a second one where it was suspended in the first
-            return CallProposed.make(call=ToolCall.make(id=id, name=name), hidden=True)
+            return propose(name, state)
         assert call.end is not None
         if call.end.is_error:
             return failed(call)
