@@ -165,7 +165,7 @@ def _row_of(run: Run | RecordedRun, when: float, place: str) -> Row:
 
 
 def where(run: Run | RecordedRun) -> str:
-    """Where a run stands, in some words: why it is over, whom it waits for, who drives it."""
+    """Where a run stands, in some words: why it is over, whom it waits for, whether it goes on."""
     waiting = ", ".join(call.name for call in run.pending)
     if run.state.over or (isinstance(run, Run) and not waiting):
         return standing(run)
@@ -173,4 +173,5 @@ def where(run: Run | RecordedRun) -> str:
         return f"waiting for you: {waiting}"
     if run.state.failure is not None:
         return "model failed"
-    return "running elsewhere" if run.driven else f"left off in {run.phase}"
+    # Its process may have been killed since: nobody can tell from a store.
+    return "running a moment ago" if run.driven else f"left off in {run.phase}"

@@ -15,6 +15,7 @@ import pytest
 
 from agentnb import Run, SessionLoop, Store, UsageError, tool
 from agentnb.notebook import recorded
+from agentnb.notebook.attaching import headline
 from agentnb.notebook.recorded import RecordedRun
 from agentnb.testing import ScriptedLLM, call
 
@@ -49,6 +50,11 @@ def test_who_wants_to_do_what_only_a_run_can_is_told_how_to_go_on_with_it(made: 
         with pytest.raises(UsageError, match=rf"no {name}\(\). agentnb.attach\('seen', loop\) goes on with it here"):
             getattr(seen, name)
         assert not hasattr(seen, name)
+
+
+def test_a_run_whose_kernel_was_just_restarted_is_not_said_to_run(made: Make) -> None:
+    _, seen = made("seen")
+    assert "running a moment ago" in headline(seen)
 
 
 def test_the_calls_that_are_decided_and_have_not_begun_are_those_of_the_run(tmp_path: Path) -> None:
@@ -152,6 +158,7 @@ import asyncio, multiprocessing, threading
 
 from agentnb import SessionLoop, Store
 from agentnb.notebook import recorded
+from agentnb.notebook.attaching import headline
 from agentnb.testing import ScriptedLLM
 
 recorded.EVERY = 0.01

@@ -16,6 +16,7 @@ from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.tools import tool
 from agentnb.widgets import FORKS, SNAPSHOTS
+from agentnb.widgets.text import for_reading
 from tests.widgets.pages import PanelPage, RecordedPanel, state
 from tests.widgets.support import HOSTILE, session
 
@@ -75,6 +76,31 @@ def decisions(run: Any) -> list[tuple[str, str, str]]:
 
 def results(run: Any) -> list[Any]:
     return [event.result for event in run.events if isinstance(event, CallEnd)]
+
+
+# -- what is decided about ------------------------------------------------------------------------------------------
+
+
+ROWS = """line => {
+    const range = document.createRange(), rows = new Map();
+    range.setStart(line.firstChild, line.textContent.search(/[^ \\u2502]/));
+    range.setEndAfter(line.firstChild);
+    for (const { left, top } of range.getClientRects()) rows.set(top, Math.min(left, rows.get(top) ?? Infinity));
+    return [...rows.values()];
+}"""  # where its rows begin
+LONG = "It goes on and on, " * 12 + '"path": "/elsewhere"'
+
+
+@pytest.mark.parametrize("path", [LONG, f"Dear Ann,\n{LONG}\n"], ids=["one line", "several lines"])
+def test_no_part_of_a_long_line_stands_where_another_value_would_begin(
+    path: str, show: Callable[..., PanelPage]
+) -> None:
+    shown = show(waiting(*deletes(path)))
+    told = shown.page.get_by_role("region", name="Arguments of delete_file (c0)")
+    assert told.inner_text() == for_reading({"path": path})
+    first, *others = told.locator("span").filter(has_text="It goes on").evaluate(ROWS)
+    assert others
+    assert min(others) > first
 
 
 # -- many calls ------------------------------------------------------------------------------------------------------

@@ -50,6 +50,22 @@ def test_each_property_becomes_the_control_that_fits_it() -> None:
     assert fields["options.depth"]["path"] == ["options", "depth"]
 
 
+def test_what_may_stand_in_a_field_is_told_before_it_is_typed() -> None:
+    declared: dict[str, Any] = {
+        "width": {"type": "integer", "minimum": 1, "maximum": 4000},
+        "quality": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}], "default": 0.8},
+        "host": {"type": "string", "minLength": 3, "pattern": "^[a-z.]+$"},
+        "mode": {"enum": ["fit", "crop"], "default": "fit"},
+    }
+    fields = by_label(form({"properties": declared}, {}))
+    assert {label: (field["type"], field["default"]) for label, field in fields.items()} == {
+        "width": ("integer, ≥ 1, ≤ 4000", ""),
+        "quality": ("number, > 0", "0.8"),
+        "host": ("string, length ≥ 3, pattern ^[a-z.]+$", ""),
+        "mode": ("one of", '"fit"'),
+    }
+
+
 def test_a_null_is_not_the_same_as_nothing() -> None:
     assert by_label(form(SCHEMA, {"ratio": None}))["ratio"]["given"] == "null"
 

@@ -259,6 +259,14 @@ def test_a_call_of_unknown_outcome_is_explained_and_can_be_answered(page: Page) 
     assert (sent["decision"], sent["id"], sent["result"]) == ("answer", "c1", "paid")
 
 
+def test_where_no_model_is_asked_the_head_counts_no_turns(page: Page) -> None:
+    PanelPage(page, state=state())
+    facts = page.locator(".agentnb-facts")
+    expect(facts).to_have_text("phase running · 0 events")
+    page.evaluate("status => window.model.set('status', status)", {**state()["status"], "turn": 1})
+    expect(facts).to_have_text("phase running · turn 1 · 0 calls · 0 events")
+
+
 # -- loops inside ------------------------------------------------------------------------------------------------------
 
 

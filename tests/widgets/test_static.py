@@ -19,6 +19,7 @@ from agentnb.testing import call, text
 from agentnb.widgets import static_html
 from agentnb.widgets.frozen.panel import SMALL, WHOLE, plain_text
 from agentnb.widgets.views.decisions import clock
+from tests import designs
 from tests.widgets.support import HOSTILE, Recording, asking, asking_everywhere, asking_inside, session, until
 
 ELEMENTS = {
@@ -124,6 +125,13 @@ def test_how_long_a_run_took_is_told_as_a_person_reads_it() -> None:
     run.end()
     run.events[-1] = run.events[-1].model_copy(update={"time": run.events[0].time + 7500})
     assert "2 h 05 min" in Reader(static_html(run)).text
+
+
+def test_where_no_model_is_asked_no_turns_are_counted() -> None:
+    run = designs.engine().start("go")
+    assert "phase idle · 0 events" in Reader(static_html(run)).text
+    run.result(30)
+    assert f"phase completed · {len(run.events)} events" in Reader(static_html(run)).text
 
 
 def test_decisions_are_told_with_the_calls_they_were_about() -> None:

@@ -98,9 +98,8 @@ def static_html(run: Recording, drawing: str | None = None, bounds: Bounds = WHO
 
 
 def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
-    asked = _count(now["requests"], "model request") if now["nested"] else f"turn {now['turn']}"
     phase = one_line(breadcrumb(now["phase"], now["nested"]), LINE)
-    facts = [f"phase {phase}", asked, _count(now["calls"], "call"), _count(len(events), "event")]
+    facts = [f"phase {phase}", *_asked(now), _count(len(events), "event")]
     used = {name.replace("_", " "): amount(name, value) for name, value in now["usage"].items()}
     facts += [told if name == "cost" else f"{told} {name}" for name, told in used.items()]
     if len(events) > 1:
@@ -116,6 +115,13 @@ def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
         f'<span class="agentnb-chip" data-standing="{escaped(now["standing"])}">{escaped(now["standing"])}</span> '
         f'<span class="agentnb-facts">{escaped(" · ".join(facts))}</span></div>{problem}'
     )
+
+
+def _asked(now: Mapping[str, Any]) -> list[str]:
+    """How far its models and their calls are; nothing where no model is asked (head.js)."""
+    if now["nested"]:
+        return [_count(now["requests"], "model request"), _count(now["calls"], "call")]
+    return [f"turn {now['turn']}", _count(now["calls"], "call")] if now["turn"] or now["calls"] else []
 
 
 def _departure(sides: Mapping[str, Any] | None) -> str:

@@ -1,7 +1,7 @@
 // One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
 // row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
 
-import { BUSY, GONE, RECORDED, button, el, enable, inOneLine, number, say } from "./text.js";
+import { BUSY, GONE, RECORDED, button, el, enable, hung, inOneLine, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 
 export const REMEMBER = {
@@ -122,7 +122,7 @@ export class Call {
   }
 
   show(text, length) {
-    say(this.shown, text);
+    this.shown.replaceChildren(...hung(text));
     if (length > text.length)
       this.shown.append(el("span", { class: "agentnb-dim", text: `\u2026 (${number(length)} characters in all)` }));
   }

@@ -86,17 +86,25 @@ class Field {
     this.path = spec.path;
     this.control = this.make(spec);
     const id = (this.control.id = `agentnb-${unique()}`);
-    this.wrong = el("span", { class: "agentnb-error", id: `${id}-wrong` });
-    this.control.setAttribute("aria-describedby", `${id}-about ${id}-wrong`);
+    this.wrong = el("div", { class: "agentnb-error", id: `${id}-wrong` });
+    this.control.setAttribute("aria-describedby", `${id}-type ${id}-about ${id}-wrong`);
     this.given = this.choice(spec);
     this.el = el(
       "div",
       { class: "agentnb-field" },
-      el("label", { class: "agentnb-field-name", for: id, text: spec.label }),
-      el("span", { class: "agentnb-type-name", text: `${spec.type}, ${spec.required ? "required" : "optional"}` }),
-      el("div", { class: "agentnb-joined agentnb-control" }, this.control, this.given),
-      el("span", { class: "agentnb-about", id: `${id}-about`, text: spec.description }),
-      this.wrong,
+      el(
+        "div",
+        {},
+        el("label", { class: "agentnb-field-name", for: id, text: spec.label }),
+        el("div", { class: "agentnb-type-name", id: `${id}-type`, text: typeInWords(spec) }),
+      ),
+      el(
+        "div",
+        {},
+        el("div", { class: "agentnb-joined agentnb-control" }, this.control, this.given),
+        el("div", { class: "agentnb-about", id: `${id}-about`, text: spec.description }),
+        this.wrong,
+      ),
     );
     this.control.addEventListener("input", () => {
       if (this.given) this.given.value = "value";
@@ -206,4 +214,10 @@ class Field {
       return { error: spec.kind === "number" ? "A number, please." : `Not JSON: ${error.message}` };
     }
   }
+}
+
+// What may stand there, and what the tool takes where nothing does.
+function typeInWords({ type, required, default: otherwise }) {
+  if (required) return `${type}, required`;
+  return otherwise ? `${type}, optional, default ${otherwise}` : `${type}, optional`;
 }

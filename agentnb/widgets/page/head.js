@@ -40,9 +40,7 @@ export class Head {
       this.facts,
       [
         ...(nested ? [] : [`phase ${status.phase || "-"}`]), // it begins the line below
-        // Where loops run inside, the outermost one's turns say little about how far the run is.
-        nested ? count(status.requests ?? 0, "model request") : `turn ${status.turn ?? 0}`,
-        count(status.calls ?? 0, "call"),
+        ...asked(status),
         count(store.replays ? store.rows.length : store.total, "event"),
         ...tokens.map(([name, amount]) => `${number(amount)} ${name.replaceAll("_", " ")}`),
         ...("cost" in usage ? [`$${number(usage.cost)}`] : []),
@@ -68,4 +66,11 @@ function breadcrumb(status) {
     above = loop.path;
   }
   return told;
+}
+
+// How far its models and their calls are. Where loops run inside, the outermost one's turns say little about that; where
+// no model is asked (an engine has tasks) it would be a row of noughts above all that happens.
+function asked({ nested, requests = 0, turn = 0, calls = 0 }) {
+  if (nested?.length) return [count(requests, "model request"), count(calls, "call")];
+  return turn || calls ? [`turn ${turn}`, count(calls, "call")] : [];
 }

@@ -36,6 +36,16 @@ export function say(node, text) {
   if (node.textContent !== shown) node.textContent = shown;
 }
 
+// A text's lines, each going on further in where it is wrapped: no part of a long one stands where another would begin.
+export function hung(text) {
+  const lines = visible(text).split("\n");
+  return lines.flatMap((line, i) => {
+    const made = el("span", { class: "agentnb-hung", text: line });
+    made.style.setProperty("--in", `${Math.min(24, Math.max(0, line.search(/[^ \u2502]/)) + 2)}ch`);
+    return i ? ["\n", made] : [made];
+  });
+}
+
 // What `for_reading` (text.py) has laid out, on one line.
 export const inOneLine = (text) => text.replace(/\n *│/g, " ").replace(/\s+/g, " ");
 

@@ -1,8 +1,8 @@
 """Forms: a tool's JSON schema as the list of fields that its arguments are edited in.
 
 The page draws one control per field and knows no JSON schema. A field is `path` (one name, or two where an object's
-properties are laid open), `kind`, `label`, `description`, `required`, `nullable`, `options` for an enumeration, and
-what stands in it: `given` (`value`, `null`, `absent`) and `text`.
+properties are laid open), `kind`, `label`, `type` (in words, with its bounds), `description`, `required`, `default`,
+`nullable`, `options` for an enumeration, and what stands in it: `given` (`value`, `null`, `absent`) and `text`.
 
 Texts go back and forth instead of values, because JavaScript has no integers beyond 2**53: an id of twenty digits that
 nobody touched must not come back rounded. For the same reason a text too long to travel is not edited but kept
@@ -22,6 +22,18 @@ EDITABLE = 16 * 1024
 """Characters of a value that can be edited; longer ones are kept as they are."""
 
 _KINDS = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
+_BOUNDS = {
+    "minimum": "≥ {}",
+    "exclusiveMinimum": "> {}",
+    "maximum": "≤ {}",
+    "exclusiveMaximum": "< {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "length ≥ {}",
+    "maxLength": "length ≤ {}",
+    "minItems": "items ≥ {}",
+    "maxItems": "items ≤ {}",
+    "pattern": "pattern {}",
+}
 _ABSENT = object()
 
 
@@ -89,6 +101,7 @@ def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any
         "type": _type_in_words(resolved),
         "description": one_line(mended(str(resolved.get("description", ""))), 400),
         "required": required,
+        "default": _default_in_words(_resolve(declared, schema)),
         "nullable": nullable,
         "given": "absent" if value is _ABSENT else "null" if value is None and nullable else "value",
         "text": "" if value is _ABSENT or (value is None and nullable) else _text(kind, value),
@@ -150,6 +163,11 @@ def _resolve(declared: Any, schema: Mapping[str, Any], depth: int = 8) -> Mappin
 
 
 def _type_in_words(resolved: Mapping[str, Any]) -> str:
+    bounds = [words.format(_in_a_line(resolved[bound])) for bound, words in _BOUNDS.items() if bound in resolved]
+    return ", ".join([_kind_in_words(resolved), *bounds])
+
+
+def _kind_in_words(resolved: Mapping[str, Any]) -> str:
     kind = resolved.get("type")
     items = resolved.get("items")
     if kind == "array" and isinstance(items, Mapping) and isinstance(items.get("type"), str):
@@ -157,3 +175,11 @@ def _type_in_words(resolved: Mapping[str, Any]) -> str:
     if "enum" in resolved or "const" in resolved:
         return "one of"
     return kind if isinstance(kind, str) else "JSON"
+
+
+def _default_in_words(resolved: Mapping[str, Any]) -> str:
+    return _in_a_line(_compact(resolved["default"])) if "default" in resolved else ""
+
+
+def _in_a_line(value: Any) -> str:
+    return one_line(mended(str(value)), 60)

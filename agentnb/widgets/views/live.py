@@ -99,12 +99,13 @@ def is_within(path: str, outer: str) -> bool:
 def progress_of(data: Any) -> dict[str, Any]:
     """How far a call says it is: `text`, and `share` where that is a share of something.
 
-    A number from 0 to 1 is one, and so are `done` and `total` in a mapping; whatever else the mapping has is told
-    beside it. Anything else is text: its last line.
+    A number from 0 to 1 is one, alone or as `done` in a mapping, and so are `done` and `total`; whatever else the
+    mapping has is told beside it. Anything else is text: its last line.
     """
-    if isinstance(data, Mapping) and (share := _share(data.get("done"), data.get("total"))) is not None:
+    if isinstance(data, Mapping) and (share := _share(data.get("done"), data.get("total", 1))) is not None:
+        so_far = f"{data['done']:,g} of {data['total']:,g}" if "total" in data else f"{share:.0%}"
         rest = [brief(value) for name, value in data.items() if name not in ("done", "total")]
-        return {"share": share, "text": " · ".join([f"{data['done']:,g} of {data['total']:,g}", *filter(None, rest)])}
+        return {"share": share, "text": " · ".join([so_far, *filter(None, rest)])}
     if not isinstance(data, str) and (share := _share(data, 1)) is not None:
         return {"share": share, "text": f"{share:.0%}"}
     words = data.rstrip().rpartition("\n")[2] if isinstance(data, str) else data
