@@ -17,6 +17,7 @@ from agentnb.core.errors import AgentnbError, UsageError
 from agentnb.core.events import Event, plain_event
 from agentnb.loops.base import Loop
 from agentnb.notebook import commands
+from agentnb.notebook.mistakes import show_in_one_line
 from agentnb.notebook.table import runs
 from agentnb.run import Replay, Run, Snapshot, latest_run
 
@@ -26,16 +27,16 @@ _SHOWN = 100
 T = TypeVar("T")
 
 
-def _say_what_went_wrong(magic: Callable[[RunMagics, str], T]) -> Callable[[RunMagics, str], T | None]:
-    """A user's mistake is one line, without agentnb's own traceback."""
+def _in_one_line(magic: Callable[[RunMagics, str], T]) -> Callable[[RunMagics, str], T]:
+    """A user's mistake is one line, and the cells behind it are not run on what it has not done."""
 
     @wraps(magic)
-    def said(self: RunMagics, line: str) -> T | None:
+    def said(self: RunMagics, line: str) -> T:
         try:
             return magic(self, line.strip())
         except AgentnbError as error:
-            print(f"{type(error).__name__}: {error}")  # noqa: T201
-            return None
+            show_in_one_line(error)
+            raise
 
     return said
 
@@ -45,7 +46,7 @@ class RunMagics(Magics):
     """`%step [unit]`, `%pause`, `%resume`, `%snapshot NAME`, `%restore` and `%replay NAME [LOOP]`, `%runs [STORE]`."""
 
     @line_magic
-    @_say_what_went_wrong
+    @_in_one_line
     def step(self, line: str) -> list[Event]:
         """Go on to the end of the next event, call, turn or phase.
 
@@ -68,7 +69,7 @@ class RunMagics(Magics):
         return Quiet(events)
 
     @line_magic
-    @_say_what_went_wrong
+    @_in_one_line
     def pause(self, line: str) -> None:
         """Start nothing new; what is in flight is finished first. `%resume` goes on.
 
@@ -78,7 +79,7 @@ class RunMagics(Magics):
         print("pausing" if commands.pause() else "nothing to pause")  # noqa: T201  # a magic prints
 
     @line_magic
-    @_say_what_went_wrong
+    @_in_one_line
     def resume(self, line: str) -> None:
         """Go on in the background, after a pause, a step, or a failure of the model.
 
@@ -88,7 +89,7 @@ class RunMagics(Magics):
         print(repr(commands.resume()))  # noqa: T201
 
     @line_magic
-    @_say_what_went_wrong
+    @_in_one_line
     def snapshot(self, line: str) -> Snapshot:
         """Save where the run stands, also in the middle of a call or an approval.
 
@@ -103,7 +104,7 @@ class RunMagics(Magics):
         return snapshot
 
     @line_magic
-    @_say_what_went_wrong
+    @_in_one_line
     def restore(self, line: str) -> Run:
         """Make a run that goes on from a snapshot, or from where a store has a run; it becomes the variable `run`.
 
@@ -121,7 +122,7 @@ class RunMagics(Magics):
         return run
 
     @line_magic
-    @_say_what_went_wrong
+    @_in_one_line
     def replay(self, line: str) -> Replay:
         """Make a recording a run that performs nothing, to be walked forwards and backwards; the variable `recording`.
 
@@ -137,7 +138,7 @@ class RunMagics(Magics):
         return recording
 
     @line_magic
-    @_say_what_went_wrong
+    @_in_one_line
     def runs(self, line: str) -> None:
         """Show the runs of this kernel and of the stores as a table: name, design, where each stands, what it took.
 

@@ -17,7 +17,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -59,11 +59,16 @@ def show_in_one_screen(error: BaseException) -> None:
     error._render_traceback_ = partial(_render, error)  # type: ignore[attr-defined]
 
 
-def _render(error: BaseException) -> list[str]:
+def show_in_one_line(error: BaseException) -> None:
+    """Let IPython show its type and its words alone: a magic's line is the whole of what was done."""
+    error._render_traceback_ = partial(_render, error, in_short=_said)  # type: ignore[attr-defined]
+
+
+def _render(error: BaseException, in_short: Callable[[BaseException], Iterable[str]] | None = None) -> list[str]:
     """What IPython prints for the error, in parts."""
     if os.environ.get(VARIABLE) == "full" or sys.exc_info()[1] is not error:
         return _whole(error)
-    return ["\n".join(_in_short(error))]
+    return ["\n".join((in_short or _in_short)(error))]
 
 
 def _whole(error: BaseException) -> list[str]:
@@ -117,13 +122,18 @@ def _frames(trace: TracebackType | None, *, everything: bool = False) -> Iterato
 
 
 def _one(error: BaseException, frames: list[Frame]) -> Iterator[str]:
-    """One error: where it came from, its type, and its words."""
+    """One error: where it came from, and what it says."""
     for file, line, function in frames[-FRAMES:]:
         inside = "" if function == "<module>" else f" in {function}"
         yield f"{_GREEN}{_place(file)}{_OFF}, line {line}{inside}"
         yield from _source(file, line)
+    yield from _said(error)
+
+
+def _said(error: BaseException) -> list[str]:
+    """Its type, and its words."""
     words = visible("\n".join([str(error), *getattr(error, "__notes__", ())]).strip())
-    yield f"{_RED}{type(error).__name__}{_OFF}: {words[:MESSAGE]}{'…' if len(words) > MESSAGE else ''}"
+    return [f"{_RED}{type(error).__name__}{_OFF}: {words[:MESSAGE]}{'…' if len(words) > MESSAGE else ''}"]
 
 
 def _place(file: str) -> str:

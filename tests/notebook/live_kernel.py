@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -75,6 +76,14 @@ class LiveKernel:
         assert reply["status"] == "ok", reply
         self.until(lambda: self.is_idle(cell))
         return self.printed(cell)
+
+    def fails(self, code: str) -> tuple[str, str]:
+        """Run a cell that fails; gives the error's name, and what the cell shows of it."""
+        cell = self.send(code)
+        assert self.reply(cell)["status"] == "error"  # and so no cell behind it is run by Run All
+        self.until(lambda: self.is_idle(cell))
+        (error,) = self.of(cell, "error")
+        return error["ename"], re.sub("\x1b\\[[0-9;]*m", "", "\n".join(error["traceback"]))
 
     def comm(self, comm_id: str, data: object) -> str:
         """Send a comm message, as a click does; gives the message's id."""

@@ -94,9 +94,9 @@ def test_a_question_mark_shows_help(cells: LiveKernel, magic: str) -> None:
     ],
 )
 def test_bad_input_says_what_was_wrong_and_what_is_possible(cells: LiveKernel, line: str, said: str) -> None:
-    printed = cells.run(line)
-    assert said in printed
-    assert len(printed.splitlines()) == 1
+    _, shown = cells.fails(line)
+    assert said in shown
+    assert len(shown.splitlines()) == 1
 
 
 def test_a_name_may_have_several_words(cells: LiveKernel) -> None:

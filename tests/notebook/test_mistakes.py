@@ -151,15 +151,6 @@ MISTAKES = [
 ]
 
 
-def error(kernel: LiveKernel, cell: str) -> tuple[str, str]:
-    """Run a cell that fails; gives the error's name and what the cell shows of it."""
-    sent = kernel.send(cell)
-    assert kernel.reply(sent)["status"] == "error"
-    kernel.until(lambda: kernel.is_idle(sent))
-    (content,) = kernel.of(sent, "error")
-    return content["ename"], re.sub("\x1b\\[[0-9;]*m", "", "\n".join(content["traceback"]))
-
-
 @pytest.fixture(scope="module")
 def cells(newest: LiveKernel) -> LiveKernel:
     newest.run(f"import os; os.environ.pop('OPENAI_API_KEY', None)\n{SETUP}")
@@ -169,7 +160,7 @@ def cells(newest: LiveKernel) -> LiveKernel:
 
 @pytest.mark.parametrize(("cell", "name", "words"), MISTAKES, ids=[cell for cell, _, _ in MISTAKES])
 def test_a_mistake_reads_in_one_screen(cells: LiveKernel, cell: str, name: str, words: str) -> None:
-    ename, shown = error(cells, cell)
+    ename, shown = cells.fails(cell)
     assert ename == name
     assert words in shown
     assert f"{name}: " in shown
@@ -182,7 +173,7 @@ def test_a_mistake_reads_in_one_screen(cells: LiveKernel, cell: str, name: str, 
 
 
 def test_the_whole_traceback_is_shown_by_tb_and_by_the_environment(cells: LiveKernel) -> None:
-    _, short = error(cells, "waiting.approve('x')")
+    _, short = cells.fails("waiting.approve('x')")
     tb = cells.send("%tb")
     assert cells.reply(tb)["status"] in ("ok", "error")
     cells.until(lambda: bool(cells.of(tb, "error")))
@@ -190,19 +181,19 @@ def test_the_whole_traceback_is_shown_by_tb_and_by_the_environment(cells: LiveKe
     assert "decisions.py" in whole
     assert "decisions.py" not in short
     cells.run("os.environ['AGENTNB_TRACEBACK'] = 'full'")
-    assert "decisions.py" in error(cells, "waiting.approve('x')")[1]
+    assert "decisions.py" in cells.fails("waiting.approve('x')")[1]
     cells.run("del os.environ['AGENTNB_TRACEBACK']")
-    assert "decisions.py" not in error(cells, "waiting.approve('x')")[1]
+    assert "decisions.py" not in cells.fails("waiting.approve('x')")[1]
 
 
 def test_a_model_or_a_loop_that_fails_shows_its_own_frames(cells: LiveKernel) -> None:
-    name, shown = error(cells, "await agentnb.SessionLoop(Breaks(), []).start('go')")
+    name, shown = cells.fails("await agentnb.SessionLoop(Breaks(), []).start('go')")
     assert name == "RunFailed"
     assert re.search(r"in stream\n(.*\n)*?----> +\d+ +raise ValueError", shown)
     assert "ValueError: the model broke" in shown
     assert "run.resume() asks again" in shown
     assert "agentnb/" not in shown
-    _, shown = error(cells, "await Divides().start('go')")
+    _, shown = cells.fails("await Divides().start('go')")
     assert re.search(r"in advance\n(.*\n)*?----> +\d+ +return 1 / 0", shown)
     assert "ZeroDivisionError: division by zero" in shown
 
@@ -222,18 +213,18 @@ def test_a_mistake_of_agentnbs_own_is_not_hidden(cells: LiveKernel) -> None:
         "def broken(self): return self.frame.nothing\nbroken.__code__ = broken.__code__.replace("
         "co_filename=agentnb.run.effects.starting.__file__)\nagentnb.run.effects.starting.Work.wants = broken"
     )
-    _, shown = error(cells, "await model('x').start('go')")
+    _, shown = cells.fails("await model('x').start('go')")
     cells.run("agentnb.run.effects.starting.Work.wants = kept")
     assert "AttributeError" in shown
     assert "starting.py" in shown
 
 
 def test_other_errors_are_shown_as_ever(cells: LiveKernel) -> None:
-    name, shown = error(cells, "import json\njson.loads('{')")
+    name, shown = cells.fails("import json\njson.loads('{')")
     assert name == "JSONDecodeError"
     assert "json/decoder.py" in shown
 
 
 def test_what_a_model_has_said_cannot_write_on_the_screen(cells: LiveKernel) -> None:
-    _, shown = error(cells, "raise AgentnbError('\\x1b[2Jgone')")
+    _, shown = cells.fails("raise AgentnbError('\\x1b[2Jgone')")
     assert "␛[2Jgone" in shown

@@ -105,7 +105,8 @@ def test_the_magics_step_save_and_restore(cells: LiveKernel, tmp_path: Path) -> 
 
 def test_a_mistake_in_a_magic_is_one_line_and_no_traceback(cells: LiveKernel) -> None:
     cells.run("%load_ext agentnb\nrun = session('x').start('go')")
-    assert cells.run("%step backwards").startswith("UsageError: %step takes event, call, turn, phase")
+    name, shown = cells.fails("%step backwards")
+    assert shown == f"{name}: %step takes event, call, turn, phase, not 'backwards'."
 
 
 RESTORING = """
