@@ -204,12 +204,8 @@ export class Approvals {
       call.tick();
       call.el.setAttribute("aria-describedby", this.then.id);
     }
-    const { rows } = this.store,
-      { id, path } = first.item,
-      asks = ({ type, path: where = "", data }) => type === "approval_request" && where === path && id.endsWith(data?.call_id);
-    const at = rows.findLastIndex(asks),
-      how = at < 0 ? "" : `fork(${at}, decision="reject")`;
-    say(this.instead, how);
+    const { event } = first.item; // that asks
+    say(this.instead, event === null ? "" : `fork(${event}, decision="reject")`);
   }
 
   announce(added, waiting) {
