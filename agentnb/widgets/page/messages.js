@@ -100,6 +100,7 @@ export class Messages {
       option.value = position;
       if (this.loop.options.length < LOOPS) this.loop.append(option);
     }
+    this.loop.value = this.begun ?? "";
     this.loop.hidden = !this.latest.size;
   }
 
