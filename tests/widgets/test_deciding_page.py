@@ -394,6 +394,19 @@ def test_whoever_comes_second_is_told_who_was_first_though_the_call_is_gone(show
     assert [entry[:2] for entry in decisions(run)][1:] == [("m", "reject"), ("c1", "approve"), ("c2", "approve")]
 
 
+def test_whoever_has_typed_in_a_form_is_told_that_the_call_was_decided_elsewhere(
+    show: Callable[..., PanelPage],
+) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    press(shown.page, "Edit")
+    shown.page.get_by_role("textbox", name="path").fill("/b")
+    run.reject("c0", "no")
+    told = shown.page.locator(".agentnb-told")
+    shown.until(told.inner_text, "what became of it")
+    expect(told).to_have_text("delete_file does not wait any more; what was typed in its form is not used.")
+
+
 # -- stopping --------------------------------------------------------------------------------------------------------
 
 

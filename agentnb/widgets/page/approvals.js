@@ -155,6 +155,8 @@ export class Approvals {
     for (const [key, call] of this.calls)
       if (!keys.has(key)) {
         lost ||= call.el === nodes[at];
+        if (call.typed.size && !call.busy)
+          this.tell(`${call.item.name} does not wait any more; what was typed in its form is not used.`, false);
         call.el.remove();
         this.calls.delete(key);
       }
