@@ -1,6 +1,6 @@
 // The calls that wait for a person: one in full, many as a table in which they are decided together.
 
-import { GONE, RECORDED, button, count, el, enable, say, unique } from "./text.js";
+import { allow, button, count, el, say, unique } from "./text.js";
 import { Call, REMEMBER, remembering } from "./call.js";
 import { Decided } from "./decisions.js";
 
@@ -139,7 +139,7 @@ export class Approvals {
     this.waiting.classList.toggle("agentnb-many", this.many());
     this.all.hidden = !this.many();
     if (this.empty) this.empty.hidden = pending.length > 0;
-    this.allow(this.all, true, "");
+    allow(this.all, this.store);
     this.recall();
     this.count();
     left?.();
@@ -174,7 +174,7 @@ export class Approvals {
     this.every.checked = size > 0 && picked.length === size;
     this.every.indeterminate = picked.length > 0 && picked.length < size;
     say(this.how, `${picked.length} selected`);
-    for (const control of Object.values(this.selected)) this.allow(control, picked.length > 0, "Select calls first.");
+    for (const control of Object.values(this.selected)) allow(control, this.store, picked.length > 0, "Select calls first.");
     for (const control of [this.every, this.byTool, this.reason, this.remember.choice]) control.disabled = this.store.replays;
     const tools = new Map();
     for (const call of this.calls.values()) {
@@ -190,11 +190,6 @@ export class Approvals {
         ...names.map((name, i) => el("option", { value: String(i), text: `${name} (${tools.get(name)})` })),
       );
     }
-  }
-
-  allow(control, can, why) {
-    const { gone, replays } = this.store;
-    enable(control, can && !gone && !replays, gone ? GONE : replays ? RECORDED : why);
   }
 
   // In a recording: that it was decided then, and how to go on from here with another decision.

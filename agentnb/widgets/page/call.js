@@ -1,7 +1,7 @@
 // One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
 // row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
 
-import { BUSY, GONE, RECORDED, button, el, enable, hung, inOneLine, number, say } from "./text.js";
+import { BUSY, allow, button, el, hung, inOneLine, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 
 export const REMEMBER = {
@@ -156,10 +156,8 @@ export class Call {
     say(this.why, item.why || (item.unknown ? "Nobody knows how this call ended." : "This tool asks before it runs."));
     this.tick();
     this.lay();
-    const { gone, replays } = this.store,
-      can = !this.busy && !gone && !replays;
-    for (const control of this.buttons) enable(control, can, gone ? GONE : replays ? RECORDED : BUSY);
-    for (const control of [this.pick, this.reason, this.remember?.choice].filter(Boolean)) control.disabled = replays;
+    for (const control of this.buttons) allow(control, this.store, !this.busy, BUSY);
+    for (const control of [this.pick, this.reason, this.remember?.choice].filter(Boolean)) control.disabled = this.store.replays;
   }
 
   tick() {

@@ -11,7 +11,7 @@
 
 import { button, el, unique } from "./text.js";
 
-export const ROW = 22; // pixels; panel.css has the same height
+const ROW = 22; // pixels; panel.css has the same height
 const FEW = 6; // rows: what one turn of a wheel brings into view
 const PACE = 100; // ms between two drawings of rows that nobody has the time to read
 

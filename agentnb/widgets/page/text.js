@@ -57,8 +57,8 @@ export const number = (value) => Number(value).toLocaleString("en", { maximumFra
 
 // Why a control is off.
 export const GONE = "The kernel is gone.",
-  BUSY = "Under way.",
-  RECORDED = "Nothing is decided in a recording.";
+  BUSY = "Under way.";
+const RECORDED = "Nothing is decided in a recording.";
 
 // A disabled element loses the focus to the page, and with it whoever works by keyboard. It keeps it this way. What it
 // is for, or why it is off, is in its title, which screen readers read as well.
@@ -77,6 +77,11 @@ export function enable(control, can, why = "") {
       { once: true },
     );
   if (can) control.disabled = false;
+}
+
+// The same for what decides something: not in a recording, and not without a kernel.
+export function allow(control, { gone, replays }, can = true, why = "") {
+  enable(control, can && !gone && !replays, gone ? GONE : replays ? RECORDED : why);
 }
 
 export const count = (amount, what) => `${number(amount)} ${what}${amount === 1 ? "" : "s"}`;
