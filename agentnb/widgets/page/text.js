@@ -30,6 +30,22 @@ export function el(tag, attributes = {}, ...children) {
   return node;
 }
 
+// As many children as there are things to show. Those that are there stay: nothing is made anew, and nothing moves.
+export function fit(node, many, make) {
+  while (node.children.length > many) node.lastElementChild.remove();
+  while (node.children.length < many) node.append(make());
+  return node.children;
+}
+
+// The same of parts with an element each.
+export function fitParts(parts, node, many, make) {
+  while (parts.length > many) parts.pop().el.remove();
+  while (parts.length < many) {
+    parts.push(make(parts.length));
+    node.append(parts.at(-1).el);
+  }
+}
+
 // Changing what is the same already would make a screen reader speak and the page lay out again.
 export function say(node, text) {
   const shown = visible(text);
