@@ -71,7 +71,7 @@ export class Call {
       Replace: button("Replace", () => this.toggle("Replace"), { title: "Run another tool instead" }),
     };
     if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"), { title: "Say what the call gave" });
-    const approve = button("Approve", () => this.approve(), { class: "agentnb-button agentnb-primary", title: "Let it run" });
+    const approve = button("Approve", () => this.decide("approve"), { class: "agentnb-button agentnb-primary", title: "Let it run" });
     const reject = button("Reject", () => this.decide("reject"), { title: "Do not let it run; the model is told" });
     this.buttons = [approve, reject, ...Object.values(this.toggles)];
     this.rejects = reject;
@@ -118,7 +118,7 @@ export class Call {
     if (event.key !== "Enter" || event.isComposing || !target.matches("input[type=text]")) return;
     event.preventDefault();
     if (target === this.reason) this.rejects.click();
-    else this.approve();
+    else this.decide("approve");
   }
 
   show(text, length) {
@@ -220,10 +220,6 @@ export class Call {
       ]);
     const tools = this.store.model.get("tools")?.[this.item.path ?? ""]; // those of the loop that asks
     return new Replacement(tools ?? {}, this.item.name, () => this.explain());
-  }
-
-  approve() {
-    this.decide("approve");
   }
 
   // What is decided, with what an open form says; null where that does not fit, which is said beside it. Among others a
