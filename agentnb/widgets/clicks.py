@@ -147,7 +147,9 @@ class Clicks:
     def _fork(self, message: Message) -> str:
         at = message.get("at")
         at = int(at) if at is not None else self._run.state.position - 1
-        name = f"{self._run.name or self._run.id} fork@{at}"
+        plain = f"{self._run.name or self._run.id} fork@{at}"
+        names = (plain, *(f"{plain} ({number})" for number in range(2, len(FORKS) + 2)))
+        name = next(name for name in names if name not in FORKS)
         FORKS[name] = self._run.fork(at=at, name=name)
         return f"Forked at event {at}: agentnb.widgets.FORKS[{name!r}]"
 

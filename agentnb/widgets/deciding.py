@@ -8,7 +8,7 @@ nothing, and of two clicks in two tabs the first wins: the second is told what w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isinf
 from typing import Any, NoReturn
 
@@ -26,17 +26,6 @@ class Deciding:
     def __init__(self, run: Any, decisions: Decisions) -> None:
         self._run = run
         self._decisions = decisions
-        self._ways: dict[str, Callable[[Any, Message], object]] = {
-            "approve": lambda item, message: run.approve(question_id(item), remember=message.get("remember") or None),
-            "reject": lambda item, message: run.reject(
-                question_id(item), str(message.get("reason") or ""), remember=message.get("remember") or None
-            ),
-            "edit": lambda item, message: run.edit(question_id(item), _arguments(message, item)),
-            "replace": lambda item, message: run.replace(
-                question_id(item), str(message["name"]), _arguments(message, item)
-            ),
-            "answer": lambda item, message: run.answer(question_id(item), _result(message)),
-        }
 
     def decide(self, message: Message) -> dict[str, Any]:
         """Do what one decision says, or each of many; of many, what went wrong is told call by call."""
@@ -87,14 +76,23 @@ class Deciding:
         raise UnknownCall(f"The call {id!r} is not waiting any more{f': it was {last}' if last else ''}.")
 
     def _decide(self, message: Message, waiting: Mapping[str, Any]) -> None:
-        decide = self._ways.get(str(message.get("decision")))
-        if decide is None:
-            raise UsageError(f"There is no decision {message.get('decision')!r}.")
-        id = str(message.get("id"))
+        id, remember = str(message.get("id")), message.get("remember") or None
         item = waiting[id] if id in waiting else self._missing(id)
         if message.get("digest", "") != digest(item.name, item.arguments):
             raise UsageError("The call has changed since it was shown; look at it again.")
-        decide(item, message)
+        match message.get("decision"):
+            case "approve":
+                self._run.approve(id, remember=remember)
+            case "reject":
+                self._run.reject(id, str(message.get("reason") or ""), remember=remember)
+            case "edit":
+                self._run.edit(id, _arguments(message, item))
+            case "replace":
+                self._run.replace(id, str(message["name"]), _arguments(message, item))
+            case "answer":
+                self._run.answer(id, json_or_text(str(message.get("result", ""))))
+            case other:
+                raise UsageError(f"There is no decision {other!r}.")
 
 
 def _arguments(message: Message, item: Any) -> dict[str, Any]:
@@ -116,11 +114,6 @@ def _finite(text: str) -> float:
     if isinf(number):
         raise ValueError(f"{text} is too large a number")
     return number
-
-
-def _result(message: Message) -> Any:
-    """The result a person gave."""
-    return json_or_text(str(message.get("result", "")))
 
 
 def json_or_text(text: str) -> Any:

@@ -86,18 +86,19 @@ def _laid_out(value: Any, indent: str) -> tuple[str, str]:
         return f"{len(lines):,} lines", "".join(f"\n{indent}  {line}" for line in below)
     if not (isinstance(value, (Mapping, list, tuple)) and value):
         return pretty(value), ""
-    if indent and len(value) <= WIDTH and len(line := _on_a_line(value)) <= WIDTH - len(indent) and "\\n" not in line:
+    if indent and len(value) <= WIDTH and len(line := on_a_line(value)) <= WIDTH - len(indent) and "\\n" not in line:
         return line, ""
     if isinstance(value, Mapping):
         named = ((f"{pretty(str(key))}: ", item) for key, item in value.items())
         return _listed("{", named, indent, "}"), ""
     if all(isinstance(item, (int, float)) for item in value):
-        numbers = wrap(_on_a_line(value)[1:-1], WIDTH - len(indent) - 2, break_on_hyphens=False)
+        numbers = wrap(on_a_line(value)[1:-1], WIDTH - len(indent) - 2, break_on_hyphens=False)
         return "\n".join(["[", *(f"{indent}  {line}" for line in numbers), f"{indent}]"]), ""
     return _listed("[", (("", item) for item in value), indent, "]"), ""
 
 
-def _on_a_line(value: Any) -> str:
+def on_a_line(value: Any) -> str:
+    """A JSON value as text without a line break, valid Unicode, numbers exact."""
     return mended(json.dumps(value, ensure_ascii=False, default=str))
 
 

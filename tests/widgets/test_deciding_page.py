@@ -15,7 +15,7 @@ from agentnb.core.events import ApprovalDecision, CallEnd
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.tools import tool
-from agentnb.widgets import FORKS, SNAPSHOTS
+from agentnb.widgets import FORKS, SNAPSHOTS, static_html
 from agentnb.widgets.text import for_reading
 from tests.widgets.pages import PanelPage, RecordedPanel, state
 from tests.widgets.support import HOSTILE, session
@@ -101,6 +101,17 @@ def test_no_part_of_a_long_line_stands_where_another_value_would_begin(
     first, *others = told.locator("span").filter(has_text="It goes on").evaluate(ROWS)
     assert others
     assert min(others) > first
+
+
+def test_nor_does_it_on_a_saved_page(page: Page) -> None:
+    run = waiting(*deletes(f"Dear Ann,\n{LONG}\n"))
+    page.set_content(f"<!doctype html><meta charset=utf-8>{static_html(run, '')}")
+    told = page.get_by_role("group", name="delete_file").locator("pre")
+    assert told.inner_text() == for_reading(run.pending[0].arguments)
+    first, *others = told.locator("span").filter(has_text="It goes on").evaluate(ROWS)
+    assert others
+    assert min(others) > first
+    run.cancel()
 
 
 # -- many calls ------------------------------------------------------------------------------------------------------
@@ -392,6 +403,19 @@ def test_whoever_comes_second_is_told_who_was_first_though_the_call_is_gone(show
     shown.until(lambda: not run.pending, "the others")
     shown.until(lambda: "move_file" in told.inner_text(), "the one that was late")
     assert [entry[:2] for entry in decisions(run)][1:] == [("m", "reject"), ("c1", "approve"), ("c2", "approve")]
+
+
+def test_whoever_has_typed_in_a_form_is_told_that_the_call_was_decided_elsewhere(
+    show: Callable[..., PanelPage],
+) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    press(shown.page, "Edit")
+    shown.page.get_by_role("textbox", name="path").fill("/b")
+    run.reject("c0", "no")
+    told = shown.page.locator(".agentnb-told")
+    shown.until(told.inner_text, "what became of it")
+    expect(told).to_have_text("delete_file does not wait any more; what was typed in its form is not used.")
 
 
 # -- stopping --------------------------------------------------------------------------------------------------------

@@ -194,6 +194,7 @@ def test_a_closed_feed_sends_nothing_more() -> None:
         ({"done": 3, "total": 12}, 0.25, "3 of 12"),
         ({"done": 1500, "total": 3000, "file": "a.txt", "note": ""}, 0.5, "1,500 of 3,000 · a.txt"),
         ({"done": 0.5, "message": "reading"}, 0.5, "50% · reading"),
+        ({"message": "reading", "total": 8}, None, "reading"),
         ({"done": 5, "total": 4}, None, '{"done":5,"total":4}'),
         ({"done": 5, "total": 0}, None, '{"done":5,"total":0}'),
         ({"done": 5}, None, '{"done":5}'),

@@ -159,6 +159,17 @@ def test_nothing_can_be_decided_in_a_recording(show: Callable[..., PanelPage]) -
     run.cancel()
 
 
+def test_the_fork_that_is_offered_is_at_the_question_that_stands_first(show: Callable[..., PanelPage]) -> None:
+    calls = [call("delete_file", {"path": "/a"}, id="c11"), call("delete_file", {"path": "/b"}, id="1")]
+    run = session([calls, "Done."])
+    run.submit_step("turn").result(30)
+    shown = show(replay(run))
+    shown.page.get_by_role("slider", name="Position").fill(str(len(run.events)))
+    shown.until(lambda: shown.page.get_by_role("group", name="delete_file").count() == 2, "the questions")
+    expect(shown.page.locator(".agentnb-then code")).to_have_text(f'fork({run.pending[0].event}, decision="reject")')
+    run.cancel()
+
+
 def test_a_link_that_is_off_does_not_look_like_one_that_is_on(show: Callable[..., PanelPage]) -> None:
     run, reach, _ = asked_about_many()
     reach()

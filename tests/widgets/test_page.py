@@ -474,6 +474,14 @@ def test_a_lost_batch_is_asked_for_again_and_what_is_known_is_skipped(page: Page
     expect(page.get_by_role("log", name="Events")).to_contain_text("number 39")
 
 
+def test_a_last_batch_that_is_lost_is_asked_for_when_the_page_is_told_how_many_there_are(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    shown.deliver(rows_message(0, rows(0, 10)))
+    page.evaluate("model.now = Date.now; Date.now = () => model.now.call(Date) + 2000")
+    page.evaluate("window.model.set('total', 20)")
+    assert [message["have"] for message in shown.sent("sync")] == [0, 10]
+
+
 def test_until_the_kernel_answers_the_saved_tail_is_shown(page: Page) -> None:
     saved = [{key: row[key] for key in row if key != "data"} for row in rows(100, 20)]
     shown = PanelPage(page, state=state(tail=json.dumps(saved), total=120))

@@ -14,6 +14,7 @@ from agentnb.errors import UsageError
 from agentnb.testing import delay, text
 from agentnb.widgets import (
     COMM_IDS,
+    FORKS,
     PARTS,
     SNAPSHOTS,
     Approvals,
@@ -349,6 +350,13 @@ def test_a_snapshot_is_kept_under_the_name_that_is_shown(show: Callable[[Any], S
     name = f"tidy@{len(run.events)}"
     assert name in note
     assert SNAPSHOTS.pop(name).position == len(run.events)
+
+
+def test_a_second_fork_at_an_event_does_not_take_the_place_of_the_first(show: Callable[[Any], Shown]) -> None:
+    shown = show(waiting("/a"))
+    notes = [shown.click("control", action="Fork", at=2)["note"] for _ in range(3)]
+    forks = [FORKS.pop(name) for name in ("tidy fork@2", "tidy fork@2 (2)", "tidy fork@2 (3)")]
+    assert [fork.name in note for fork, note in zip(forks, notes, strict=True)] == [True] * 3
 
 
 def test_show_all_fetches_what_a_row_cut(show: Callable[[Any], Shown]) -> None:

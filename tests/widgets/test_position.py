@@ -358,6 +358,23 @@ def test_loops_that_have_not_begun_are_not_there(show: Callable[..., PanelPage])
     assert shown.errors == []
 
 
+def test_the_loop_whose_messages_are_read_stays_chosen_when_the_recording_goes_back(
+    show: Callable[..., PanelPage],
+) -> None:
+    run = session_of_agents().start("go", approve=True)
+    run.result(30)
+    shown = show(replay(run))
+    go_to(shown, len(run.events))
+    shown.page.get_by_role("tab", name="Messages").click()
+    choice = shown.page.get_by_role("combobox", name="Loop of messages")
+    shown.until(lambda: choice.locator("option").count() == 5, "the loops")
+    choice.select_option(index=1)
+    chosen = choice.input_value()
+    go_to(shown, len(run.events) - 1)
+    shown.settle()
+    expect(choice).to_have_value(chosen)
+
+
 def test_a_recording_has_no_buttons_that_would_drive_it(shown: PanelPage) -> None:
     for name in ("Step", "Cancel", "Steer", "Snapshot"):
         expect(shown.page.get_by_role("button", name=name, exact=True)).to_have_count(0)

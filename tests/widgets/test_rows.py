@@ -97,6 +97,26 @@ def test_a_row_is_small_whatever_a_tool_returns(result: Any) -> None:
     assert made["data"]["call_id"] == "c1"
 
 
+NESTED = [{str(n): {str(m): "z" * 60 for m in range(10)} for n in range(10)}] * 5
+
+
+def test_a_call_that_has_failed_is_told_to_have_failed_however_much_it_gave() -> None:
+    made = row(e.CallEnd(call_id="c1", name="t", result=NESTED, is_error=True, outcome="raised"))
+    assert made["summary"].startswith("t raised: ")
+
+
+def test_what_an_answer_has_used_is_whole_however_much_it_asks_for() -> None:
+    usage = {"input_tokens": 900, "output_tokens": 300, "cached_tokens": 800, "reasoning_tokens": 100, "cost": 0.01}
+    calls = [ToolCall(id=f"c{n}", name="write", arguments={str(m): "z" * 150 for m in range(10)}) for n in range(8)]
+    made = row(e.ModelEnd(message=Message(role="assistant", tool_calls=calls), usage=usage))
+    assert made["data"]["usage"] == usage
+
+
+def test_a_call_of_unknown_outcome_is_known_as_one_however_long_its_arguments() -> None:
+    event = e.ApprovalRequest(call_id="c1", name="t", arguments={"x": NESTED}, reason="why", deadline=5.0, unknown=True)
+    assert row(event)["data"]["unknown"] is True
+
+
 def test_show_all_gives_much_more_than_a_row_and_says_how_long_the_whole_is() -> None:
     shown = full_text("y" * 10_000_000)
     assert shown == {"text": "y" * FULL_LIMIT, "length": 10_000_000}

@@ -18,7 +18,7 @@ from agentnb.widgets.drawings.diagram import Table, diagram, mark
 from agentnb.widgets.drawings.graph import dress
 from agentnb.widgets.frozen.portable import portable
 from agentnb.widgets.frozen.said import conversations
-from agentnb.widgets.frozen.text import LINE, ROOM, TIMELINE_ROOM, Detail, ends, escaped, line, long, path_of
+from agentnb.widgets.frozen.text import LINE, ROOM, TIMELINE_ROOM, Detail, ends, escaped, hung, line, long, path_of
 from agentnb.widgets.frozen.timeline import chosen, drawing, summary, table
 from agentnb.widgets.page import frozen_style_sheet
 from agentnb.widgets.text import one_line, visible
@@ -160,7 +160,7 @@ def _question(question: Mapping[str, Any]) -> str:
         '<div class="agentnb-call-head">'
         f"<span>{path_of(question['path'])}<code>{escaped(question['name'])}</code></span> "
         f"was waiting for a decision. {escaped(question['why'])}</div>"
-        f"<pre>{long(question['arguments'])}</pre></div>"
+        f"<pre>{hung(question['arguments'])}</pre></div>"
     )
 
 

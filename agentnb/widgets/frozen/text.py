@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from agentnb.widgets.text import for_reading, one_line, visible
+from agentnb.widgets.text import BAR, for_reading, one_line, visible
 from agentnb.widgets.views.rows import clip
 
 TEXT = 1500
@@ -65,6 +65,12 @@ def long(text: str) -> str:
     cut = visible(text[:TEXT])
     note = f"\n… ({len(text):,} characters in all)" if len(text) > TEXT else ""
     return escape(cut + note)
+
+
+def hung(text: str) -> str:
+    """The same, each line going on further in where it is wrapped (page/text.js)."""
+    lines = ((line, min(24, len(line) - len(line.lstrip(f" {BAR}")) + 2)) for line in long(text).split("\n"))
+    return "\n".join(f'<span class="agentnb-hung" style="--in:{further}ch">{line}</span>' for line, further in lines)
 
 
 def path_of(path: str) -> str:

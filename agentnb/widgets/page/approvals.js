@@ -1,6 +1,6 @@
 // The calls that wait for a person: one in full, many as a table in which they are decided together.
 
-import { GONE, RECORDED, button, count, el, enable, say, unique } from "./text.js";
+import { allow, button, count, el, say, unique } from "./text.js";
 import { Call, REMEMBER, remembering } from "./call.js";
 import { Decided } from "./decisions.js";
 
@@ -139,7 +139,7 @@ export class Approvals {
     this.waiting.classList.toggle("agentnb-many", this.many());
     this.all.hidden = !this.many();
     if (this.empty) this.empty.hidden = pending.length > 0;
-    this.allow(this.all, true, "");
+    allow(this.all, this.store);
     this.recall();
     this.count();
     left?.();
@@ -155,6 +155,8 @@ export class Approvals {
     for (const [key, call] of this.calls)
       if (!keys.has(key)) {
         lost ||= call.el === nodes[at];
+        if (call.typed.size && !call.busy)
+          this.tell(`${call.item.name} does not wait any more; what was typed in its form is not used.`, false);
         call.el.remove();
         this.calls.delete(key);
       }
@@ -172,7 +174,7 @@ export class Approvals {
     this.every.checked = size > 0 && picked.length === size;
     this.every.indeterminate = picked.length > 0 && picked.length < size;
     say(this.how, `${picked.length} selected`);
-    for (const control of Object.values(this.selected)) this.allow(control, picked.length > 0, "Select calls first.");
+    for (const control of Object.values(this.selected)) allow(control, this.store, picked.length > 0, "Select calls first.");
     for (const control of [this.every, this.byTool, this.reason, this.remember.choice]) control.disabled = this.store.replays;
     const tools = new Map();
     for (const call of this.calls.values()) {
@@ -190,11 +192,6 @@ export class Approvals {
     }
   }
 
-  allow(control, can, why) {
-    const { gone, replays } = this.store;
-    enable(control, can && !gone && !replays, gone ? GONE : replays ? RECORDED : why);
-  }
-
   // In a recording: that it was decided then, and how to go on from here with another decision.
   recall() {
     const [first] = this.calls.values();
@@ -204,12 +201,8 @@ export class Approvals {
       call.tick();
       call.el.setAttribute("aria-describedby", this.then.id);
     }
-    const { rows } = this.store,
-      { id, path } = first.item,
-      asks = ({ type, path: where = "", data }) => type === "approval_request" && where === path && id.endsWith(data?.call_id);
-    const at = rows.findLastIndex(asks),
-      how = at < 0 ? "" : `fork(${at}, decision="reject")`;
-    say(this.instead, how);
+    const { event } = first.item; // that asks
+    say(this.instead, event === null ? "" : `fork(${event}, decision="reject")`);
   }
 
   announce(added, waiting) {

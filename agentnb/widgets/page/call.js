@@ -1,7 +1,7 @@
 // One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
 // row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
 
-import { BUSY, GONE, RECORDED, button, el, enable, hung, inOneLine, number, say } from "./text.js";
+import { BUSY, allow, button, el, hung, inOneLine, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 
 export const REMEMBER = {
@@ -71,7 +71,7 @@ export class Call {
       Replace: button("Replace", () => this.toggle("Replace"), { title: "Run another tool instead" }),
     };
     if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"), { title: "Say what the call gave" });
-    const approve = button("Approve", () => this.approve(), { class: "agentnb-button agentnb-primary", title: "Let it run" });
+    const approve = button("Approve", () => this.decide("approve"), { class: "agentnb-button agentnb-primary", title: "Let it run" });
     const reject = button("Reject", () => this.decide("reject"), { title: "Do not let it run; the model is told" });
     this.buttons = [approve, reject, ...Object.values(this.toggles)];
     this.rejects = reject;
@@ -118,7 +118,7 @@ export class Call {
     if (event.key !== "Enter" || event.isComposing || !target.matches("input[type=text]")) return;
     event.preventDefault();
     if (target === this.reason) this.rejects.click();
-    else this.approve();
+    else this.decide("approve");
   }
 
   show(text, length) {
@@ -156,10 +156,8 @@ export class Call {
     say(this.why, item.why || (item.unknown ? "Nobody knows how this call ended." : "This tool asks before it runs."));
     this.tick();
     this.lay();
-    const { gone, replays } = this.store,
-      can = !this.busy && !gone && !replays;
-    for (const control of this.buttons) enable(control, can, gone ? GONE : replays ? RECORDED : BUSY);
-    for (const control of [this.pick, this.reason, this.remember?.choice].filter(Boolean)) control.disabled = replays;
+    for (const control of this.buttons) allow(control, this.store, !this.busy, BUSY);
+    for (const control of [this.pick, this.reason, this.remember?.choice].filter(Boolean)) control.disabled = this.store.replays;
   }
 
   tick() {
@@ -222,10 +220,6 @@ export class Call {
       ]);
     const tools = this.store.model.get("tools")?.[this.item.path ?? ""]; // those of the loop that asks
     return new Replacement(tools ?? {}, this.item.name, () => this.explain());
-  }
-
-  approve() {
-    this.decide("approve");
   }
 
   // What is decided, with what an open form says; null where that does not fit, which is said beside it. Among others a

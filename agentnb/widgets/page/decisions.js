@@ -1,6 +1,6 @@
 // What was decided: what can still be taken back, what is remembered, and the newest decisions with who made them, when.
 
-import { BUSY, GONE, RECORDED, button, count, el, enable, say } from "./text.js";
+import { BUSY, allow, button, count, el, enable, say } from "./text.js";
 
 const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en", { hour12: false });
 
@@ -31,7 +31,7 @@ export class Decided {
     const { recent = [], rules = [], open = 0 } = this.store.model.get("decisions") ?? {};
     this.bar.hidden = open < 2;
     say(this.begun, `${count(open, "decided call")} ${open === 1 ? "has" : "have"} not begun.`);
-    this.allow(this.every);
+    allow(this.every, this.store);
     this.show(
       this.open,
       recent.filter((one) => one.undo).map((one) => ["undo", one, one.words]),
@@ -63,14 +63,9 @@ export class Decided {
         this.rows.set(key, this.line(one, words, this.button(what, one)));
         list.append(this.rows.get(key));
       }
-      this.allow(this.rows.get(key).querySelector("button"));
+      allow(this.rows.get(key).querySelector("button"), this.store);
     }
     list.hidden = !wanted.length;
-  }
-
-  allow(control) {
-    const { gone, replays } = this.store;
-    enable(control, !gone && !replays, gone ? GONE : RECORDED);
   }
 
   button(what, one) {

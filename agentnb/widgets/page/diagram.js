@@ -1,7 +1,7 @@
 // The state diagrams: the kernel's drawings, restyled as the run goes on. One of the outermost loop, and below it the
 // loops that run inside, each with its path and its phase in words; the kernel says which of them have a drawing.
 
-import { el, number, say, visible } from "./text.js";
+import { el, fitParts, number, say, visible } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -32,11 +32,7 @@ export class Diagram {
     if (status.over) this.list.style.minHeight = "";
     else if (this.slots.some((slot, i) => slot.table !== loops[i]?.table))
       this.list.style.minHeight = `${this.list.getBoundingClientRect().height}px`;
-    while (this.slots.length > loops.length) this.slots.pop().el.remove();
-    while (this.slots.length < loops.length) {
-      this.slots.push(new Nested());
-      this.list.append(this.slots.at(-1).el);
-    }
+    fitParts(this.slots, this.list, loops.length, () => new Nested());
     this.slots.forEach((slot, i) => slot.show(loops[i], tables[loops[i].table]));
     if (status.more) {
       say(this.more, `and ${number(status.more)} more`);

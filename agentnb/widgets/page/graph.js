@@ -1,7 +1,7 @@
 // The call graphs: drawings of the kernel's, in which the page shows how each call stands. A drawing comes anew only
 // with new calls or arrows; what else changes is a class and the words in a box. Beside each the same is told as a list.
 
-import { el, say, visible } from "./text.js";
+import { el, fit, fitParts, say, visible } from "./text.js";
 import { parse } from "./diagram.js";
 
 const NO_GRAPH = "No loop here has calls that read one another's results. An ExecutionLoop has.";
@@ -18,11 +18,7 @@ export class Graphs {
   update() {
     const graphs = this.store.model.get("graphs") ?? [],
       drawings = this.store.model.get("drawings") ?? [];
-    while (this.slots.length > graphs.length) this.slots.pop().el.remove();
-    while (this.slots.length < graphs.length) {
-      this.slots.push(new Graph());
-      this.el.append(this.slots.at(-1).el);
-    }
+    fitParts(this.slots, this.el, graphs.length, () => new Graph());
     this.slots.forEach((slot, i) => slot.show(graphs[i], drawings[i] ?? ""));
     this.el.hidden = !graphs.length && !this.empty;
     if (this.empty) this.empty.hidden = graphs.length > 0;
@@ -80,8 +76,7 @@ class Graph {
   }
 
   tell(calls) {
-    while (this.list.children.length > calls.length) this.list.lastElementChild.remove();
-    while (this.list.children.length < calls.length) this.list.append(el("li"));
-    calls.forEach(([, , sentence], i) => say(this.list.children[i], sentence));
+    const told = fit(this.list, calls.length, () => el("li"));
+    calls.forEach(([, , sentence], i) => say(told[i], sentence));
   }
 }

@@ -9,9 +9,9 @@
 //   choose(index), press(number, target): by key, and by a click on the row with this number
 //   key(event): whether it was a key of the owner's own
 
-import { button, el, unique } from "./text.js";
+import { button, el, fitParts, unique } from "./text.js";
 
-export const ROW = 22; // pixels; panel.css has the same height
+const ROW = 22; // pixels; panel.css has the same height
 const FEW = 6; // rows: what one turn of a wheel brings into view
 const PACE = 100; // ms between two drawings of rows that nobody has the time to read
 
@@ -83,11 +83,7 @@ export class List {
     const around = this.follow ? Math.min(FEW, this.around) : this.around; // at its end all change with each batch
     const start = Math.max(0, top - around),
       end = Math.min(length, top + seen + around);
-    while (this.pool.length < end - start) {
-      this.pool.push(this.owner.make(`agentnb-${this.id}-${this.pool.length}`));
-      this.spacer.append(this.pool.at(-1).el);
-    }
-    while (this.pool.length > Math.max(0, end - start)) this.pool.pop().el.remove();
+    fitParts(this.pool, this.spacer, Math.max(0, end - start), (at) => this.owner.make(`agentnb-${this.id}-${at}`));
     this.owner.begin(top, top + seen);
     const chosen = this.owner.chosen();
     this.pool.forEach((row, i) => this.show(row, start + i, length, start + i === chosen));

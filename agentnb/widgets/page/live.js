@@ -1,6 +1,6 @@
 // What is on its way: the text a model is speaking, the calls it is writing, and how far running calls are.
 
-import { el, say } from "./text.js";
+import { el, fit, fitParts, say } from "./text.js";
 
 const LINE_KINDS = { text: "model", reasoning: "thinking", call: "call", tool: "tool", retry: "retry" };
 
@@ -13,18 +13,16 @@ export class Live {
   update() {
     const over = this.store.model.get("status")?.over,
       lines = over ? [] : this.store.live.filter((line) => !line.progress);
-    while (this.el.children.length > lines.length) this.el.lastChild.remove();
+    const made = fit(this.el, lines.length, () =>
+      el(
+        "div",
+        { class: "agentnb-line" },
+        el("span", { class: "agentnb-line-kind" }),
+        el("span", { class: "agentnb-line-text" }),
+      ),
+    );
     lines.forEach((line, i) => {
-      if (!this.el.children[i])
-        this.el.append(
-          el(
-            "div",
-            { class: "agentnb-line" },
-            el("span", { class: "agentnb-line-kind" }),
-            el("span", { class: "agentnb-line-text" }),
-          ),
-        );
-      const [kind, text] = this.el.children[i].children;
+      const [kind, text] = made[i].children;
       say(kind, [line.path, LINE_KINDS[line.kind] ?? line.kind, line.name].filter(Boolean).join(" "));
       say(text, line.text.trimStart());
     });
@@ -45,11 +43,7 @@ export class Progress {
   update() {
     const over = this.store.model.get("status")?.over,
       lines = over ? [] : this.store.live.filter((line) => line.progress);
-    while (this.slots.length > lines.length) this.slots.pop().el.remove();
-    while (this.slots.length < lines.length) {
-      this.slots.push(new Running());
-      this.list.append(this.slots.at(-1).el);
-    }
+    fitParts(this.slots, this.list, lines.length, () => new Running());
     lines.forEach((line, i) => this.slots[i].show(line, this.store.trace.calls.get(`${line.path}\n${line.name}`)));
     this.list.hidden = !lines.length;
     this.empty.hidden = !this.alone || lines.length > 0;

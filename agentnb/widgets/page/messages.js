@@ -1,7 +1,7 @@
 // The conversation of one loop as its model is sent it. The kernel puts it together when somebody looks; what has not
 // changed stays as it is on the page, opened or closed.
 
-import { button, count, el, inOneLine, number, say } from "./text.js";
+import { button, count, el, fit, inOneLine, number, say } from "./text.js";
 
 const AT_FIRST = 40, // messages that are shown; "Earlier" shows as many more
   LOOPS = 200, // that can be chosen
@@ -100,6 +100,7 @@ export class Messages {
       option.value = position;
       if (this.loop.options.length < LOOPS) this.loop.append(option);
     }
+    this.loop.value = this.begun ?? "";
     this.loop.hidden = !this.latest.size;
   }
 
@@ -224,13 +225,11 @@ export class Messages {
     const over = this.store.model.get("status")?.over;
     const now = this.begun === null || this.latest.get(this.path)?.position === this.begun;
     const lines = over || !now ? [] : this.store.live.filter((line) => line.path === this.path && SPEAKS[line.kind]);
-    while (this.live.children.length > lines.length) this.live.lastChild.remove();
+    const made = fit(this.live, lines.length, () =>
+      el("div", { class: "agentnb-message" }, el("div", { class: "agentnb-role" }), el("div", { class: "agentnb-body" }, el("pre"))),
+    );
     lines.forEach((line, i) => {
-      if (!this.live.children[i])
-        this.live.append(
-          el("div", { class: "agentnb-message" }, el("div", { class: "agentnb-role" }), el("div", { class: "agentnb-body" }, el("pre"))),
-        );
-      const [role, body] = this.live.children[i].children;
+      const [role, body] = made[i].children;
       say(role, [SPEAKS[line.kind], line.name].filter(Boolean).join(" "));
       say(body.firstChild, line.text.trimStart());
     });

@@ -72,10 +72,12 @@ export class Position {
     if (Number(slider.value) !== at) slider.value = at;
     slider.disabled = store.gone;
     this.tell(at, last, status);
-    for (const [control, can] of [[this.first, at > 0], [this.back, at > 0]]) enable(control, can && !store.gone, store.gone ? GONE : AT_BEGINNING);
-    for (const [control, can] of [[this.forward, at < last], [this.last, at < last]])
-      enable(control, can && !departs && !store.gone, store.gone ? GONE : departs ? DEPARTED : AT_END);
-    enable(this.play, (last > 0 && !departs && !store.gone) || Boolean(this.player.timer), store.gone ? GONE : departs ? DEPARTED : AT_END);
+    const back = at > 0 && !store.gone,
+      on = !departs && !store.gone,
+      ahead = store.gone ? GONE : departs ? DEPARTED : AT_END;
+    for (const control of [this.first, this.back]) enable(control, back, store.gone ? GONE : AT_BEGINNING);
+    for (const control of [this.forward, this.last]) enable(control, on && at < last, ahead);
+    enable(this.play, (on && last > 0) || Boolean(this.player.timer), ahead);
     say(this.play, this.player.timer ? "Pause" : "Play");
     if (this.speed.value !== String(this.player.speed)) this.speed.value = String(this.player.speed);
     this.depart(departs);

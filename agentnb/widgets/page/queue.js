@@ -1,6 +1,6 @@
 // What was said to the run and nobody has heard yet, each to be taken back.
 
-import { GONE, RECORDED, button, el, enable } from "./text.js";
+import { allow, button, el } from "./text.js";
 
 export class Queue {
   constructor(store, answered) {
@@ -20,7 +20,7 @@ export class Queue {
       this.el.replaceChildren(...this.rows);
       if (at >= 0) this.rows[Math.min(at, this.rows.length - 1)]?.querySelector("button").focus();
     }
-    for (const row of this.rows) enable(row.querySelector("button"), !this.store.gone && !this.store.replays, this.store.gone ? GONE : RECORDED);
+    for (const row of this.rows) allow(row.querySelector("button"), this.store);
     this.el.hidden = !queued.length;
   }
 

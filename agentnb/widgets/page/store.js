@@ -47,6 +47,7 @@ export class Store {
         this.tell(name);
       });
     }
+    model.on("change:total", () => this.repair(model.get("total"))); // it comes behind all batches, the last one too
     model.on("change:place", () => {
       this.alive();
       if (!this.going) this.follow(model.get("place"));
@@ -95,6 +96,11 @@ export class Store {
     this.send({ type: "sync", have: this.all.length });
   }
 
+  // Asks for what was lost of so many events; once, not at every batch that follows.
+  repair(total) {
+    if (total > this.all.length && Date.now() - this.syncing > 1000) this.sync();
+  }
+
   receive(message) {
     this.alive();
     if (message.now) this.skew = message.now * 1000 - Date.now();
@@ -113,11 +119,7 @@ export class Store {
   receiveEvents(message) {
     const have = this.all.length;
     this.total = message.total;
-    if (message.from > have) {
-      // a batch was lost; ask once, not at every batch that follows
-      if (Date.now() - this.syncing > 1000) this.sync();
-      return;
-    }
+    if (message.from > have) return this.repair(message.from);
     const rows = JSON.parse(message.rows);
     for (let i = have - message.from; i < rows.length; i++) {
       this.all.push(rows[i]);
@@ -126,6 +128,7 @@ export class Store {
     this.hold(message.rows.length);
     if (this.replays) this.stand(this.position);
     else this.tell("rows");
+    return undefined;
   }
 
   // -- a replay: where it is looked at

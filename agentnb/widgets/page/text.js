@@ -30,6 +30,22 @@ export function el(tag, attributes = {}, ...children) {
   return node;
 }
 
+// As many children as there are things to show. Those that are there stay: nothing is made anew, and nothing moves.
+export function fit(node, many, make) {
+  while (node.children.length > many) node.lastElementChild.remove();
+  while (node.children.length < many) node.append(make());
+  return node.children;
+}
+
+// The same of parts with an element each.
+export function fitParts(parts, node, many, make) {
+  while (parts.length > many) parts.pop().el.remove();
+  while (parts.length < many) {
+    parts.push(make(parts.length));
+    node.append(parts.at(-1).el);
+  }
+}
+
 // Changing what is the same already would make a screen reader speak and the page lay out again.
 export function say(node, text) {
   const shown = visible(text);
@@ -57,8 +73,8 @@ export const number = (value) => Number(value).toLocaleString("en", { maximumFra
 
 // Why a control is off.
 export const GONE = "The kernel is gone.",
-  BUSY = "Under way.",
-  RECORDED = "Nothing is decided in a recording.";
+  BUSY = "Under way.";
+const RECORDED = "Nothing is decided in a recording.";
 
 // A disabled element loses the focus to the page, and with it whoever works by keyboard. It keeps it this way. What it
 // is for, or why it is off, is in its title, which screen readers read as well.
@@ -77,6 +93,11 @@ export function enable(control, can, why = "") {
       { once: true },
     );
   if (can) control.disabled = false;
+}
+
+// The same for what decides something: not in a recording, and not without a kernel.
+export function allow(control, { gone, replays }, can = true, why = "") {
+  enable(control, can && !gone && !replays, gone ? GONE : replays ? RECORDED : why);
 }
 
 export const count = (amount, what) => `${number(amount)} ${what}${amount === 1 ? "" : "s"}`;

@@ -1,6 +1,6 @@
 // The timeline: a row for each thing that took time, to scale. What is open grows.
 
-import { count, el, say, visible } from "./text.js";
+import { count, el, fit, say, visible } from "./text.js";
 import { List } from "./list.js";
 import { duration } from "./trace.js";
 
@@ -114,11 +114,10 @@ export class Timeline {
       first = Math.ceil(from / step - 1e-9),
       ticks = [];
     for (let i = first; i * step <= to && ticks.length < 3 * TICKS; i++) ticks.push(i * step);
-    while (this.ticks.children.length > ticks.length) this.ticks.lastChild.remove();
-    while (this.ticks.children.length < ticks.length) this.ticks.append(el("span", { class: "agentnb-tick" }));
+    const marks = fit(this.ticks, ticks.length, () => el("span", { class: "agentnb-tick" }));
     ticks.forEach((tick, i) => {
-      say(this.ticks.children[i], tick ? `+${tickWords(tick, step)}` : "0");
-      this.ticks.children[i].style.left = `${(100 * (tick - from)) / (to - from)}%`;
+      say(marks[i], tick ? `+${tickWords(tick, step)}` : "0");
+      marks[i].style.left = `${(100 * (tick - from)) / (to - from)}%`;
     });
   }
 

@@ -1,6 +1,6 @@
 // What the run has taken: tokens, cost and time, in all and by turn. A turn is a request to a model with its calls.
 
-import { button, el, number, say } from "./text.js";
+import { button, el, fit, number, say } from "./text.js";
 import { duration } from "./trace.js";
 
 const COLUMNS = 48; // turns in the small chart: the last ones
@@ -56,12 +56,11 @@ export class Usage {
       ["waiting for you", spent.wait ? duration(spent.wait) : ""],
       ...Object.entries(usage).map(([name, amount]) => (name === "cost" ? [name, money(amount)] : [name.replaceAll("_", " "), number(amount)])),
     ].filter(([, value]) => value);
-    while (this.facts.children.length > facts.length) this.facts.lastChild.remove();
-    while (this.facts.children.length < facts.length)
-      this.facts.append(el("span", { class: "agentnb-fact" }, el("span", { class: "agentnb-dim" }), " ", el("b")));
+    const fact = () => el("span", { class: "agentnb-fact" }, el("span", { class: "agentnb-dim" }), " ", el("b")),
+      told = fit(this.facts, facts.length, fact);
     facts.forEach(([name, value], i) => {
-      say(this.facts.children[i].firstChild, name);
-      say(this.facts.children[i].lastChild, value);
+      say(told[i].firstChild, name);
+      say(told[i].lastChild, value);
     });
     this.drawChart();
     if (!this.table.hidden) this.drawTable();
@@ -73,10 +72,9 @@ export class Usage {
       most = Math.max(1e-9, ...turns.map(weigh));
     this.toggle.hidden = !turns.length;
     this.chart.hidden = turns.length < 2;
-    while (this.chart.children.length > turns.length) this.chart.lastChild.remove();
-    while (this.chart.children.length < turns.length) this.chart.append(el("span"));
+    const bars = fit(this.chart, turns.length, () => el("span"));
     turns.forEach((turn, i) => {
-      this.chart.children[i].style.height = `${Math.max(1, Math.round((16 * weigh(turn)) / most))}px`;
+      bars[i].style.height = `${Math.max(1, Math.round((16 * weigh(turn)) / most))}px`;
     });
     const what = weigh === took ? "seconds" : "tokens";
     if (this.chart.title !== what) this.chart.title = `${what} per turn, the last ${turns.length}`;

@@ -99,7 +99,7 @@ class Decisions:
             name, arguments = self._calls.get((event.path, event.call_id), ("", {}))
             if event.decision in ("edit", "replace"):
                 name, arguments = event.name or name, event.arguments
-            self._recent.append((event, mended(name), one_line(mended(brief(arguments, BRIEF)), BRIEF)))
+            self._recent.append((event, mended(name), brief(arguments, BRIEF)))
 
     def _know(self, path: str, id: str, name: str, arguments: Mapping[str, Any]) -> None:
         self._calls.pop((path, id), None)
@@ -130,6 +130,6 @@ def rule_row(rule: Any) -> dict[str, Any]:
         "time": rule.time,
         "decision": rule.decision,
         "name": mended(rule.tool),
-        "arguments": one_line(mended(brief(rule.arguments, BRIEF)), BRIEF) if rule.arguments is not None else None,
+        "arguments": brief(rule.arguments, BRIEF) if rule.arguments is not None else None,
         "words": f"{rule.decision} {which}, as {_BY.get(rule.by, mended(rule.by))} decided",
     }

@@ -11,12 +11,11 @@ nobody touched must not come back rounded. For the same reason a text too long t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from agentnb.core.unicode import mended
-from agentnb.widgets.text import one_line, pretty
+from agentnb.widgets.text import on_a_line, one_line, pretty
 
 EDITABLE = 16 * 1024
 """Characters of a value that can be edited; longer ones are kept as they are."""
@@ -109,8 +108,8 @@ def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any
     if "enum" in resolved or "const" in resolved:
         made["kind"] = "enum"
         options = resolved.get("enum", [resolved.get("const")])
-        made["options"] = [option for option in map(_compact, options) if option != "null" or not nullable]
-        made["text"] = _compact(value) if made["given"] == "value" else ""
+        made["options"] = [option for option in map(on_a_line, options) if option != "null" or not nullable]
+        made["text"] = on_a_line(value) if made["given"] == "value" else ""
     elif len(made["text"]) > EDITABLE:
         made |= {"kind": "kept", "text": made["text"][:400], "length": len(made["text"])}
     return made
@@ -119,11 +118,7 @@ def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any
 def _text(kind: str, value: Any) -> str:
     if kind == "string" and isinstance(value, str):
         return mended(value)
-    return pretty(value) if kind == "json" else _compact(value)
-
-
-def _compact(value: Any) -> str:
-    return mended(json.dumps(value, ensure_ascii=False, default=str))
+    return pretty(value) if kind == "json" else on_a_line(value)
 
 
 def _plain_type(declared: Any, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
@@ -178,7 +173,7 @@ def _kind_in_words(resolved: Mapping[str, Any]) -> str:
 
 
 def _default_in_words(resolved: Mapping[str, Any]) -> str:
-    return _in_a_line(_compact(resolved["default"])) if "default" in resolved else ""
+    return _in_a_line(on_a_line(resolved["default"])) if "default" in resolved else ""
 
 
 def _in_a_line(value: Any) -> str:

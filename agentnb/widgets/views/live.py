@@ -102,6 +102,8 @@ def progress_of(data: Any) -> dict[str, Any]:
     A number from 0 to 1 is one, alone or as `done` in a mapping, and so are `done` and `total`; whatever else the
     mapping has is told beside it. Anything else is text: its last line.
     """
+    if isinstance(data, Mapping) and "message" in data and data.keys() <= {"message", "total"}:
+        data = data["message"]  # of how many says nothing where nobody says how many are done
     if isinstance(data, Mapping) and (share := _share(data.get("done"), data.get("total", 1))) is not None:
         so_far = f"{data['done']:,g} of {data['total']:,g}" if "total" in data else f"{share:.0%}"
         rest = [brief(value) for name, value in data.items() if name not in ("done", "total")]

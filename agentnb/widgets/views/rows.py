@@ -18,6 +18,8 @@ from agentnb.widgets.views.trace import Trace
 
 ROW_LIMIT = 4096
 """Bytes of JSON that an event may have in a row."""
+SHORT = 400
+"""Bytes of JSON of a field that is never clipped: how a call ended, what an answer has used."""
 SUMMARY = 200
 """Characters of the one line about an event."""
 FULL_LIMIT = 256 * 1024
@@ -118,9 +120,10 @@ def tail(events: Sequence[Event]) -> str:
 
 
 def _small(data: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Data clipped until it is small enough, and its JSON."""
-    for length, items, depth in ((1000, 20, 5), (300, 10, 5), (100, 5, 5), (40, 2, 4), (20, 1, 3)):
-        clipped: dict[str, Any] = clip(data, length, items, depth)
+    """Data with its long fields clipped until it is small enough, and its JSON."""
+    long = [name for name, value in data.items() if len(as_json(value)) > SHORT]
+    for length, items, depth in ((1000, 20, 4), (300, 10, 4), (100, 5, 4), (40, 2, 3), (20, 1, 2)):
+        clipped = data | {name: clip(data[name], length, items, depth) for name in long}
         encoded = as_json(clipped)
         if len(encoded) <= ROW_LIMIT:
             break

@@ -78,7 +78,6 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
         "latest": latest_of(loops.root),
         **nested_status(loops),
         "over": over,
-        "stop_reason": run.stop_reason,
         "turn": state.turn,
         "requests": state.requests,
         "calls": state.calls_started,
