@@ -188,7 +188,7 @@ class Projection:
 
     def _all_errors(self) -> list[ErrorMessage]:
         """The errors of the last tick; also of one that has not ended, of which no request would be told any more."""
-        untold = (error for call in Context.of(self._state).ended if (error := error_of(call)) is not None)
+        untold = (error for call in Context.of(self._state).turn.ended if (error := error_of(call)) is not None)
         return self._errors or [ErrorMessage(data=error["data"]) for error in untold]
 
 
