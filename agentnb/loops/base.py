@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.events import MessageAdded, Queue
+from agentnb.core.events import CallProposed, MessageAdded, Queue
 from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
-from agentnb.core.messages import Message
+from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import State
 from agentnb.loops.options import StartOptions
 
@@ -218,6 +218,11 @@ def check_system_prompt(value: Any) -> None:
 def take(state: State, queue: Queue) -> MessageAdded:
     """The fact that the oldest message of a queue is heard."""
     return MessageAdded.make(message=state.queues[queue][0], origin=queue)
+
+
+def propose(state: State, id: str, name: str, arguments: dict[str, Any]) -> CallProposed:
+    """The fact that the loop asks for a call of its own; `id` is unique among those of one run of it."""
+    return CallProposed.make(call=ToolCall.make(id=state.own_id(id), name=name, arguments=arguments), hidden=True)
 
 
 def _snake_case(name: str) -> str:

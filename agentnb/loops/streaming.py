@@ -3,33 +3,76 @@
 from __future__ import annotations
 
 import weakref
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+from agentnb.core.errors import RunFailed
 
 if TYPE_CHECKING:
+    from agentnb.core.events import Delta, ErrorInfo, Event
     from agentnb.run import Run
 
-Said = TypeVar("Said")
+
+class _Typed(Protocol):
+    @property
+    def type(self) -> str: ...
 
 
-class Telling(ABC, Generic[Said]):
+Said = TypeVar("Said", bound=_Typed)
+
+
+class Telling(Generic[Said]):
     """A run that is told in a design's words; `ended` is whether the last of them has been said.
 
     A loop holds on to this and not to the stream, so that a stream that nobody has any more (a `break` has left it) is
     closed as any async generator is, and the loop can be run again.
     """
 
-    def __init__(self, run: Run) -> None:
+    last: ClassVar[str]
+    """The type of the event that is the last."""
+
+    def __init__(
+        self,
+        run: Run,
+        say: Callable[[Event | Delta], Iterable[Said]],
+        fail: Callable[[ErrorInfo], Iterable[Said]],
+    ) -> None:
+        """say, fail: what a fact is in those words, and the end where a model has failed."""
         self.run = run
         self.ended = False
         self.stream: weakref.ref[Any] | None = None
         self.is_read = False
         """Whether somebody has begun to read the stream."""
+        self._say, self._fail = say, fail
 
-    @abstractmethod
-    def events(self) -> AsyncGenerator[Said, None]:
-        """What the run says in the design's words."""
+    def facts(self) -> Any:
+        """The run's own events, as an async iterator that can be closed."""
+        return aiter(self.run)
+
+    def is_said(self, error: RunFailed) -> bool:
+        """Whether this, which is no model's failure, is what the design's last event says."""
+        return False
+
+    async def events(self) -> AsyncGenerator[Said, None]:
+        """What the run says in the design's words, to the last. Raises RunFailed where the loop itself has failed."""
+        last, say = self.last, self._say
+        try:
+            async with aclosing(self.facts()) as facts:
+                async for fact in facts:
+                    for said in say(fact):
+                        self.ended = said.type == last
+                        yield said
+        except RunFailed as error:
+            failure = self.run.state.failure
+            if failure is None and not self.is_said(error):
+                raise
+            if failure is not None and not self.ended:
+                for said in self._fail(failure):
+                    self.ended = said.type == last
+                    yield said
+        finally:
+            self.ended = True
 
     @property
     def is_open(self) -> bool:

@@ -11,10 +11,11 @@ from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallProposed, Event, StateUpdate
-from agentnb.core.messages import Content, ToolCall, text_of
+from agentnb.core.events import Event, StateUpdate
+from agentnb.core.messages import Content, text_of
 from agentnb.core.state import State
 from agentnb.loops import functions
+from agentnb.loops.base import propose
 
 RETRIEVE = "retrieve"
 """The name of the agent's own call that looks something up."""
@@ -28,11 +29,10 @@ def retrieve_first(state: State) -> Event | None:
     position = _last_of_the_user(state)
     if position is None:
         return None
-    call_id = state.own_id(f"retrieve_{state.turn + 1}_{position}")
-    asked = state.calls.get(call_id)
+    id = f"retrieve_{state.turn + 1}_{position}"
+    asked = state.calls.get(state.own_id(id))
     if asked is None:
-        query = {"query": text_of(state.messages[position].content)}
-        return CallProposed.make(call=ToolCall.make(id=call_id, name=RETRIEVE, arguments=query), hidden=True)
+        return propose(state, id, RETRIEVE, {"query": text_of(state.messages[position].content)})
     known = state.values.get("retrieved", {})
     if asked.end is None or (asked.end.is_error and known.get("position") == position):
         return None  # what an earlier turn has found for this message stays

@@ -27,7 +27,7 @@ from agentnb.core.events import StateUpdate as Update
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
-from agentnb.loops.base import count_of
+from agentnb.loops.base import count_of, propose
 from agentnb.loops.conversation_engine import ports
 from agentnb.loops.conversation_engine.controls import EngineControls
 from agentnb.loops.conversation_engine.failing import fail, fail_with_task
@@ -39,7 +39,6 @@ from agentnb.loops.conversation_engine.progress import (
     PLANNER,
     outcome_key,
     outcome_of,
-    propose,
     propose_task,
     record,
     results_of,

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentnb.core.events import CallProposed, ErrorInfo, StateUpdate
-from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
+from agentnb.loops.base import propose
 from agentnb.loops.conversation_engine.states import EngineState, engine_state
 from agentnb.loops.conversation_engine.tasks import SubTask
 
@@ -23,15 +23,11 @@ DECOMPOSE = "decompose_goal"
 EXECUTE = "execute"
 
 
-def propose(state: State, id: str, name: str, arguments: Mapping[str, Any]) -> CallProposed:
-    """Ask for a call of the engine's own; `id` is unique in this run of it."""
-    return CallProposed.make(call=ToolCall(id=state.own_id(id), name=name, arguments=dict(arguments)), hidden=True)
-
-
 def propose_task(state: State, planned: Mapping[str, Any], results: Mapping[str, Any]) -> CallProposed:
     """Ask for the call that does a task, with what those it depends on came to."""
     given = {name: results[name] for name in planned["dependencies"]}
-    return propose(state, f"{EXECUTE} {planned['id']}", EXECUTE, {**planned, "given": given} if given else planned)
+    arguments = {**planned, "given": given} if given else dict(planned)
+    return propose(state, f"{EXECUTE} {planned['id']}", EXECUTE, arguments)
 
 
 class Progress(NamedTuple):

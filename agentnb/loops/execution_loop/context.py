@@ -34,26 +34,34 @@ TEXTS = {"text": "user", "system": "system"}
 """Scopes that are no kind of data, and whose messages they are."""
 
 
+class Turn:
+    """What is known of the calls of one turn, and forgotten with it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.ended: list[CallState] = []
+        """Those that have ended, in that order."""
+        self.written: dict[str, list[Message]] = {}
+        """What each of them writes."""
+        self.read: dict[str, Read] = {}
+        """The calls as they were read (`dataflow`)."""
+        self.cycle: list[str] | None = None
+        """Those that wait for one another, where somebody has looked (`dataflow`)."""
+        self.earlier: dict[tuple[Path, str | None], GraphCall | None] = {}
+        """Which call of an earlier turn wrote what an instance finds at a path, where somebody has looked (`graph`)."""
+
+
 class Context:
     """The context of one run, folded up to where its state stands."""
 
     def __init__(self) -> None:
+        self.turn = Turn(0)
         self.version = 0
         """Goes up whenever what is found at some path may have changed."""
-        self.ended: list[CallState] = []
-        """The calls of this tick that have ended, in that order."""
-        self.written: dict[str, list[Message]] = {}
-        """What each of them writes."""
         self.calls_made = 0
         """How many calls the answers so far have made."""
         self.native = False
         """Whether the model makes its calls by the provider's own means."""
-        self.read: dict[str, Read] = {}
-        """The calls of this turn, as they were read (`dataflow`)."""
-        self.cycle: list[str] | None = None
-        """Those of them that wait for one another, where somebody has looked (`dataflow`)."""
-        self.earlier: dict[tuple[Path, str | None], GraphCall | None] = {}
-        """Which call of an earlier turn wrote what an instance finds at a path, where somebody has looked (`graph`)."""
         self._data: dict[Identity, Any] = {}
         self._words: dict[Identity, dict[str, Any]] = {}
         self._rendered: dict[Identity, dict[str, Any]] = {}
@@ -70,7 +78,6 @@ class Context:
         self._logged: dict[str, int] = {}
         """How many of the messages of each call of this tick are folded, and how many stand in the log."""
         self._seen = 0
-        self._turn = 0
         self._asked = False
 
     @classmethod
@@ -88,23 +95,23 @@ class Context:
         while self._seen < len(messages):
             self._take(messages[self._seen])
             self._seen += 1
-        if state.turn != self._turn:
-            self._turn, self.ended, self.written = state.turn, [], {}
-            self.read, self.cycle, self.earlier = {}, None, {}
+        if state.turn != self.turn.number:
+            self.turn = Turn(state.turn)
             self._folded = {id: count for id, count in self._folded.items() if id in state.calls}
             self._logged = {id: count for id, count in self._logged.items() if id in state.calls}
-        if len(self.ended) != len(state.calls) - len(state.open):
+        if len(self.turn.ended) != len(state.calls) - len(state.open):
             self._take_ended(state)
         if self._asked is not (state.model == "asked"):
             self._asked = not self._asked
             self.version += 1
 
     def _take_ended(self, state: State) -> None:
-        known = {call.id for call in self.ended}
+        turn = self.turn
+        known = {call.id for call in turn.ended}
         news = [call for call in list(state.calls.values()) if call.end is not None and call.id not in known]
         for call in sorted(news, key=lambda call: call.end.seq if call.end is not None else 0):
-            self.ended.append(call)
-            self.written[call.id] = messages = list(writes(call))
+            turn.ended.append(call)
+            turn.written[call.id] = messages = list(writes(call))
             for number, message in enumerate(messages, 1):
                 if number > self._folded.get(call.id, 0):  # a run that was taken up again: it may be logged already
                     self._folded[call.id] = number
@@ -184,7 +191,7 @@ class Context:
 
         A copy, for code of the user's: what becomes of it does not happen to the record.
         """
-        coming = [message for call in self.ended for message in self.written[call.id]]
+        coming = [message for call in self.turn.ended for message in self.turn.written[call.id]]
         written = map(context, coming[max(0, self.logged(state) - len(self.errors)) :])
         log: list[dict[str, Any]] = copied([*self._log, *written])
         return log

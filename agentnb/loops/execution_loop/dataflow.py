@@ -146,9 +146,9 @@ class Dataflow:
 
     def _read(self, call: CallState) -> Read:
         made = call.made
-        read = self.context.read.get(call.id)
+        read = self.context.turn.read.get(call.id)
         if read is None or read.made is not made:
-            read = self.context.read[call.id] = Read(made)
+            read = self.context.turn.read[call.id] = Read(made)
         return read
 
     def _look(self, read: Read) -> Standing:
@@ -195,13 +195,14 @@ class Dataflow:
 
     def cycle(self) -> Sequence[str]:
         """The calls of the answer that wait for one another, as it was when somebody first looked."""
-        if self.context.cycle is None:
+        turn = self.context.turn
+        if turn.cycle is None:
             reads = [(call, self._read(call)) for call in self._state.calls.values() if not call.let_go]
-            self.context.cycle = find_cycle(
+            turn.cycle = find_cycle(
                 Node(call.id, read.instance, [path for need in self._missing(read) for path in need.paths], read.writes)
                 for call, read in reads
             )
-        return self.context.cycle
+        return turn.cycle
 
     def needs(self, call: CallState) -> Sequence[Expression]:
         """What a call refers to."""

@@ -89,7 +89,7 @@ class _Graph:
         return list(islice(ids, READ)) or self._earlier_writer(path, instance)
 
     def _earlier_writer(self, path: Path, instance: str | None) -> list[str]:
-        known = self._flow.context.earlier
+        known = self._flow.context.turn.earlier
         if (path, instance) not in known:  # once for a turn: what was written before it stays as it is
             known[path, instance] = _earlier_writer(self._state, path, instance)
         if (earlier := known[path, instance]) is None:

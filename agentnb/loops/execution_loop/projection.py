@@ -27,6 +27,7 @@ from agentnb.core.events import (
 from agentnb.core.evolve import evolve
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
+from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.messages import error_of, rejection
 from agentnb.loops.execution_loop.values import Call, ErrorMessage
 
@@ -187,9 +188,7 @@ class Projection:
 
     def _all_errors(self) -> list[ErrorMessage]:
         """The errors of the last tick; also of one that has not ended, of which no request would be told any more."""
-        ended = [call for call in self._state.calls.values() if call.end is not None]
-        in_order = sorted(ended, key=lambda call: call.end.seq if call.end is not None else 0)
-        untold = [error for call in in_order if (error := error_of(call)) is not None]
+        untold = (error for call in Context.of(self._state).turn.ended if (error := error_of(call)) is not None)
         return self._errors or [ErrorMessage(data=error["data"]) for error in untold]
 
 

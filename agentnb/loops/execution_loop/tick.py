@@ -39,10 +39,10 @@ def read_tick(context: Context, state: State, check: OutputCheck) -> Tick:
     tick = context.tick
     if tick is None or tick.reply is not reply:
         tick = context.tick = _read(context, reply, check)
-    for call in context.ended[tick.read :]:
+    for call in context.turn.ended[tick.read :]:
         tick.read += 1
         error = error_of(call)
-        tick.log += [*context.written[call.id], *([error] if error is not None else [])]
+        tick.log += [*context.turn.written[call.id], *([error] if error is not None else [])]
         tick.has_errors = tick.has_errors or error is not None
     return tick
 
@@ -55,11 +55,11 @@ def _read(context: Context, reply: ModelEnd, check: OutputCheck) -> Tick:
         output, fault = (
             _checked(answer.get("output"), check) if not answer.get("native") else _said(answer.get("output"), check)
         )
-    ended = _in_time(context.ended, reply)
+    ended = _in_time(context.turn.ended, reply)
     errors = [error for call in ended if (error := error_of(call)) is not None]
     if fault is not None:
         errors.append(error_message(None, fault))
-    written = [message for call in ended for message in context.written[call.id]]
+    written = [message for call in ended for message in context.turn.written[call.id]]
     return Tick(reply, [*written, *errors], bool(errors), has_output and fault is None, output, len(ended))
 
 

@@ -15,9 +15,10 @@ from typing import Any
 from pydantic_core import to_json
 
 from agentnb.core.errors import RecordingMismatch, ToolError
-from agentnb.core.events import CallProposed, Event, MessageAdded, ModelStart, PhaseChange
-from agentnb.core.messages import Message, ToolCall, to_plain
+from agentnb.core.events import Event, MessageAdded, ModelStart, PhaseChange
+from agentnb.core.messages import Message, to_plain
 from agentnb.core.state import CallState, State
+from agentnb.loops.base import propose
 from agentnb.loops.want import Ask, Call, Phase, Say, Want, shown_call, shown_message
 
 
@@ -111,8 +112,7 @@ class Place:
         if len(there) == len(wants):
             return None
         want = wants[len(there)]
-        id = state.own_id(f"{want.name}_{len(state.own_calls) + 1}")
-        return CallProposed.make(call=ToolCall.make(id=id, name=want.name, arguments=want.arguments), hidden=True)
+        return propose(state, f"{want.name}_{len(state.own_calls) + 1}", want.name, want.arguments)
 
     def _take_calls(self, want: Call | list[Call], state: State) -> tuple[Any, ToolError | None] | None:
         length = len(want) if isinstance(want, list) else 1

@@ -22,9 +22,10 @@ from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, Qu
 from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Result
 from agentnb.core.maybe_async import settled
-from agentnb.core.messages import Message, ToolCall
+from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.core.unicode import mended, mended_inside
+from agentnb.loops.base import propose
 from agentnb.loops.loop_agent.companion import Companion, context_of, end_before, invocation_of
 from agentnb.loops.loop_agent.event import Event, read
 from agentnb.loops.loop_agent.invocation import Code, InvocationContext
@@ -100,7 +101,7 @@ class BaseAgent(AgentInTree):
             return ended
         call = own_call(RUN, state)
         if call is None or call.end is None:
-            return propose(RUN, state)
+            return propose_own_call(RUN, state)
         if call.end.is_error:
             return failed(call)
         came_to: Mapping[str, Any] = call.end.result
@@ -239,10 +240,9 @@ def own_call(name: str, state: State) -> CallState | None:
     return next((call for call in state.calls.values() if call.name == name), None)
 
 
-def propose(name: str, state: State, **arguments: Any) -> CallProposed:
+def propose_own_call(name: str, state: State, **arguments: Any) -> CallProposed:
     """Ask for a call of the agent's own; for a second one of that name where it was suspended in the first."""
-    id = state.own_id(f"{name}_{state.position}")
-    return CallProposed.make(call=ToolCall.make(id=id, name=name, arguments=arguments), hidden=True)
+    return propose(state, f"{name}_{state.position}", name, arguments)
 
 
 def failed(call: CallState) -> RunEnd:

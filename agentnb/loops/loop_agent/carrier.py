@@ -13,7 +13,7 @@ from agentnb.core.events import RunEnd
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop
-from agentnb.loops.loop_agent.base_agent import failed, own_call, propose
+from agentnb.loops.loop_agent.base_agent import failed, own_call, propose_own_call
 from agentnb.loops.loop_agent.composite_agent import CompositeAgent
 from agentnb.loops.loop_agent.invocation import InvocationContext
 from agentnb.loops.loop_agent.sub_agent import told
@@ -36,7 +36,7 @@ class Carrier(CompositeAgent):
         """Run the loop, and end with what it came to."""
         call = own_call(self.name, state)
         if call is None:
-            return propose(self.name, state, input=state.input["told"])
+            return propose_own_call(self.name, state, input=state.input["told"])
         assert call.end is not None
         return failed(call) if call.end.is_error else RunEnd.make(reason="completed", output=call.end.result)
 

@@ -15,7 +15,7 @@ from typing import Any
 from agentnb.core.events import Event as Fact
 from agentnb.core.events import RunEnd, StateUpdate
 from agentnb.core.state import State
-from agentnb.loops.loop_agent.base_agent import BaseAgent, failed, own_call, propose
+from agentnb.loops.loop_agent.base_agent import BaseAgent, failed, own_call, propose_own_call
 from agentnb.loops.loop_agent.companion import end_before
 from agentnb.loops.loop_agent.event import Event
 from agentnb.loops.loop_agent.invocation import InvocationContext
@@ -55,7 +55,7 @@ class CompositeAgent(BaseAgent):
             return None
         call = own_call(name, state)
         if call is None:
-            return propose(name, state)
+            return propose_own_call(name, state)
         assert call.end is not None
         if call.end.is_error:
             return failed(call)

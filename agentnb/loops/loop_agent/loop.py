@@ -28,9 +28,8 @@ from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import CallProposed, RunEnd, StateUpdate
 from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Design
-from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
-from agentnb.loops.base import Loop
+from agentnb.loops.base import Loop, propose
 from agentnb.loops.loop_agent.base_agent import failed
 from agentnb.loops.loop_agent.companion import invocation_of
 from agentnb.loops.loop_agent.composite_agent import CompositeAgent
@@ -114,7 +113,7 @@ class LoopAgent(CompositeAgent):
         current, passes, runs = (state.values[key] for key in ("current_sub_agent", "times_looped", "runs"))
         if self._sub_agent(current) is None:
             return self._begin_pass_anew(current, passes, runs + 1)
-        call = state.calls.get(_call_id(state))
+        call = state.calls.get(state.own_id(_call_id(state)))
         if call is None:
             return self._run_sub_agent(state)
         assert call.end is not None
@@ -169,8 +168,7 @@ class LoopAgent(CompositeAgent):
     def _run_sub_agent(self, state: State) -> CallProposed:
         agent = self._sub_agent(state.values["current_sub_agent"])
         assert agent is not None
-        call = ToolCall.make(id=_call_id(state), name=agent.name, arguments={"input": input_for(agent, state)})
-        return CallProposed.make(call=call, hidden=True)
+        return propose(state, _call_id(state), agent.name, {"input": input_for(agent, state)})
 
     def _sub_agent(self, name: str) -> Loop | None:
         return next((agent for agent in self.sub_agents if agent.name == name), None)
@@ -189,4 +187,4 @@ class LoopAgent(CompositeAgent):
 
 
 def _call_id(state: State) -> str:
-    return state.own_id(f"{state.values['current_sub_agent']}_{state.values['runs']}")
+    return f"{state.values['current_sub_agent']}_{state.values['runs']}"

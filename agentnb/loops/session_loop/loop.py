@@ -21,11 +21,11 @@ from typing import Any, ClassVar, Literal
 
 from agentnb.core.calls import result_message
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallProposed, Event, ModelEnd, ModelStart, Queue, RunEnd, StopReason
-from agentnb.core.messages import Message, ToolCall, input_messages, text_of
+from agentnb.core.events import Event, ModelEnd, ModelStart, Queue, RunEnd, StopReason
+from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.state import State
 from agentnb.core.wanted import MODEL, Effect, wanted
-from agentnb.loops.base import check_system_prompt, count_of, take
+from agentnb.loops.base import check_system_prompt, count_of, propose, take
 from agentnb.loops.session_loop.controls import SessionControls
 from agentnb.loops.session_loop.hooks import ToolCallContext, TurnContext, after_call, before_call, preparation
 from agentnb.loops.session_loop.queue import MessageQueue
@@ -130,10 +130,10 @@ class SessionLoop(SessionControls):
         """The call of `should_stop_after_turn`, then the end where it says so or fails; None where it does not."""
         if "should_stop_after_turn" not in self.activities:
             return None
-        id = state.own_id(f"should_stop_after_turn_{state.turn}")
-        asked = state.calls.get(id)
+        id = f"should_stop_after_turn_{state.turn}"
+        asked = state.calls.get(state.own_id(id))
         if asked is None:
-            return CallProposed.make(call=ToolCall(id=id, name="should_stop_after_turn"), hidden=True)
+            return propose(state, id, "should_stop_after_turn", {})
         if asked.end is not None and asked.end.is_error:
             return RunEnd.make(reason="error", error=asked.end.error)
         return self._end(state, "completed") if asked.end is not None and asked.end.result else None
