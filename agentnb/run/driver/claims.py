@@ -10,24 +10,21 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
-from agentnb.core.errors import RunFailed, UsageError, WaitTimeoutError
+from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import CancelRequested, Event, RunResumed
 from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.driver.driver import Driver
 from agentnb.run.driver.taker import Taker
-from agentnb.run.effects.calling import check_not_within
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
-from agentnb.run.output import output_of
 from agentnb.run.portable import portable_text
 
 Owner = Literal["pull", "await", "play", "step"]
@@ -142,7 +139,7 @@ class Driving:
         return stop
 
     @contextmanager
-    def _released(self) -> Iterator[concurrent.futures.Future[None]]:
+    def released(self) -> Iterator[concurrent.futures.Future[None]]:
         """What is done once whoever drives has let go, or at once where the run is settled; while somebody waits."""
         released: concurrent.futures.Future[None] = concurrent.futures.Future()
 
@@ -161,96 +158,9 @@ class Driving:
         finally:
             stop()
 
-    # -- to the end ------------------------------------------------------------------------------------------------
-
-    async def to_the_end(self) -> Any:
-        """Drive, or wait for who does, until the run is settled; gives its output."""
-        self._check_may_wait()
-        while not self.settled:
-            if not hosting.environment.hosted and self.claim("await"):
-                await self._drain()
-            else:
-                await self._wait_for_the_others()
-        if self.state.over:
-            await self.driver.broken_off()
-        return self.outcome()
-
-    def _check_may_wait(self) -> None:
-        """Raise UsageError where the run goes on only when the caller does, who would wait for ever."""
-        check_not_within(self.journal)
-        if self.is_taken_here():
-            raise UsageError(TAKEN_HERE)
-
     def is_taken_here(self) -> bool:
         """Whether the run goes on when the caller's own task asks for the next event, and not while it waits."""
         return self.taken_by is not None and self.taken_by.is_here()
-
-    async def _drain(self) -> None:
-        try:
-            self.go_on_if_paused()
-            async for _ in self.driver.pump("drain"):
-                pass
-        except asyncio.CancelledError:
-            self.cancel("whoever awaited it was cancelled")
-            await self.driver.close()
-            raise
-        except RunFailed:
-            pass  # `outcome` raises it
-        finally:
-            self.release()
-
-    async def _wait_for_the_others(self) -> None:
-        try:
-            with self._released() as released:
-                if self.owner is None:
-                    self.play_on_host()
-                with self.driver.unattended.waited_for():
-                    await hosting.environment.wait_async(released, self.decisions)
-        except asyncio.CancelledError as stop:
-            if hosting.environment.hosted:  # Stop in the cell that waits
-                self._stopped(stop)
-            raise
-
-    def result(self, timeout: float | None) -> Any:
-        """Block until the run is settled; gives its output. Raises TimeoutError after `timeout` seconds."""
-        self._check_may_wait()
-        if self.taken_by is not None and self.taken_by.is_in_this_task():
-            raise UsageError(TAKEN_HERE)
-        until = time.monotonic() + timeout if timeout is not None else None
-        while not self.settled:
-            try:
-                with self._released() as released:
-                    if self.owner is None:
-                        self.play_on_host()
-                    if self.driver.news.is_here():
-                        raise UsageError(
-                            "result() would block the event loop that drives this run; await the run instead."
-                        )
-                    with self.driver.unattended.waited_for():
-                        left = max(0.0, until - time.monotonic()) if until is not None else None
-                        hosting.environment.wait(released, left, self.decisions)
-            except TimeoutError:
-                asked = ", ".join(call.name for call in self.decisions.pending)
-                waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""
-                raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it goes on.{waits}") from None
-            except KeyboardInterrupt as stop:
-                self._stopped(stop)
-                raise
-        return self.outcome()
-
-    def _stopped(self, stop: BaseException) -> None:
-        self.cancel("interrupted")
-        hosting.environment.stopped(stop, hosting.STOPPED)
-
-    def outcome(self) -> Any:
-        """The output of a run that is settled. Raises RunFailed, RunCancelled or LimitReached where it has none."""
-        state = self.state
-        if state.failure is not None and not state.over:
-            raise self.driver.failed()
-        output = output_of(state, self.journal.root.design, cause=self.driver.cause)
-        if (crash := self.driver.crash) is not None:  # it came to an end, and that could not be recorded
-            raise RunFailed(f"{type(crash).__name__}: {crash}") from crash
-        return output
 
     # -- in the background -----------------------------------------------------------------------------------------
 
