@@ -118,7 +118,7 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
 async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
     watching = Watching(run.journal, told)
     stop = run.watch_releases(watching.wake)
-    if run.owner is None and not run.settled:  # calls of this run are in flight in another event loop
+    if run.gate.owner is None and not run.settled:  # calls of this run are in flight in another event loop
         run.play_on_host()
     try:
         while True:

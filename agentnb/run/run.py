@@ -107,7 +107,7 @@ class Run(Decisions, Recording):
     @property
     def driven(self) -> bool:
         """Whether anybody drives the run at the moment."""
-        return self._driving.owner is not None
+        return self._gate.owner is not None
 
     @property
     def pausing(self) -> bool:

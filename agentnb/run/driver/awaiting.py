@@ -35,7 +35,7 @@ def result(run: Driving, timeout: float | None) -> Any:
     while not run.settled:
         try:
             with run.released() as released:
-                if run.owner is None:
+                if run.gate.owner is None:
                     run.play_on_host()
                 if run.driver.news.is_here():
                     raise UsageError("result() would block the event loop that drives this run; await the run instead.")
@@ -88,7 +88,7 @@ async def _drain(run: Driving) -> None:
 async def _wait_for_the_others(run: Driving) -> None:
     try:
         with run.released() as released:
-            if run.owner is None:
+            if run.gate.owner is None:
                 run.play_on_host()
             with run.driver.unattended.waited_for():
                 await hosting.environment.wait_async(released, run.decisions)

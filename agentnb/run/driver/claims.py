@@ -13,7 +13,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import CancelRequested, Event, RunResumed
@@ -23,11 +22,9 @@ from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.driver.driver import Driver
 from agentnb.run.driver.taker import Taker
 from agentnb.run.frame import Frame
-from agentnb.run.gate.gate import Gate
+from agentnb.run.gate.gate import Gate, Owner
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable_text
-
-Owner = Literal["pull", "await", "play", "step"]
 
 _in_background: dict[Driving, object] = {}
 """The runs that go on in the background: nobody else need hold on to them, so that a variable may be used again."""
@@ -54,7 +51,6 @@ class Driving:
         self.gate = gate
         self.driver = driver
         self.decisions = Decisions(journal, driver.lost, driver.begin)
-        self.owner: Owner | None = None
         self._claimed_in: tuple[asyncio.AbstractEventLoop, int] | None = None
         """The event loop and the process of whoever drives, or was the last to."""
         self.taken_by: Taker | None = None
@@ -83,13 +79,13 @@ class Driving:
     def settled(self) -> bool:
         """Whether driving on would change nothing: the run is over, or its model failed here and nobody resumed it."""
         failure = self.state.failure
-        is_let_go = self.owner is None or self._is_gone
+        is_let_go = self.gate.owner is None or self._is_gone
         return (self.state.over and is_let_go) or (failure is not None and failure is not self._failed_before)
 
     @property
     def _is_gone(self) -> bool:
         """Whether the event loop of whoever drives was closed under it, or is in another process."""
-        if self.owner is None or self._claimed_in is None:
+        if self.gate.owner is None or self._claimed_in is None:
             return False
         loop, process = self._claimed_in
         return loop.is_closed() or process != os.getpid()
@@ -101,26 +97,23 @@ class Driving:
         with self.journal.lock:
             if self._is_gone:
                 raise UsageError(GONE)
-            if self.owner is not None or (owner != "play" and self.driver.home is not None):
+            if self.gate.owner is not None or (owner != "play" and self.driver.home is not None):
                 return False
-            self.owner, self._claimed_in = owner, (there or asyncio.get_running_loop(), os.getpid())
+            self._claimed_in = there or asyncio.get_running_loop(), os.getpid()
+            self.gate.owner = owner
             if owner == "play":
                 _in_background[self] = self._run()
-            self.gate.running = owner != "step"
             if owner in ("pull", "await"):  # what was to hold up a step, or whoever drove before, is not meant for this
                 self.gate.pausing = None
-            unattended = self.driver.unattended
-            unattended.driven_for_a_caller, unattended.in_background = owner in ("pull", "await"), owner == "play"
             return True
 
     def release(self) -> None:
         """Leave the run to the next."""
         with self.journal.lock:
-            if self.owner != "step":
+            if self.gate.owner != "step":
                 self.reported = len(self.journal.events)
-            self.owner = self.taken_by = None
+            self.gate.owner = self.taken_by = None
             _in_background.pop(self, None)
-            self.gate.running = False
             if self._playing and not self.settled:
                 self._play_here()
             waiting = self._waiting
@@ -151,7 +144,7 @@ class Driving:
             if self._is_gone and not self.settled:
                 raise UsageError(GONE)
             stop = self.watch_releases(wake)
-            if self.settled and (self.owner is None or self._is_gone):
+            if self.settled and (self.gate.owner is None or self._is_gone):
                 wake()
         try:
             yield released
@@ -171,7 +164,7 @@ class Driving:
                 return
             self._playing = True
             self._go_on()
-            if self.owner is None:
+            if self.gate.owner is None:
                 self._play_here()
 
     def _play_here(self) -> None:
@@ -210,7 +203,9 @@ class Driving:
     def pause(self, reason: str) -> bool:
         """Start nothing new; gives whether there was something to pause."""
         with self.journal.lock:
-            if self.state.over or self.state.paused or self.gate.pausing is not None or not self.gate.running:
+            if self.state.over or self.state.paused or self.gate.pausing is not None:
+                return False
+            if self.gate.owner in (None, "step"):  # it goes no further by itself
                 return False
             self.gate.ask_for_pause(reason)
             self.driver.news.nudge()
@@ -221,7 +216,7 @@ class Driving:
         with self.journal.saying():
             if not self._go_on():
                 return False
-            if self._playing and self.owner is None:
+            if self._playing and self.gate.owner is None:
                 self._play_here()
             return True
 

@@ -64,7 +64,7 @@ class Driver:
         self._is_pumped = False
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
-        self.unattended = Unattended(journal, self._inflight)
+        self.unattended = Unattended(journal, gate, self._inflight)
         self._nesting = Nesting(journal, self._make_work)
         self._works = self._nesting.works
         self._nesting.begin()
@@ -182,7 +182,7 @@ class Driver:
             if not any(work.is_let_through() for work in self._works):
                 if self._settle_pause():
                     return None
-                return "wait" if gate.running or gate.pausing is not None else "halt"
+                return "halt" if pace == "step" and gate.pausing is None else "wait"
         works, inflight = self._works, self._inflight
         if inflight or len(works) > 1 or state.detached or inflight.crash is not None:
             return self._move_several(pace)
