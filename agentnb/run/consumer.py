@@ -17,6 +17,7 @@ from contextlib import aclosing
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Delta, Event
 from agentnb.run import host as hosting
+from agentnb.run.driver.awaiting import outcome
 from agentnb.run.driver.claims import TAKEN_HERE, Driving
 from agentnb.run.driver.taker import Taker
 from agentnb.run.journal import Journal
@@ -100,7 +101,7 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
         while news:
             yield news.popleft()
         if run.state.stop_reason == "error":  # the loop has ended in an error of its own
-            run.outcome()
+            outcome(run)
     except RunFailed:
         while news:
             yield news.popleft()
@@ -117,7 +118,7 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
 async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
     watching = Watching(run.journal, told)
     stop = run.watch_releases(watching.wake)
-    if run.owner is None and not run.settled:  # calls of this run are in flight in another event loop
+    if run.gate.owner is None and not run.settled:  # calls of this run are in flight in another event loop
         run.play_on_host()
     try:
         while True:
@@ -132,7 +133,7 @@ async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
         stop()
         watching.stop()
     if run.state.stop_reason == "error" or (run.state.failure is not None and not run.state.over):
-        run.outcome()
+        outcome(run)
 
 
 async def _pull_from_host(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, None]:

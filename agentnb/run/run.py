@@ -25,6 +25,7 @@ from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.approvals.policy import make_policy
 from agentnb.run.companions import companion_of
 from agentnb.run.consumer import consume
+from agentnb.run.driver import awaiting
 from agentnb.run.driver.claims import Driving
 from agentnb.run.driver.driver import Driver
 from agentnb.run.driver.listening import hear, queued
@@ -106,7 +107,7 @@ class Run(Decisions, Recording):
     @property
     def driven(self) -> bool:
         """Whether anybody drives the run at the moment."""
-        return self._driving.owner is not None
+        return self._gate.owner is not None
 
     @property
     def pausing(self) -> bool:
@@ -158,7 +159,7 @@ class Run(Decisions, Recording):
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Drive to the end and give the output. Raises RunFailed, RunCancelled or LimitReached where there is none."""
-        return self._driving.to_the_end().__await__()
+        return awaiting.to_the_end(self._driving).__await__()
 
     def result(self, timeout: float | None = None) -> Any:
         """Block until the end and give the output. Raises TimeoutError when `timeout` seconds pass; the run goes on.
@@ -166,7 +167,8 @@ class Run(Decisions, Recording):
         A keyboard interrupt (Stop in a notebook) cancels the run.
         """
         check_seconds("result(timeout=...)", timeout)
-        return self._driving.result(min(timeout, threading.TIMEOUT_MAX) if timeout is not None else None)
+        timeout = min(timeout, threading.TIMEOUT_MAX) if timeout is not None else None
+        return awaiting.result(self._driving, timeout)
 
     def play(self) -> None:
         """Go on in the background, also after a pause or a failure of the model."""

@@ -10,27 +10,21 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
 
-from agentnb.core.errors import RunFailed, UsageError, WaitTimeoutError
+from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import CancelRequested, Event, RunResumed
 from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.driver.driver import Driver
 from agentnb.run.driver.taker import Taker
-from agentnb.run.effects.calling import check_not_within
 from agentnb.run.frame import Frame
-from agentnb.run.gate.gate import Gate
+from agentnb.run.gate.gate import Gate, Owner
 from agentnb.run.journal import Journal
-from agentnb.run.output import output_of
 from agentnb.run.portable import portable_text
-
-Owner = Literal["pull", "await", "play", "step"]
 
 _in_background: dict[Driving, object] = {}
 """The runs that go on in the background: nobody else need hold on to them, so that a variable may be used again."""
@@ -57,7 +51,6 @@ class Driving:
         self.gate = gate
         self.driver = driver
         self.decisions = Decisions(journal, driver.lost, driver.begin)
-        self.owner: Owner | None = None
         self._claimed_in: tuple[asyncio.AbstractEventLoop, int] | None = None
         """The event loop and the process of whoever drives, or was the last to."""
         self.taken_by: Taker | None = None
@@ -86,13 +79,13 @@ class Driving:
     def settled(self) -> bool:
         """Whether driving on would change nothing: the run is over, or its model failed here and nobody resumed it."""
         failure = self.state.failure
-        is_let_go = self.owner is None or self._is_gone
+        is_let_go = self.gate.owner is None or self._is_gone
         return (self.state.over and is_let_go) or (failure is not None and failure is not self._failed_before)
 
     @property
     def _is_gone(self) -> bool:
         """Whether the event loop of whoever drives was closed under it, or is in another process."""
-        if self.owner is None or self._claimed_in is None:
+        if self.gate.owner is None or self._claimed_in is None:
             return False
         loop, process = self._claimed_in
         return loop.is_closed() or process != os.getpid()
@@ -104,26 +97,23 @@ class Driving:
         with self.journal.lock:
             if self._is_gone:
                 raise UsageError(GONE)
-            if self.owner is not None or (owner != "play" and self.driver.home is not None):
+            if self.gate.owner is not None or (owner != "play" and self.driver.home is not None):
                 return False
-            self.owner, self._claimed_in = owner, (there or asyncio.get_running_loop(), os.getpid())
+            self._claimed_in = there or asyncio.get_running_loop(), os.getpid()
+            self.gate.owner = owner
             if owner == "play":
                 _in_background[self] = self._run()
-            self.gate.running = owner != "step"
             if owner in ("pull", "await"):  # what was to hold up a step, or whoever drove before, is not meant for this
                 self.gate.pausing = None
-            unattended = self.driver.unattended
-            unattended.driven_for_a_caller, unattended.in_background = owner in ("pull", "await"), owner == "play"
             return True
 
     def release(self) -> None:
         """Leave the run to the next."""
         with self.journal.lock:
-            if self.owner != "step":
+            if self.gate.owner != "step":
                 self.reported = len(self.journal.events)
-            self.owner = self.taken_by = None
+            self.gate.owner = self.taken_by = None
             _in_background.pop(self, None)
-            self.gate.running = False
             if self._playing and not self.settled:
                 self._play_here()
             waiting = self._waiting
@@ -142,7 +132,7 @@ class Driving:
         return stop
 
     @contextmanager
-    def _released(self) -> Iterator[concurrent.futures.Future[None]]:
+    def released(self) -> Iterator[concurrent.futures.Future[None]]:
         """What is done once whoever drives has let go, or at once where the run is settled; while somebody waits."""
         released: concurrent.futures.Future[None] = concurrent.futures.Future()
 
@@ -154,103 +144,16 @@ class Driving:
             if self._is_gone and not self.settled:
                 raise UsageError(GONE)
             stop = self.watch_releases(wake)
-            if self.settled and (self.owner is None or self._is_gone):
+            if self.settled and (self.gate.owner is None or self._is_gone):
                 wake()
         try:
             yield released
         finally:
             stop()
 
-    # -- to the end ------------------------------------------------------------------------------------------------
-
-    async def to_the_end(self) -> Any:
-        """Drive, or wait for who does, until the run is settled; gives its output."""
-        self._check_may_wait()
-        while not self.settled:
-            if not hosting.environment.hosted and self.claim("await"):
-                await self._drain()
-            else:
-                await self._wait_for_the_others()
-        if self.state.over:
-            await self.driver.broken_off()
-        return self.outcome()
-
-    def _check_may_wait(self) -> None:
-        """Raise UsageError where the run goes on only when the caller does, who would wait for ever."""
-        check_not_within(self.journal)
-        if self.is_taken_here():
-            raise UsageError(TAKEN_HERE)
-
     def is_taken_here(self) -> bool:
         """Whether the run goes on when the caller's own task asks for the next event, and not while it waits."""
         return self.taken_by is not None and self.taken_by.is_here()
-
-    async def _drain(self) -> None:
-        try:
-            self.go_on_if_paused()
-            async for _ in self.driver.pump("drain"):
-                pass
-        except asyncio.CancelledError:
-            self.cancel("whoever awaited it was cancelled")
-            await self.driver.close()
-            raise
-        except RunFailed:
-            pass  # `outcome` raises it
-        finally:
-            self.release()
-
-    async def _wait_for_the_others(self) -> None:
-        try:
-            with self._released() as released:
-                if self.owner is None:
-                    self.play_on_host()
-                with self.driver.unattended.waited_for():
-                    await hosting.environment.wait_async(released, self.decisions)
-        except asyncio.CancelledError as stop:
-            if hosting.environment.hosted:  # Stop in the cell that waits
-                self._stopped(stop)
-            raise
-
-    def result(self, timeout: float | None) -> Any:
-        """Block until the run is settled; gives its output. Raises TimeoutError after `timeout` seconds."""
-        self._check_may_wait()
-        if self.taken_by is not None and self.taken_by.is_in_this_task():
-            raise UsageError(TAKEN_HERE)
-        until = time.monotonic() + timeout if timeout is not None else None
-        while not self.settled:
-            try:
-                with self._released() as released:
-                    if self.owner is None:
-                        self.play_on_host()
-                    if self.driver.news.is_here():
-                        raise UsageError(
-                            "result() would block the event loop that drives this run; await the run instead."
-                        )
-                    with self.driver.unattended.waited_for():
-                        left = max(0.0, until - time.monotonic()) if until is not None else None
-                        hosting.environment.wait(released, left, self.decisions)
-            except TimeoutError:
-                asked = ", ".join(call.name for call in self.decisions.pending)
-                waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""
-                raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it goes on.{waits}") from None
-            except KeyboardInterrupt as stop:
-                self._stopped(stop)
-                raise
-        return self.outcome()
-
-    def _stopped(self, stop: BaseException) -> None:
-        self.cancel("interrupted")
-        hosting.environment.stopped(stop, hosting.STOPPED)
-
-    def outcome(self) -> Any:
-        """The output of a run that is settled. Raises RunFailed, RunCancelled or LimitReached where it has none."""
-        state = self.state
-        if state.failure is not None and not state.over:
-            raise self.driver.failed()
-        output = output_of(state, self.journal.root.design, cause=self.driver.cause)
-        if (crash := self.driver.crash) is not None:  # it came to an end, and that could not be recorded
-            raise RunFailed(f"{type(crash).__name__}: {crash}") from crash
-        return output
 
     # -- in the background -----------------------------------------------------------------------------------------
 
@@ -261,7 +164,7 @@ class Driving:
                 return
             self._playing = True
             self._go_on()
-            if self.owner is None:
+            if self.gate.owner is None:
                 self._play_here()
 
     def _play_here(self) -> None:
@@ -300,7 +203,9 @@ class Driving:
     def pause(self, reason: str) -> bool:
         """Start nothing new; gives whether there was something to pause."""
         with self.journal.lock:
-            if self.state.over or self.state.paused or self.gate.pausing is not None or not self.gate.running:
+            if self.state.over or self.state.paused or self.gate.pausing is not None:
+                return False
+            if self.gate.owner in (None, "step"):  # it goes no further by itself
                 return False
             self.gate.ask_for_pause(reason)
             self.driver.news.nudge()
@@ -311,7 +216,7 @@ class Driving:
         with self.journal.saying():
             if not self._go_on():
                 return False
-            if self._playing and self.owner is None:
+            if self._playing and self.gate.owner is None:
                 self._play_here()
             return True
 

@@ -16,7 +16,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
     Raises UsageError on another unit, and where the run would have to go on that is `taken_here`, by whoever steps it.
     """
     check_unit(unit)
-    if run.owner is None and (home := run.driver.home) is not None:
+    if run.gate.owner is None and (home := run.driver.home) is not None:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step(run, unit), home))
     gate = run.gate
     with run.journal.saying():
@@ -48,7 +48,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
 
 def _begin_behind_a_pause(run: Driving) -> None:
     """Where somebody else drives and has come to rest, what happened before that is not part of a step."""
-    if run.owner in (None, "step") or not run.state.paused:
+    if run.gate.owner in (None, "step") or not run.state.paused:
         return
     unreported = reversed(run.journal.events[run.reported :])
     pause = next((event for event in unreported if isinstance(event, RunPaused)), None)

@@ -24,7 +24,7 @@ from agentnb.run.approvals.outcomes import reject
 from agentnb.run.approvals.policy import FAILED, Verdict, propose
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
-from agentnb.run.gate.gate import AT_BREAKPOINT, FOR_A_STEP
+from agentnb.run.gate.gate import AT_BREAKPOINT, FOR_A_STEP, Gate
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
@@ -41,13 +41,10 @@ ANSWERS_WITHIN = 60.0
 class Unattended:
     """Decides the questions of one run that nobody is there to answer. Belongs to the event loop that drives it."""
 
-    def __init__(self, journal: Journal, inflight: InFlight) -> None:
+    def __init__(self, journal: Journal, gate: Gate, inflight: InFlight) -> None:
         self._journal = journal
+        self._gate = gate
         self._inflight = inflight
-        self.driven_for_a_caller = False
-        """Whether whoever drives the run is who wants its end: a consumer that pulls, or a caller that awaits it."""
-        self.in_background = False
-        """Whether it is driven to its end on its own."""
         self._steps_in_vain = False
         self._waiting = 0
         self._waited_since = 0.0
@@ -103,11 +100,12 @@ class Unattended:
             return max(seen, self._waited_since) + headless.after
         if self._steps_in_vain:
             return seen + max(STEPPED, headless.after)
-        return seen + max(IN_BACKGROUND, headless.after) if self.in_background else None
+        return seen + max(IN_BACKGROUND, headless.after) if self._gate.owner == "play" else None
 
     @property
     def _is_waited_for(self) -> bool:
-        return bool(self._waiting) or self.driven_for_a_caller
+        """By others, or by whoever drives it: a consumer that pulls, or a caller that awaits it."""
+        return bool(self._waiting) or self._gate.owner in ("pull", "await")
 
     def _pause(self, headless: Headless) -> Iterator[tuple[RunPaused, float]]:
         """The pause that keeps whoever waits for the run from its end, and until when it may."""

@@ -11,23 +11,20 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import CallStart, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
-from agentnb.run.approvals.outcomes import carry_out
 from agentnb.run.approvals.pending import question_about_lost
-from agentnb.run.approvals.policy import NO_POLICY, Policy
+from agentnb.run.approvals.policy import Policy
 from agentnb.run.effects.asking import Asking
 from agentnb.run.effects.calling import Calling
 from agentnb.run.effects.endings import end_at_limit
 from agentnb.run.effects.inflight import InFlight
-from agentnb.run.effects.verdicts import Said, apply, is_decided, questions_for
+from agentnb.run.effects.verdicts import Verdicts
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
-from agentnb.run.refusals import misfit, unfit
 
 Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
@@ -59,23 +56,18 @@ class Work:
         self.frame = frame
         self.asking = Asking(frame, journal, inflight)
         self.calling = Calling(frame, journal, policy, gate, inflight)
-        self._checks_at_once = policy is None and frame.design.before_call is None
-        self._resolves = type(frame.design).arguments is not Design.arguments
+        self._verdicts = Verdicts(frame, journal, policy, self.calling, inflight)
         self.asked_by_us = False
         """Whether the model's request that is a fact was made by this process, and not by one that is gone."""
         self._journal = journal
         self._gate = gate
         self._inflight = inflight
-        self._verdicts: dict[str, tuple[dict[str, Any], Said]] = {}
-        """What the checks have said, and about which arguments."""
         self._intents: dict[str, Effect] = {}
         """The calls that are to be launched, in the order they were made."""
         self._model = (MODEL._replace(path=frame.path),)
         self._enter = enter
         self.inside: dict[str, Work] = {}
         """The loops that perform calls of this one, by the call."""
-        self._left_open = questions_for(policy, frame)
-        """The calls about which a person was asked before this run was restored or forked, and its policy was not."""
 
     def wants(self) -> Sequence[Effect]:
         """What of this loop must be in flight."""
@@ -84,7 +76,7 @@ class Work:
         if not state.open:  # nothing that a design could hold back
             return self._model if state.model != "idle" else ()
         wants = frame.design.wanted(state)
-        if self._verdicts and (waiting := self._waiting_for_room()):
+        if self._verdicts.kept and (waiting := self._verdicts.waiting_for_room()):
             wants = [effect for effect in wants if effect.id not in waiting]
         return [Effect(kind, id, frame.path) for kind, id, _ in wants] if frame.path else wants
 
@@ -104,9 +96,8 @@ class Work:
                 continue
             kind, id, _ = effect
             if kind == "question":
-                if id in self._left_open:
-                    self._left_open.remove(id)
-                    self._inflight.spawn(effect, partial(self._answer_by_policy, state.open[id]))
+                if id in self._verdicts.left_open:
+                    self._verdicts.put_to_policy(effect)
                 continue
             if inside and id in inside:
                 continue
@@ -168,16 +159,6 @@ class Work:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    def _waiting_for_room(self) -> set[str]:
-        """The calls that everybody has been asked about, and that their loop does not let begin yet."""
-        state = self.frame.state
-        free = [
-            call
-            for id, (_, said) in self._verdicts.items()
-            if said is NO_POLICY and (call := state.open.get(id)) is not None
-        ]
-        return {call.id for call in free} - {call.id for call in self.frame.design.with_room(free, state)}
-
     def _start_call(self, call: CallState, effect: Effect) -> None:
         status = call.status
         if status == "proposed":
@@ -191,61 +172,13 @@ class Work:
                     self._consider(call, effect)
 
     def _consider(self, call: CallState, effect: Effect) -> None:
-        """Begin a call that may run, or see whether it may."""
-        if call.decision is not None and call.decision.decision in ("reject", "answer"):
-            carry_out(self._journal, self.frame, call, call.decision)  # a crash came between it and its end
-            return
-        arguments = call.arguments
-        if self._resolves and not self.frame.is_own(call):
-            try:
-                arguments = self.frame.design.arguments(call, self.frame.state)
-            except InvalidArguments as error:
-                self._apply(unfit(call, error), call, arguments)
-                return
-        if call.status == "ready" and is_decided(call, arguments):
-            if call.name in self.frame.tools or self.frame.is_own(call):
-                self._begin(call, effect, arguments)
-            else:  # decided while there was such a tool; the loop that goes on has none
-                self._apply(misfit(call, self.frame.tools), call, arguments)
-        else:
-            self._check_call(call, effect, arguments)
-
-    def _check_call(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
-        """Ask whether the call may run with these arguments, or do what was said about that."""
-        verdict: Said | None = None
-        if self._verdicts and call.id in self._verdicts:
-            about, said = self._verdicts.pop(call.id)
-            if about == arguments:  # otherwise they have changed since
-                arguments, verdict = about, said  # the very object that was made ready to run
-        if verdict is None and (self._checks_at_once or self.frame.is_own(call)):
-            verdict = self.calling.check(call, arguments)
-        if verdict is NO_POLICY:
-            self._begin(call, effect, arguments)
-        elif verdict is None:
-            self._inflight.spawn(effect, partial(self._check, call, arguments))
-        else:
-            self._apply(verdict, call, arguments)
-
-    async def _check(self, call: CallState, arguments: dict[str, Any]) -> None:
-        self._verdicts[call.id] = (arguments, await self.calling.check_with_hooks(call, arguments))
-
-    async def _answer_by_policy(self, call: CallState) -> None:
-        """Put a question that stands to the policy of this run; what that does not decide is left to the person."""
-        asked = call.approval
-        assert asked is not None
-        verdict = await self.calling.put_to_policy(call, asked.arguments)
-        with self._journal.lock:
-            if verdict.decision != "ask" and call.status == "asking" and call.approval is asked:
-                self._apply(verdict, call, asked.arguments)
-
-    def _apply(self, verdict: Said, call: CallState, arguments: dict[str, Any]) -> None:
-        apply(self._journal, self.frame, call, verdict, arguments)
-
-    def _begin(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
         """Begin a call that nothing objects to; where it is held back, keep that, so that nobody is asked again."""
+        arguments = self._verdicts.may_begin_with(call, effect)
+        if arguments is None:
+            return
         has_room = self.frame.design.with_room((call,), self.frame.state)
         if not (has_room and self._intend(call, effect, arguments)) and call.status == "proposed":
-            self._verdicts[call.id] = arguments, NO_POLICY
+            self._verdicts.keep(call, arguments)
 
     def _intend(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> bool:
         """Say that the call begins; False where a limit is reached, and the run ends or the call is held back."""

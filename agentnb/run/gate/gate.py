@@ -29,6 +29,8 @@ from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.portable import words_of
 
 Unit = Literal["event", "call", "turn", "phase"]
+Owner = Literal["pull", "await", "play", "step"]
+"""Who drives a run: a consumer that pulls its events, a caller that awaits it, the background, or a step."""
 UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
 AT_BREAKPOINT = "breakpoint at "
 """What the reason of a pause begins with that nobody has asked for but a breakpoint."""
@@ -68,8 +70,8 @@ class Gate:
         self.at_once = False
         """Whether that pause comes where the run is, whatever would have to be finished first."""
         self.permit: Permit | None = None
-        self.running = False
-        """Whether somebody drives the run to its end, and not only step by step."""
+        self.owner: Owner | None = None
+        """Who drives the run."""
         self._turn_ends: set[int] = set()
         self._driven_since: float | None = None
 
@@ -89,7 +91,9 @@ class Gate:
         """Whether something new may start now; `finishing`: in a loop that a pause waits for."""
         if self.permit is not None or state.cancelled is not None:  # a cancelled run starts nothing, and is to end
             return True
-        return self.running and not state.paused and (self.pausing is None or (finishing and not self.at_once))
+        if state.paused or self.owner in (None, "step"):  # a step goes as far as its permit
+            return False
+        return self.pausing is None or (finishing and not self.at_once)
 
     def ask_for_pause(self, reason: str, *, at_once: bool = False) -> None:
         """Close it until the run is paused, or the pause is taken back."""

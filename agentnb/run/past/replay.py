@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError
 from agentnb.core.events import Event
-from agentnb.core.evolve import evolve, nested
+from agentnb.core.evolve import nested
 from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
@@ -30,7 +30,7 @@ from agentnb.run.gate.words import names_in
 from agentnb.run.given import check_path
 from agentnb.run.output import output_of
 from agentnb.run.past.asked import loops_at, missing
-from agentnb.run.past.divergence import Check
+from agentnb.run.past.place import Place, folded
 from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.past.steps import Steps, ends_of
@@ -58,10 +58,8 @@ class Replay(Recording):
         self.loop = loop if loop is not None else recorded_loop(self._recorded)
         self.id = self._recorded[0].run_id if self._recorded else ""
         self.name = name
-        self._check = Check(self.loop) if check else None
-        self._diverged: ReplayDiverged | None = None
+        self._place = Place(self._recorded, self.loop, check=check)
         self._breakpoints = Breakpoints((), lambda: names_in(self.loop, self._recorded))
-        self._state, self._moves = State(), 0
         self._lock = threading.RLock()
         self._watchers = Watchers(self.id)
 
@@ -75,13 +73,13 @@ class Replay(Recording):
     @property
     def position(self) -> int:
         """How many of the recording's events have happened where the replay stands."""
-        return self._state.position
+        return self._place.state.position
 
     @property
     def place(self) -> tuple[int, int]:
         """Its position, and how often it has moved to get there: what tells a later place from an earlier one."""
         with self._lock:
-            return self.position, self._moves
+            return self.position, self._place.moves
 
     @property
     def recording(self) -> Sequence[Event]:
@@ -91,7 +89,7 @@ class Replay(Recording):
     @property
     def state(self) -> State:
         """Where the run stood; read it, do not change it."""
-        return self._state
+        return self._place.state
 
     @property
     def events(self) -> Sequence[Event]:
@@ -102,24 +100,23 @@ class Replay(Recording):
     def pending(self) -> list[Pending]:
         """The calls that waited for a person. Nothing can be decided about them here; `fork` can."""
         with self._lock:
-            return waiting(loops_at(self.loop, self._state))
+            return waiting(loops_at(self.loop, self.state))
 
     def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
         """The JSON schema of each tool's arguments; none where nobody has the loop."""
         with self._lock:
-            return schemas(loops_at(self.loop, self._state), path)
+            return schemas(loops_at(self.loop, self.state), path)
 
     @property
     def driven(self) -> bool:
         """Whether somebody drove the run then, which is so until it is over."""
-        state = self._state
+        state = self.state
         return state.position > 0 and not state.over
 
     @property
     def diverged(self) -> ReplayDiverged | None:
         """What the loop does instead of the event that comes next, where that has been found to be another."""
-        found = self._diverged
-        return found if found is not None and found.recorded.seq == self.position else None
+        return self._place.diverged
 
     @property
     def breakpoints(self) -> Breakpoints:
@@ -162,9 +159,9 @@ class Replay(Recording):
         ends = ends_of(unit)
         with self._moving():
             here = self.position
-            ended = (event.seq + 1 for event, state in self._walk(here - 1) if ends(event, state))
+            ended = (event.seq + 1 for event, state in self._up_to(here - 1) if ends(event, state))
             began = _first(ended, last=True) or 0
-            self._go_to(began)
+            self._place.go_to(began)
         return Steps(self._recorded[began:here])
 
     def to(self, seq: int) -> Replay:
@@ -174,7 +171,7 @@ class Replay(Recording):
             there = f"the events 0 to {len(self._recorded) - 1}" if self._recorded else "no events yet"
             raise UsageError(f"The recording has {there}, and no {seq!r}.")
         with self._moving():
-            self._go_to(seq + 1)
+            self._place.go_to(seq + 1)
         return self
 
     def find(self, predicate: Callable[[Event, State], bool], *, backwards: bool = False) -> Event | None:
@@ -185,7 +182,7 @@ class Replay(Recording):
         if not callable(predicate):
             raise UsageError(f"find(predicate) takes a function of (event, state), not {predicate!r}.")
         here = self.position
-        walked = self._walk(here - 1 if backwards else len(self._recorded))
+        walked = self._up_to(here - 1 if backwards else len(self._recorded))
         hits = (event for event, state in walked if (backwards or event.seq >= here) and predicate(event, state))
         found: Event | None = _first(hits, last=backwards)
         if found is not None:
@@ -204,22 +201,19 @@ class Replay(Recording):
             seq, hit = found or (-1 if backwards else len(self._recorded) - 1, None)
             if backwards:
                 list(self._stops(seq + 1))  # counted up to there
-            self._go_to(seq + 1)
+            self._place.go_to(seq + 1)
         return hit
 
     def _stops(self, until: int) -> Iterator[tuple[int, Breakpoint]]:
         """Which of the first `until` events breakpoints stop at, their hits counted from the first event on."""
         self._breakpoints.start_over()
-        for event, state in self._walk(until):
+        for event, state in self._up_to(until):
             if (hit := self._breakpoints.hit(event, nested(state, event.path), state)) is not None:
                 yield event.seq, hit
 
-    def _walk(self, until: int) -> Iterator[tuple[Event, State]]:
-        """The first `until` events, each with the state it led to; the replay stays where it is."""
-        state = State()
-        for event in self._recorded[: max(0, until)]:
-            evolve(state, event)
-            yield event, state
+    def _up_to(self, position: int) -> Iterator[tuple[Event, State]]:
+        """The events up to there, each with the state it led to; the replay stays where it is."""
+        return folded(self._recorded[: max(0, position)])
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """The events from here to the end."""
@@ -235,8 +229,8 @@ class Replay(Recording):
     def result(self) -> Any:
         """Go to the end and give the output. Raises RunFailed, RunCancelled or LimitReached where the run did."""
         with self._moving():
-            self._go_to(len(self._recorded))
-            state = self._state
+            self._place.go_to(len(self._recorded))
+            state = self.state
         if (failure := state.failure) is not None:
             raise RunFailed(f"{failure.type}: {failure.message}")
         return output_of(state, self.loop)
@@ -245,8 +239,8 @@ class Replay(Recording):
         done = Steps()
         with self._moving():
             while self.position < len(self._recorded):
-                done.append(self._take_next())
-                if ends(done[-1], self._state):
+                done.append(self._place.go_on())
+                if ends(done[-1], self.state):
                     break
         return done
 
@@ -262,35 +256,6 @@ class Replay(Recording):
         finally:
             position = self.position
             self._watchers.tell_each(self._recorded[position - 1] if position else None)
-
-    def _go_to(self, position: int) -> None:
-        if position < self.position:
-            self._stand_at(position)
-        while self.position < position:
-            self._take_next()
-
-    def _take_next(self) -> Event:
-        event = self._recorded[self.position]
-        if self._check is not None:
-            try:
-                self._check.look_at(event)
-            except ReplayDiverged as error:
-                self._diverged = error
-                raise
-        evolve(self._state, event)
-        self._moves += 1
-        if self._check is not None:
-            self._check.take(event, self._state)
-        return event
-
-    def _stand_at(self, position: int) -> None:
-        state, check = State(), Check(self.loop) if self._check is not None else None
-        for event in self._recorded[:position]:  # up to here it has agreed before
-            evolve(state, event)
-            if check is not None:
-                check.take(event, state)
-        # At last, at once: who reads where it stands without the lock sees no moment in between.
-        self._state, self._check, self._moves = state, check, self._moves + 1
 
     def _ipython_display_(self) -> None:
         hosting.presenter().present(self)
