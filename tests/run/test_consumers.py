@@ -5,7 +5,7 @@ import concurrent.futures
 import gc
 import threading
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import pytest
@@ -183,6 +183,27 @@ async def test_what_a_cancelled_tool_puts_away_is_not_broken_off_by_closing_the_
     with pytest.raises(asyncio.CancelledError):
         await reader
     assert done == ["put away"]
+
+
+async def test_a_tool_whose_own_timeout_has_run_out_is_cancelled_all_the_same() -> None:
+    late = asyncio.Event()
+
+    @tool
+    async def hold() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    late.set()
+                    await asyncio.Event().wait()
+
+    run = SessionLoop(ScriptedLLM([[call("hold"), call("hold")]]), [hold]).start("hi")
+    run.play()
+    await late.wait()
+    run.cancel()
+    with pytest.raises(RunCancelled):
+        await asyncio.wait_for(run, 10)
 
 
 async def test_closing_one_that_only_watches_does_not_end_the_run() -> None:
