@@ -5,13 +5,16 @@ import concurrent.futures
 import gc
 import threading
 import time
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
 import pytest
 
-from agentnb import Run, RunCancelled, RunFailed, SessionLoop, UsageError, tool
+from agentnb import Loop, Run, RunCancelled, RunFailed, SessionLoop, UsageError, tool
 from agentnb.core.events import Delta
+from agentnb.loops.loop_agent import BaseAgent
+from agentnb.loops.loop_agent import Event as Said
 from agentnb.run import host as hosting
 from agentnb.testing import ScriptedLLM, call, delay, text
 from tests.run.agents import Agent, sends
@@ -151,6 +154,50 @@ async def test_closing_a_consumer_in_mid_stream_closes_the_models_stream() -> No
             if isinstance(event, Delta):
                 break
     assert closed == ["stream"]
+    assert run.stop_reason == "cancelled"
+
+
+def hangs_in_its_model(hangs: asyncio.Event) -> Loop:
+    class Model:
+        async def stream(self, messages: Any, **options: Any) -> Any:
+            yield {"type": "text_delta", "content": "x"}
+            hangs.set()
+            await asyncio.Event().wait()
+
+    return SessionLoop(Model())
+
+
+def hangs_in_its_code(hangs: asyncio.Event) -> Loop:
+    class Code(BaseAgent):
+        async def _run_async_impl(self, ctx: Any) -> Any:
+            yield Said(author=self.name, content="x")
+            hangs.set()
+            await asyncio.Event().wait()
+
+    return Code(name="code")
+
+
+@pytest.mark.parametrize("make", [hangs_in_its_model, hangs_in_its_code])
+async def test_a_consumer_that_takes_each_event_in_a_task_of_its_own_ends_the_run_where_it_is_cancelled(
+    make: Callable[[asyncio.Event], Loop],
+) -> None:
+    hangs = asyncio.Event()
+    run = make(hangs).start("hi")
+    events = aiter(run)
+
+    async def take() -> None:
+        await anext(events)
+
+    hung = asyncio.create_task(hangs.wait())
+    taking = asyncio.create_task(take())
+    while not hung.done():
+        await asyncio.wait([taking, hung], return_when=asyncio.FIRST_COMPLETED)
+        if taking.done():
+            taking.result()
+            taking = asyncio.create_task(take())
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
     assert run.stop_reason == "cancelled"
 
 
