@@ -752,6 +752,24 @@ def _after_a_step(run: Any) -> Any:
     return run.pending
 
 
+def test_each_step_of_a_run_whose_event_loop_was_closed_says_so() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def play() -> None:
+        run.play()
+        await agent.holding.wait()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(play())
+    loop.close()
+    with suppress(UsageError):
+        while asyncio.run(run.step()):
+            pass
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        asyncio.run(run.step())
+
+
 def test_whoever_waits_for_a_run_whose_event_loop_was_closed_is_told_so() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
