@@ -122,7 +122,7 @@ class ToolCallPieces:
             return False
         here = self._at.get(index) if isinstance(index, int | str) and not name else None
         call = self._of_id(call_id) if call_id else here
-        if call is None or name not in ("", call.name):
+        if call is None or name not in ("", call.name) or (call.next_name and not name):  # those are the next one's
             return False
         if call.held:
             return text.strip() == NOTHING

@@ -121,6 +121,10 @@ HABITS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, dict[str, An
         ],
         TWO,
     ),
+    "two alike, all at index 0, without ids": (
+        [[piece(0, None, "add")], [piece(0, text='{"a": 1}')]] * 2,
+        TWO[:1] * 2,
+    ),
     "all of it once more": (
         [[piece(0, "c", "add", '{"a"')], [piece(0, text=": 1}")], [piece(0, "c", "add", '{"a":1}')]],
         TWO[:1],

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import math
+import signal
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from pydantic import BaseModel
 from agentnb import RunFailed, SessionLoop, Snapshot, Store, ToolError, tool
 from agentnb.core.events import CallEnd, Delta, plain_event
 from agentnb.core.threads import MAX_THREADS
-from agentnb.testing import call
+from agentnb.testing import ScriptedLLM, call
 from tests.run.agents import Agent
 from tests.worlds import asks, assert_folds, collect, facts, provider_faults
 
@@ -280,6 +281,25 @@ def test_what_a_tool_in_a_run_that_is_waited_for_raises_is_its_own_failure(error
     run = agent.loop([call("failing")] * calls, "done").start("hi")
     assert run.result(timeout=30) == "done"
     assert [m.content for m in run.messages if m.role == "tool"] == [f"{type(error).__name__}: {error}"] * calls
+
+
+def test_ctrl_c_that_a_program_minds_with_a_handler_of_its_own_ends_the_wait_and_is_no_tools_failure() -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    @tool
+    async def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    async def wait() -> None:
+        await SessionLoop(ScriptedLLM([[call("interrupted")], "done"]), [interrupted]).start("hi")
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(wait())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt("stop"), GeneratorExit("closed")], ids=repr)

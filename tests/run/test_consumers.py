@@ -5,13 +5,16 @@ import concurrent.futures
 import gc
 import threading
 import time
-from contextlib import aclosing
+from collections.abc import Callable
+from contextlib import aclosing, suppress
 from typing import Any
 
 import pytest
 
-from agentnb import Run, RunCancelled, RunFailed, SessionLoop, UsageError, tool
+from agentnb import Loop, Run, RunCancelled, RunFailed, SessionLoop, UsageError, tool
 from agentnb.core.events import Delta
+from agentnb.loops.loop_agent import BaseAgent
+from agentnb.loops.loop_agent import Event as Said
 from agentnb.run import host as hosting
 from agentnb.testing import ScriptedLLM, call, delay, text
 from tests.run.agents import Agent, sends
@@ -154,6 +157,50 @@ async def test_closing_a_consumer_in_mid_stream_closes_the_models_stream() -> No
     assert run.stop_reason == "cancelled"
 
 
+def hangs_in_its_model(hangs: asyncio.Event) -> Loop:
+    class Model:
+        async def stream(self, messages: Any, **options: Any) -> Any:
+            yield {"type": "text_delta", "content": "x"}
+            hangs.set()
+            await asyncio.Event().wait()
+
+    return SessionLoop(Model())
+
+
+def hangs_in_its_code(hangs: asyncio.Event) -> Loop:
+    class Code(BaseAgent):
+        async def _run_async_impl(self, ctx: Any) -> Any:
+            yield Said(author=self.name, content="x")
+            hangs.set()
+            await asyncio.Event().wait()
+
+    return Code(name="code")
+
+
+@pytest.mark.parametrize("make", [hangs_in_its_model, hangs_in_its_code])
+async def test_a_consumer_that_takes_each_event_in_a_task_of_its_own_ends_the_run_where_it_is_cancelled(
+    make: Callable[[asyncio.Event], Loop],
+) -> None:
+    hangs = asyncio.Event()
+    run = make(hangs).start("hi")
+    events = aiter(run)
+
+    async def take() -> None:
+        await anext(events)
+
+    hung = asyncio.create_task(hangs.wait())
+    taking = asyncio.create_task(take())
+    while not hung.done():
+        await asyncio.wait([taking, hung], return_when=asyncio.FIRST_COMPLETED)
+        if taking.done():
+            taking.result()
+            taking = asyncio.create_task(take())
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    assert run.stop_reason == "cancelled"
+
+
 async def test_what_a_cancelled_tool_puts_away_is_not_broken_off_by_closing_the_consumer() -> None:
     begun, stopped, may_end, done = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[str]()
 
@@ -183,6 +230,27 @@ async def test_what_a_cancelled_tool_puts_away_is_not_broken_off_by_closing_the_
     with pytest.raises(asyncio.CancelledError):
         await reader
     assert done == ["put away"]
+
+
+async def test_a_tool_whose_own_timeout_has_run_out_is_cancelled_all_the_same() -> None:
+    late = asyncio.Event()
+
+    @tool
+    async def hold() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    late.set()
+                    await asyncio.Event().wait()
+
+    run = SessionLoop(ScriptedLLM([[call("hold"), call("hold")]]), [hold]).start("hi")
+    run.play()
+    await late.wait()
+    run.cancel()
+    with pytest.raises(RunCancelled):
+        await asyncio.wait_for(run, 10)
 
 
 async def test_closing_one_that_only_watches_does_not_end_the_run() -> None:
@@ -682,6 +750,24 @@ def test_an_event_loop_that_ends_takes_the_run_it_plays_along_quietly() -> None:
 def _after_a_step(run: Any) -> Any:
     asyncio.run(run.step())
     return run.pending
+
+
+def test_each_step_of_a_run_whose_event_loop_was_closed_says_so() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def play() -> None:
+        run.play()
+        await agent.holding.wait()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(play())
+    loop.close()
+    with suppress(UsageError):
+        while asyncio.run(run.step()):
+            pass
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        asyncio.run(run.step())
 
 
 def test_whoever_waits_for_a_run_whose_event_loop_was_closed_is_told_so() -> None:

@@ -30,9 +30,9 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
         if taken_here:
             raise UsageError(TAKEN_HERE)
         run.journal.observe(run.observe)
-        permit = gate.permit = Permit(unit)
         begins = run.reported
         mine = run.claim("step")
+        permit = gate.permit = Permit(unit)
         if not mine and not run.state.paused:  # it is playing: let it go on to the boundary, and no further
             gate.ask_for_pause(gate.pausing or FOR_A_STEP, at_once=True)
     if mine:

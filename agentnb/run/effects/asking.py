@@ -22,7 +22,7 @@ from agentnb.llms.adapt import as_model, in_one_piece
 from agentnb.llms.protocol import Model
 from agentnb.run.effects.history import PlainHistory
 from agentnb.run.effects.inflight import InFlight
-from agentnb.run.effects.interrupt import is_thrown_in, show
+from agentnb.run.effects.interrupt import is_thrown_in, show, task_here
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import error_info
@@ -83,7 +83,8 @@ class Asking:
             if self._holds_up or self._inflight.news.is_due:  # one that was itself held up pays once
                 self._holds_up = time.monotonic() - started > HELD_UP
         except asyncio.CancelledError as error:
-            if state.model != "asked" or task is None or task.cancelling():
+            here = task_here()  # another than it was asked in, where each event is taken in one
+            if state.model != "asked" or here is None or here.cancelling():
                 raise
             self._failed(error, reply.text)  # its own: nobody has cancelled it
         except BaseException as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)

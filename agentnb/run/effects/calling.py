@@ -179,9 +179,9 @@ class Calling:
         """Raise it again where the code was ended from outside; otherwise it has raised it itself, and has failed."""
         if is_thrown_in(error, task):
             raise error
-        state = self._frame.state
+        state, here = self._frame.state, task_here()  # another than it began in, where each event is taken in one
         is_wanted = state.cancelled is None and state.open.get(call.id) is call
-        if isinstance(error, asyncio.CancelledError) and not (is_wanted and task is not None and not task.cancelling()):
+        if isinstance(error, asyncio.CancelledError) and not (is_wanted and here is not None and not here.cancelling()):
             raise error
 
     async def _act(self, call: CallState, inline: PumpPace | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable, Iterable
 
 from agentnb.core.errors import THROWN_IN
@@ -21,6 +22,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         super().__init__()
         self.news = news
         self._resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
+        self._cancelled: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
         self.crash: BaseException | None = None
         """What went wrong with the driver or the store in one of them, where something did."""
 
@@ -83,7 +85,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     def cancel_all_but(self, wanted: Iterable[Effect], spared: Callable[[Effect], bool]) -> None:
         """Cancel what is in flight and neither wanted nor spared."""
         still_wanted = set(wanted)
-        _cancel(task for effect, task in self.items() if effect not in still_wanted and not spared(effect))
+        self._cancel(task for effect, task in self.items() if effect not in still_wanted and not spared(effect))
 
     def clear(self) -> None:
         """Forget them: they were of another event loop."""
@@ -93,15 +95,18 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     async def close(self) -> None:
         """Cancel everything, and wait until every task has run its `finally`: nothing outlives the run."""
         while tasks := list(self.values()):
-            _cancel(tasks)
+            self._cancel(tasks)
             await asyncio.wait(tasks)
             for effect, task in list(self.items()):
                 if task.done():  # one that was cancelled before it began took nothing off the list
                     del self[effect]
 
+    def _cancel(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Cancel each once: a second time would break off the `finally` that the first has begun.
 
-def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel those that nobody has cancelled: a second time would break off the `finally` that the first has begun."""
-    for task in tasks:
-        if not task.cancelling():
-            task.cancel()
+        `task.cancelling()` does not tell: a timeout in a tool cancels the tool's task as well, and takes that back.
+        """
+        for task in tasks:
+            if task not in self._cancelled:
+                self._cancelled.add(task)
+                task.cancel()

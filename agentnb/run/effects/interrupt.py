@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import traceback
 import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import copy_context
@@ -42,12 +43,15 @@ def task_here() -> asyncio.Task[Any] | None:
 def is_thrown_in(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
     """Whether this has ended the code of that task from outside, and the code has not raised it itself.
 
-    Ctrl-C comes into the main thread only, and where asyncio minds it (`asyncio.run`) as a cancellation. A coroutine is
-    closed by somebody else, who has no more use for it.
+    Ctrl-C comes into the main thread only, from Python's own handler or a program's, and where asyncio minds it
+    (`asyncio.run`) as a cancellation. A coroutine is closed by somebody else, who has no more use for it.
     """
     if isinstance(error, KeyboardInterrupt):
+        handler = signal.getsignal(signal.SIGINT)
+        its_own = getattr(handler, "__code__", None)
+        is_of_handler = any(frame.f_code is its_own for frame, _ in traceback.walk_tb(error.__traceback__))
         is_main = threading.current_thread() is threading.main_thread()
-        return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        return is_main and (handler is signal.default_int_handler or is_of_handler)
     return isinstance(error, GeneratorExit) and (task is None or task_here() is not task)
 
 
