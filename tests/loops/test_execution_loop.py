@@ -1214,3 +1214,11 @@ def test_what_a_loop_cannot_be_made_of_is_refused() -> None:
             ExecutionLoop(ScriptedLLM([]), **options)
     with pytest.raises(UsageError):
         ExecutionLoop(ScriptedLLM([]), [{"properties": {}}])
+
+
+async def test_a_call_that_its_tools_schema_cannot_check_is_told_as_an_error() -> None:
+    tools = [{"_tool": "w", "properties": {"n": {"type": "nonsense"}}}]
+    loop = World().loop(solution(c("w", n=1)), solution(output=2), tools=tools, activities={"w": lambda *_: 5})
+    assert await loop.run() == 2
+    (told_of,) = errors_told(loop, 1)
+    assert told_of["error"].startswith("The arguments of w cannot be checked: Unknown type 'nonsense'")

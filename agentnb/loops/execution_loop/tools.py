@@ -130,7 +130,11 @@ def _parameters(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _validate(what: str, schema: Mapping[str, Any], value: Any) -> None:
-    if faults := list(schema_faults(schema, value)):
+    try:
+        faults = list(schema_faults(schema, value))
+    except Exception as error:  # the schema is the user's, and may be none
+        raise InvalidArguments(f"The arguments of {what} cannot be checked: {error}") from error
+    if faults:
         raise InvalidArguments(f"Invalid arguments for {what}: {'; '.join(faults)}.")
 
 
