@@ -1222,3 +1222,9 @@ async def test_a_call_that_its_tools_schema_cannot_check_is_told_as_an_error() -
     assert await loop.run() == 2
     (told_of,) = errors_told(loop, 1)
     assert told_of["error"].startswith("The arguments of w cannot be checked: Unknown type 'nonsense'")
+
+
+@pytest.mark.parametrize("output", [{"type": "text"}, {"n": int}, {"type": "object", "required": True}])
+def test_an_output_that_is_no_json_schema_is_refused(output: Any) -> None:
+    with pytest.raises(UsageError, match="output= takes a JSON schema, or a type that has one"):
+        ExecutionLoop(ScriptedLLM([]), output=output)
