@@ -232,7 +232,8 @@ class Driving:
             except TimeoutError:
                 asked = ", ".join(call.name for call in self.decisions.pending)
                 waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""
-                raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it goes on.{waits}") from None
+                on = "is paused (run.paused_for) until run.resume()" if self.state.paused else "goes on"
+                raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it {on}.{waits}") from None
             except KeyboardInterrupt as stop:
                 self._stopped(stop)
                 raise
