@@ -39,13 +39,15 @@ Drain = Literal["one-at-a-time", "all"]
 class SessionLoop(SessionControls):
     """Ask the model, run its tool calls, feed the results back, until nobody has anything to say.
 
-    llm, tools: the model and what it can call. queue: what the user says while it runs (`MessageQueue`). steering_mode,
-    drain: what steering does to a batch of calls, and whether queued messages are heard one at a time or all at once.
-    tool_execution: `parallel` or `sequential`. before_tool_call, after_tool_call: hooks around every call; they get a
-    `ToolCallContext` and return None or a dict (`block, reason`; `content, details, is_error, terminate`).
-    transform_context, convert_to_llm: make what the model is sent from the messages. should_stop_after_turn: asked
-    after every turn, with a `TurnContext`: the messages, and those of the turn by name. Hooks may be async. max_turns:
-    requests to the model at most. messages: the conversation to go on from.
+    llm, tools: the model and what it can call. queue: what the user says while it runs (`MessageQueue`). steering_mode:
+    what steering does to a batch of calls; `after_batch` runs it to its end, `skip_pending` passes over those that have
+    not started, `discard` also replaces the results there are. drain: queued messages are heard `one-at-a-time`, or
+    `all` at once. tool_execution: `parallel` or `sequential`. before_tool_call, after_tool_call: hooks around every
+    call; they get a `ToolCallContext` and return None or a dict (`block, reason`; `content, details, is_error,
+    terminate`). transform_context, convert_to_llm: make what the model is sent from the messages.
+    should_stop_after_turn: asked after every turn, with a `TurnContext`: the messages, and those of the turn by name.
+    Hooks may be async. max_turns: requests to the model at most; None is no limit. system_prompt: said to the model
+    before the conversation. messages: the conversation to go on from.
 
     Raises UsageError for a mode it does not know.
     """
