@@ -91,6 +91,13 @@ class SessionLoop(SessionControls):
         _one_of("steering_mode", steering_mode, ("after_batch", "skip_pending", "discard"))
         _one_of("drain", drain, ("one-at-a-time", "all"))
         _one_of("tool_execution", tool_execution, ("parallel", "sequential"))
+        _check_hooks(
+            before_tool_call=before_tool_call,
+            after_tool_call=after_tool_call,
+            transform_context=transform_context,
+            convert_to_llm=convert_to_llm,
+            should_stop_after_turn=should_stop_after_turn,
+        )
         check_system_prompt(system_prompt)
         self.steering_mode, self.drain, self.tool_execution = steering_mode, drain, tool_execution
         self.max_turns, self.system_prompt = count_of("max_turns", max_turns), system_prompt
@@ -201,6 +208,12 @@ def _with_results(state: State) -> TurnContext:
 
 
 _RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})
+
+
+def _check_hooks(**hooks: Any) -> None:
+    for name, hook in hooks.items():
+        if hook is not None and not callable(hook):
+            raise UsageError(f"{name}= takes a function, or None, not {hook!r:.80}.")
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
