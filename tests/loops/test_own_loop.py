@@ -103,6 +103,26 @@ def test_one_whose_init_forgets_the_loops_own_is_told_so() -> None:
         Forgetful(ScriptedLLM([])).start("cats")
 
 
+@pytest.mark.parametrize(
+    ("table", "given"),
+    [
+        ("phases", ["drafting", "reviewing"]),
+        ("phases", {"drafting": "done", "done": []}),
+        ("phases", {}),
+        ("opened_by", ["run_end"]),
+        ("opened_by", {"run_ended": "done"}),
+    ],
+)
+def test_one_whose_tables_are_none_is_not_started(table: str, given: Any) -> None:
+    class Untold(Loop):
+        def advance(self, state: State) -> Event:
+            return RunEnd(reason="completed")
+
+    setattr(Untold, table, given)
+    with pytest.raises(UsageError, match=rf"Untold\.{table} .*{re.escape(str(given))}\.$"):
+        Untold().start("cats")
+
+
 @FORMS
 async def test_it_says_the_same_in_either_form(form: str) -> None:
     run = (await loops())[form](TURNS).start("cats")
