@@ -75,9 +75,13 @@ class ScriptedLLM:
     `delay(seconds)` between them where wanted, an exception to raise there; or a text; or one of these chunks alone; or
     a function of the messages that gives any of it. `requests` keeps what it was asked; `assert_complete` checks that
     every turn was used. A request after the last turn raises AssertionError. `repeat=True` starts over instead.
+
+    Raises UsageError where the turns are no list of them.
     """
 
     def __init__(self, turns: Iterable[Turn], *, repeat: bool = False) -> None:
+        if isinstance(turns, (str, Mapping)) or not isinstance(turns, Iterable):  # a text would be a turn a letter
+            raise UsageError(f"Turns come as a list, also a single one: [{turns!r:.80}].")
         self.turns = list(turns)
         self.repeat = repeat
         self.requests: list[Request] = []

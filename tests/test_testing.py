@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import Agent, tool
+from agentnb import Agent, UsageError, tool
 from agentnb.testing import ScriptedLLM, call, delay
 
 
@@ -21,6 +21,12 @@ async def test_one_chunk_alone_is_a_turn() -> None:
     assert await run == "42"
     assert [message.content for message in run.messages] == ["go", "", "42", "42"]
     llm.assert_complete()
+
+
+@pytest.mark.parametrize("turns", ["42", call("double", {"n": 21}), ConnectionError("down")])
+def test_a_turn_that_is_not_in_a_list_is_refused(turns: Any) -> None:
+    with pytest.raises(UsageError, match="Turns come as a list, also a single one"):
+        ScriptedLLM(turns)
 
 
 @pytest.mark.parametrize(

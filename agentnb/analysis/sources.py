@@ -74,7 +74,7 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
         for one in of:
             yield from _read(one)
     else:
-        raise UsageError(f"A {type(of).__name__} is no recording: {_instead(of)}")
+        raise UsageError(f"{type(of).__name__} is no recording: {_instead(of)}")
 
 
 def _instead(of: Any) -> str:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic_core import to_json
 
-from agentnb.core.errors import IllegalTransition
-from agentnb.core.events import CallEnd, Event, ModelEnd, RunEnd, RunStart
+from agentnb.core.errors import IllegalTransition, UsageError
+from agentnb.core.events import EVENT_TYPES, CallEnd, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.graph import CallGraph
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.reply import Reply
@@ -41,6 +41,7 @@ class Result(NamedTuple):
     value: Any
 
 
+_TYPES = frozenset(EVENT_TYPES)
 MANY_TOOLS = 8
 """As many are named where a loop is shown."""
 
@@ -259,6 +260,23 @@ def fingerprint(kind: str, config: Mapping[str, Any]) -> str:
 ENDED_FROM_OUTSIDE = frozenset({"error", "cancelled", "limit", "suspended"})
 """Reasons that are no decision of the design's: such an end comes in every phase, whatever the table says, and where
 the table has no way from there to the end the phase stays what it was."""
+
+
+def first_phase(design: Design) -> str:
+    """The phase a loop begins in. Raises UsageError where its tables are none: they could not tell its end either."""
+    phases: Any = design.phases
+    opened_by: Any = design.opened_by
+    if not phases or not isinstance(phases, Mapping) or any(map(_is_no_list, phases.values())):
+        is_one = 'a table of what may follow each, {"drafting": ["done"], "done": []} for one'
+        raise UsageError(f"{design.kind()}.phases is {is_one}, not {phases!r:.80}.")
+    if not isinstance(opened_by, Mapping) or not opened_by.keys() <= _TYPES:
+        is_one = "a table of the phases that types of events open"
+        raise UsageError(f"{design.kind()}.opened_by is {is_one}, not {opened_by!r:.80}.")
+    return next(iter(design.phases))
+
+
+def _is_no_list(phases: object) -> bool:
+    return isinstance(phases, str) or not isinstance(phases, Collection)
 
 
 def phase_opened(design: Design, current: str | None, event: Event) -> str | None:

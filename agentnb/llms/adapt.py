@@ -23,6 +23,9 @@ from agentnb.core.threads import THREADS
 from agentnb.llms.answers import texts
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 
+_ASKED = ("stream", "generate_with_tools", "complete")
+"""The methods that a model is asked by, the first of them it has."""
+
 
 def in_one_piece(answer: Any) -> UsageError:
     """The error for what a model's `stream` gave instead of something to iterate over."""
@@ -31,6 +34,8 @@ def in_one_piece(answer: Any) -> UsageError:
 
 def as_model(llm: Any) -> Model:
     """The model itself where it streams, or one that asks it. Raises UsageError where it is no model."""
+    if isinstance(llm, type) and _wants_an_object(llm):
+        raise UsageError(f"{llm.__name__} is a class, and a model is an object of it: {llm.__name__}(...).")
     stream = getattr(llm, "stream", None)
     if callable(stream) and not _takes_messages(stream):
         raise UsageError(f"{type(llm).__name__} is no model: its stream() does not take the messages.")
@@ -41,7 +46,7 @@ def as_model(llm: Any) -> Model:
     if callable(stream) and _takes(stream, "tools"):
         model: Model = llm if _takes(stream, "schema") and not _not_optional(stream) else _Fitted(stream)
         return model
-    asks = [ask for name in ("generate_with_tools", "complete") if callable(ask := getattr(llm, name, None))]
+    asks = [ask for name in _ASKED[1:] if callable(ask := getattr(llm, name, None))]
     at_once = _AllAtOnce(asks[0]) if asks else None
     if callable(stream):
         return _WithoutTools(stream, at_once)
@@ -167,6 +172,12 @@ async def _closing(stream: Any) -> AsyncGenerator[None, None]:
     finally:
         if hasattr(stream, "aclose"):
             await stream.aclose()
+
+
+def _wants_an_object(kind: type) -> bool:
+    """Whether what a class is asked by belongs to its objects, and is no static method or class method."""
+    method = next((name for name in _ASKED if hasattr(kind, name)), "")
+    return inspect.isfunction(inspect.getattr_static(kind, method, None))
 
 
 def _takes_messages(stream: Any) -> bool:

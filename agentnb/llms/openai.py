@@ -40,8 +40,9 @@ class OpenAI(HttpModel):
     `base_url` is by default that of the environment variable OPENAI_BASE_URL, else OpenAI's own. The key is read
     from OPENAI_API_KEY whenever a request leaves; a server other than OpenAI's may do without. `timeout` is the
     longest silence in seconds (300; None for no limit), `max_retries` counts what comes after the first attempt
-    (3). Other keyword arguments go into every request: `temperature=0`, `max_tokens=500`, `tool_choice="required"`;
-    None leaves one out that a server refuses, as `stream_options=None` does.
+    (3). `tool_calls="schema"` is for servers that know of no tools: calls are JSON in the reply. Other keyword
+    arguments go into every request: `temperature=0`, `max_tokens=500`, `tool_choice="required"`; None leaves one out
+    that a server refuses, as `stream_options=None` does.
     """
 
     provider = "openai"

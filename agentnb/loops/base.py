@@ -181,6 +181,8 @@ class Loop(Design):
 
     def _start(self, **options: Any) -> Run:
         assert _make_run is not None  # agentnb/__init__.py puts it in before any loop can be made
+        if not hasattr(self, "name"):
+            raise UsageError(f"{type(self).__name__}.__init__ does not call super().__init__().")
         run: Run = _make_run(self, **options)
         return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentnb.core.events import Event
-from agentnb.core.loop import Design, phase_opened
+from agentnb.core.loop import Design, first_phase, phase_opened
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
@@ -49,7 +49,7 @@ class Frame:
         self, design: Design, state: State, *, name: str = "", above: Frame | None = None, call: str = ""
     ) -> None:
         self.design = design
-        first = next(iter(design.phases))
+        first = first_phase(design)
         self.opened_by = {**design.opened_by, "run_start": first}
         self.moves: dict[tuple[str | None, str | None], str] = {}
         self.path: str = f"{above.path}/{name}" if above is not None and above.path else name

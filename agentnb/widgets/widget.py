@@ -86,7 +86,7 @@ class Panel(anywidget.AnyWidget):
 
     def __init__(self, run: Recording, *, parts: Sequence[str] | None = None) -> None:
         if not isinstance(run, Recording):
-            raise UsageError(f"A panel shows a run, not {run!r:.80}.")
+            raise UsageError(f"A panel shows a run, not {run!r:.80}. agentnb.replay(...) makes one of a snapshot.")
         self.run = run
         parts = parts_of(run, parts)
         self._loops = Loops(run.loop, graphs="graph" in parts)

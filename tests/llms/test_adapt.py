@@ -9,6 +9,7 @@ import pytest
 
 from agentnb import ExecutionLoop, RunFailed, SessionLoop, tool
 from agentnb.llms.adapt import as_model
+from agentnb.testing import ScriptedLLM
 
 
 @tool
@@ -101,6 +102,21 @@ async def test_what_is_no_answer_is_told_and_is_no_empty_one(answer: Any) -> Non
 async def test_what_is_no_model_is_said_to_be_none() -> None:
     with pytest.raises(RunFailed, match="list is no model: it has no stream"):
         await SessionLoop([]).start("go")
+
+
+@pytest.mark.parametrize("kind", [ScriptedLLM, WithTools])
+async def test_the_class_of_a_model_is_told_from_a_model(kind: Any) -> None:
+    with pytest.raises(RunFailed, match=rf"{kind.__name__} is a class, and a model is an object of it"):
+        await SessionLoop(kind).start("go")
+
+
+async def test_a_class_that_is_asked_without_an_object_is_a_model() -> None:
+    class Said:
+        @staticmethod
+        def complete(messages: list[Any]) -> str:
+            return "heard"
+
+    assert await SessionLoop(Said).start("go") == "heard"
 
 
 async def test_a_model_whose_stream_is_not_async_is_told_so() -> None:

@@ -432,6 +432,11 @@ def test_what_cannot_work_is_refused(options: dict[str, Any]) -> None:
         ConversationEngine(**options)
 
 
+def test_a_model_in_the_place_of_the_coordinator_is_told_where_it_goes() -> None:
+    with pytest.raises(UsageError, match="a model is llm="):
+        ConversationEngine(ScriptedLLM([]))
+
+
 # -- a model that makes the plan ------------------------------------------------------------------------------------
 
 ANSWER = '{"tasks": [{"id": "b", "description": "B", "priority": 2, "dependencies": []}, {"id": "a", "priority": 1}]}'

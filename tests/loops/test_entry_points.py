@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from agentnb import Agent, ConversationEngine, ExecutionLoop, LoopAgent, RunFailed, SessionLoop, Store, UsageError, tool
+from agentnb.llms import Anthropic, OpenAI
 from agentnb.loops.loop_agent import InvocationContext
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import collect
@@ -42,6 +45,12 @@ def continued(**options: Any) -> Any:
         **options,
     )
     return engine.continue_()
+
+
+@pytest.mark.parametrize("made", [Agent, ConversationEngine, ExecutionLoop, SessionLoop, OpenAI, Anthropic])
+def test_what_can_be_said_where_it_is_made_is_in_its_help(made: type) -> None:
+    said = [name for name in inspect.signature(made).parameters if name not in ("model", "name", "options")]
+    assert [name for name in said if not re.search(rf"\b{name}\b", inspect.getdoc(made) or "")] == []
 
 
 ENTRIES: dict[str, Callable[..., Any]] = {

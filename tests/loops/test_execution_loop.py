@@ -1214,3 +1214,17 @@ def test_what_a_loop_cannot_be_made_of_is_refused() -> None:
             ExecutionLoop(ScriptedLLM([]), **options)
     with pytest.raises(UsageError):
         ExecutionLoop(ScriptedLLM([]), [{"properties": {}}])
+
+
+async def test_a_call_that_its_tools_schema_cannot_check_is_told_as_an_error() -> None:
+    tools = [{"_tool": "w", "properties": {"n": {"type": "nonsense"}}}]
+    loop = World().loop(solution(c("w", n=1)), solution(output=2), tools=tools, activities={"w": lambda *_: 5})
+    assert await loop.run() == 2
+    (told_of,) = errors_told(loop, 1)
+    assert told_of["error"].startswith("The arguments of w cannot be checked: Unknown type 'nonsense'")
+
+
+@pytest.mark.parametrize("output", [{"type": "text"}, {"n": int}, {"type": "object", "required": True}])
+def test_an_output_that_is_no_json_schema_is_refused(output: Any) -> None:
+    with pytest.raises(UsageError, match="output= takes a JSON schema, or a type that has one"):
+        ExecutionLoop(ScriptedLLM([]), output=output)

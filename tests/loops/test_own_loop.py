@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from agentnb import Loop, RunFailed, Snapshot, restore, tool
+from agentnb import Loop, RunFailed, Snapshot, UsageError, restore, tool
 from agentnb.core.events import Event, ModelEnd, RunEnd, StateUpdate
 from agentnb.core.state import State
 from agentnb.loops import want
@@ -89,6 +89,38 @@ async def test_the_loop_in_the_docstring_of_from_generator_runs() -> None:
     run = names["answer"].start("why?")  # type: ignore[attr-defined]
     assert await run == "an answer"
     assert [message.content for message in run.messages] == ["why?", "", "found x", "an answer"]
+
+
+def test_one_whose_init_forgets_the_loops_own_is_told_so() -> None:
+    class Forgetful(Loop):
+        def __init__(self, llm: Any) -> None:
+            self.llm = llm
+
+        def advance(self, state: State) -> Event:
+            return RunEnd(reason="completed")
+
+    with pytest.raises(UsageError, match=r"Forgetful.__init__ does not call super\(\).__init__\(\)"):
+        Forgetful(ScriptedLLM([])).start("cats")
+
+
+@pytest.mark.parametrize(
+    ("table", "given"),
+    [
+        ("phases", ["drafting", "reviewing"]),
+        ("phases", {"drafting": "done", "done": []}),
+        ("phases", {}),
+        ("opened_by", ["run_end"]),
+        ("opened_by", {"run_ended": "done"}),
+    ],
+)
+def test_one_whose_tables_are_none_is_not_started(table: str, given: Any) -> None:
+    class Untold(Loop):
+        def advance(self, state: State) -> Event:
+            return RunEnd(reason="completed")
+
+    setattr(Untold, table, given)
+    with pytest.raises(UsageError, match=rf"Untold\.{table} .*{re.escape(str(given))}\.$"):
+        Untold().start("cats")
 
 
 @FORMS

@@ -557,6 +557,14 @@ def test_an_option_that_cannot_be_is_refused_where_the_session_is_made(option: s
         SessionLoop(ScriptedLLM([]), **{option: wrong})
 
 
+@pytest.mark.parametrize(
+    "hook", ["before_tool_call", "after_tool_call", "transform_context", "convert_to_llm", "should_stop_after_turn"]
+)
+def test_a_hook_that_cannot_be_called_is_refused_where_the_session_is_made(hook: str) -> None:
+    with pytest.raises(UsageError, match=f"{hook}= takes a function, or None, not {{}}"):
+        SessionLoop(ScriptedLLM([]), **{hook: {}})
+
+
 async def test_no_further_request_where_every_result_says_terminate() -> None:
     @tool
     def finish() -> dict[str, Any]:

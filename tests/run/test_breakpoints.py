@@ -480,3 +480,13 @@ async def test_a_condition_that_fails_on_a_replay_says_so_and_moves_nothing() ->
     with pytest.raises(AttributeError, match="no_such_field"):
         replayed.continue_()
     assert replayed.position == 4
+
+
+async def test_who_waits_for_a_paused_run_is_told_that_it_is_paused() -> None:
+    run = Agent().loop("done").start("hi", breakpoints=["model_start"])
+    run.play()
+    await until(lambda: run.state.paused)
+    with pytest.raises(TimeoutError, match=r"it is paused \(run.paused_for\) until run.resume\(\)"):
+        await asyncio.to_thread(run.result, timeout=0)
+    run.resume()
+    assert await run == "done"

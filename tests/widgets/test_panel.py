@@ -440,6 +440,13 @@ def test_the_readme_names_each_part_and_its_widget() -> None:
         panel.close()
 
 
+async def test_whoever_wants_a_panel_of_a_snapshot_is_told_of_replay() -> None:
+    run = session(["Hello."])
+    await run
+    with pytest.raises(UsageError, match=r"agentnb.replay\(...\) makes one of a snapshot"):
+        widgets.Timeline(run.snapshot())
+
+
 def test_a_run_gives_its_panel_whole_or_in_parts_and_the_same_each_time() -> None:
     run = session(["Hello."])
     whole, some = run.panel(), run.panel(parts=["events", "timeline"])

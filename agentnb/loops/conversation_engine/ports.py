@@ -81,7 +81,8 @@ def get_context(coordinator: Any) -> Activity:
     ask = None if isinstance(coordinator, Loop) else getattr(coordinator, "get_context_async", coordinator)
     if ask is not None and not callable(ask):
         raise UsageError(
-            f"A coordinator has get_context_async(user_input), is a callable or a loop, not {coordinator!r}."
+            f"A coordinator has get_context_async(user_input), is a callable or a loop, not {coordinator!r};"
+            " a model is llm=."
         )
 
     async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from agentnb.core.schemas import hoist_definitions, misfits, why_none
 from agentnb.core.tools import Tool
 from agentnb.loops.execution_loop.data import METHODS
 from agentnb.loops.execution_loop.references import DAGGER
-from agentnb.loops.execution_loop.tools import SchemaTool, is_detached, schema_faults
+from agentnb.loops.execution_loop.tools import SchemaTool, check_schema, is_detached, schema_faults
 
 _REFERENCE = {"type": "string", "pattern": f"^{DAGGER}"}
 _BESIDE: dict[str, Any] = {
@@ -118,14 +118,15 @@ class OutputCheck:
     def __init__(self, output: Any) -> None:
         self.schema: dict[str, Any] | None = None
         self._adapter: TypeAdapter[Any] | None = None
-        if isinstance(output, Mapping):
-            self.schema = dict(output)
-        elif output is not None:
-            try:
+        try:
+            if isinstance(output, Mapping):
+                self.schema = dict(output)
+                check_schema(self.schema)
+            elif output is not None:
                 self._adapter = TypeAdapter(output)
                 self.schema = self._adapter.json_schema()
-            except Exception as error:  # pydantic raises several kinds for a type it has no schema for
-                raise UsageError(f"output= takes a JSON schema, or a type that has one: {why_none(error)}.") from None
+        except Exception as error:  # pydantic raises several kinds for a type it has no schema for
+            raise UsageError(f"output= takes a JSON schema, or a type that has one: {why_none(error)}.") from None
 
     def read(self, value: Any) -> tuple[Any, str | None]:
         """The output as it is kept, and what is wrong with it."""

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from pydantic_core import to_json
+
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.schemas import in_words
 from agentnb.core.tools import Invocation, Progress
@@ -130,7 +132,11 @@ def _parameters(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _validate(what: str, schema: Mapping[str, Any], value: Any) -> None:
-    if faults := list(schema_faults(schema, value)):
+    try:
+        faults = list(schema_faults(schema, value))
+    except Exception as error:  # the schema is the user's, and may be none
+        raise InvalidArguments(f"The arguments of {what} cannot be checked: {error}") from error
+    if faults:
         raise InvalidArguments(f"Invalid arguments for {what}: {'; '.join(faults)}.")
 
 
@@ -139,6 +145,14 @@ def schema_faults(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
     from jsonschema import Draft202012Validator  # takes a tenth of a second, which most loops need not spend
 
     return in_words(Draft202012Validator(schema).iter_errors(value))
+
+
+def check_schema(schema: Mapping[str, Any]) -> None:
+    """Raise ValueError where this is no JSON, or jsonschema's SchemaError where it is no schema."""
+    from jsonschema import Draft202012Validator
+
+    to_json(schema)
+    Draft202012Validator.check_schema(schema)
 
 
 def with_schemas(tools: Sequence[Any] | Mapping[str, Any], activities: Mapping[str, Activity]) -> Any:

@@ -92,7 +92,7 @@ def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, C
 def _messages(hook: str, said: Any) -> list[Any]:
     made = list(said) if isinstance(said, Iterable) and not isinstance(said, (str, bytes, Mapping)) else None
     if made is None or not all(isinstance(message, Mapping | Message) for message in made):
-        raise TypeError(f"{hook} returned {str(said)[:200]!r}; it returns messages.")
+        raise TypeError(f"{hook} returned {said!r:.200}; it returns messages.")
     return made
 
 

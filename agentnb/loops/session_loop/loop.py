@@ -39,13 +39,15 @@ Drain = Literal["one-at-a-time", "all"]
 class SessionLoop(SessionControls):
     """Ask the model, run its tool calls, feed the results back, until nobody has anything to say.
 
-    llm, tools: the model and what it can call. queue: what the user says while it runs (`MessageQueue`). steering_mode,
-    drain: what steering does to a batch of calls, and whether queued messages are heard one at a time or all at once.
-    tool_execution: `parallel` or `sequential`. before_tool_call, after_tool_call: hooks around every call; they get a
-    `ToolCallContext` and return None or a dict (`block, reason`; `content, details, is_error, terminate`).
-    transform_context, convert_to_llm: make what the model is sent from the messages. should_stop_after_turn: asked
-    after every turn, with a `TurnContext`: the messages, and those of the turn by name. Hooks may be async. max_turns:
-    requests to the model at most. messages: the conversation to go on from.
+    llm, tools: the model and what it can call. queue: what the user says while it runs (`MessageQueue`). steering_mode:
+    what steering does to a batch of calls; `after_batch` runs it to its end, `skip_pending` passes over those that have
+    not started, `discard` also replaces the results there are. drain: queued messages are heard `one-at-a-time`, or
+    `all` at once. tool_execution: `parallel` or `sequential`. before_tool_call, after_tool_call: hooks around every
+    call; they get a `ToolCallContext` and return None or a dict (`block, reason`; `content, details, is_error,
+    terminate`). transform_context, convert_to_llm: make what the model is sent from the messages.
+    should_stop_after_turn: asked after every turn, with a `TurnContext`: the messages, and those of the turn by name.
+    Hooks may be async. max_turns: requests to the model at most; None is no limit. system_prompt: said to the model
+    before the conversation. messages: the conversation to go on from.
 
     Raises UsageError for a mode it does not know.
     """
@@ -89,6 +91,13 @@ class SessionLoop(SessionControls):
         _one_of("steering_mode", steering_mode, ("after_batch", "skip_pending", "discard"))
         _one_of("drain", drain, ("one-at-a-time", "all"))
         _one_of("tool_execution", tool_execution, ("parallel", "sequential"))
+        _check_hooks(
+            before_tool_call=before_tool_call,
+            after_tool_call=after_tool_call,
+            transform_context=transform_context,
+            convert_to_llm=convert_to_llm,
+            should_stop_after_turn=should_stop_after_turn,
+        )
         check_system_prompt(system_prompt)
         self.steering_mode, self.drain, self.tool_execution = steering_mode, drain, tool_execution
         self.max_turns, self.system_prompt = count_of("max_turns", max_turns), system_prompt
@@ -199,6 +208,12 @@ def _with_results(state: State) -> TurnContext:
 
 
 _RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})
+
+
+def _check_hooks(**hooks: Any) -> None:
+    for name, hook in hooks.items():
+        if hook is not None and not callable(hook):
+            raise UsageError(f"{name}= takes a function, or None, not {hook!r:.80}.")
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

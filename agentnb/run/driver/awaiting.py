@@ -45,7 +45,8 @@ def result(run: Driving, timeout: float | None) -> Any:
         except TimeoutError:
             asked = ", ".join(call.name for call in run.decisions.pending)
             waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""
-            raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it goes on.{waits}") from None
+            on = "is paused (run.paused_for) until run.resume()" if run.state.paused else "goes on"
+            raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it {on}.{waits}") from None
         except KeyboardInterrupt as stop:
             _stopped(run, stop)
             raise
