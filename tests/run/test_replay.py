@@ -170,6 +170,12 @@ async def test_what_a_loop_says_of_its_run_stays_so_while_its_past_is_looked_at(
     assert (loop.output, loop.state, loop.context) == said
 
 
+async def test_a_snapshot_of_a_replay_bears_the_run_s_name_unless_it_is_given_one() -> None:
+    recorded = replay(await finished())
+    recorded.step()
+    assert [recorded.snapshot().name, recorded.snapshot("then").name] == ["mine", "then"]
+
+
 async def test_the_calls_that_waited_are_seen_with_what_was_shown() -> None:
     agent = Agent()
     run = agent.loop(sends("x"), "done").start("hi")
