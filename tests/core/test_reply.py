@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import ModelEnd, decode_event, encode_event
@@ -63,6 +64,24 @@ def test_a_text_of_null_is_no_text() -> None:
 def test_what_was_used_is_counted_in_the_same_words_however_it_is_told(counts: dict[str, Any]) -> None:
     reply = Reply(1)
     reply.feed({"type": "usage", **counts}, 0)
+    assert reply.end().usage == {"input_tokens": 3, "output_tokens": 4}
+
+
+def test_a_kind_of_text_is_a_text() -> None:
+    class Token(str):
+        __slots__ = ()
+
+    reply = Reply(1)
+    reply.feed({"type": "text_delta", "content": Token("a")}, 0)
+    assert reply.text == "a"
+
+
+def test_what_a_record_of_a_library_has_beyond_its_fields_is_read_too() -> None:
+    class Used(BaseModel, extra="allow"):
+        input_tokens: int
+
+    reply = Reply(1)
+    reply.feed({"type": "usage", "usage": Used(input_tokens=3, output_tokens=4)}, 0)  # type: ignore[call-arg]
     assert reply.end().usage == {"input_tokens": 3, "output_tokens": 4}
 
 

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,6 +12,7 @@ import agentnb
 from agentnb import (
     ExecutionLoop,
     LimitReached,
+    Loop,
     RunCancelled,
     RunFailed,
     SessionLoop,
@@ -21,8 +22,9 @@ from agentnb import (
     tool,
 )
 from agentnb.analysis import events
-from agentnb.core.events import CallStart
+from agentnb.core.events import CallStart, Event, RunEnd
 from agentnb.core.evolve import evolve, fold
+from agentnb.core.state import State
 from agentnb.errors import ReplayDiverged
 from agentnb.run import Replay
 from agentnb.testing import ScriptedLLM, call
@@ -168,6 +170,12 @@ async def test_what_a_loop_says_of_its_run_stays_so_while_its_past_is_looked_at(
     assert (loop.output, loop.state, loop.context) == said
 
 
+async def test_a_snapshot_of_a_replay_bears_the_run_s_name_unless_it_is_given_one() -> None:
+    recorded = replay(await finished())
+    recorded.step()
+    assert [recorded.snapshot().name, recorded.snapshot("then").name] == ["mine", "then"]
+
+
 async def test_the_calls_that_waited_are_seen_with_what_was_shown() -> None:
     agent = Agent()
     run = agent.loop(sends("x"), "done").start("hi")
@@ -216,6 +224,19 @@ async def test_a_file_is_replayed_without_the_loop(tmp_path: Path) -> None:
     assert recorded.loop.kind() == "SessionLoop"
     assert recorded.loop.phases == SessionLoop.phases
     assert await recorded == run.output
+
+
+async def test_a_loop_of_your_own_is_replayed_without_it_with_its_phases_as_they_came() -> None:
+    class Knock(Loop):
+        phases: ClassVar[Mapping[str, Sequence[str]]] = {"shut": ["open", "broken"], "open": [], "broken": []}
+        opened_by: ClassVar[Mapping[str, str]] = {"run_end": "open"}
+
+        def advance(self, state: State) -> Event:
+            return RunEnd.make(reason="completed")
+
+    run = Knock().start(None)
+    await run
+    assert replay(Snapshot.from_json(run.snapshot().to_json())).loop.phases == {"shut": ["open"], "open": []}
 
 
 async def test_a_recorded_loop_cannot_be_run(tmp_path: Path) -> None:

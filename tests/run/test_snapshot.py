@@ -374,6 +374,15 @@ async def test_a_call_that_waits_is_put_to_the_policy_of_the_restored_run(
     assert len(again.pending) == still_waiting
 
 
+async def test_a_question_that_the_policy_of_the_restored_run_leaves_to_the_person_is_not_asked_again() -> None:
+    agent = Agent()
+    run = agent.loop(sends("n"), "done").start("hi")
+    await run.step("turn")
+    again = restore(run.snapshot(), agent.loop("done"), approve=lambda call: None)
+    await again.step("turn")
+    assert types(again.events).count("approval_request") == 1
+
+
 async def test_a_call_that_is_decided_before_the_restored_run_goes_on_is_left_at_that_by_its_policy() -> None:
     def outer(*turns: Any) -> SessionLoop:
         return SessionLoop(ScriptedLLM(turns), [SessionLoop(ScriptedLLM(["looked"]), [], name="inner")])

@@ -623,6 +623,16 @@ async def test_a_method_of_one_argument_that_its_schema_does_not_know_gets_all_o
     assert await total.bind({"n": 3})(lambda data: None) == 3
 
 
+async def test_a_method_that_needs_no_argument_is_called_by_name() -> None:
+    class Double:
+        name, parameters = "double", Placed.parameters
+
+        def run(self, n: int = 1) -> int:
+            return 2 * n
+
+    assert await as_tools([Double()])["double"].bind({"n": 3})(lambda data: None) == 6
+
+
 @pytest.mark.parametrize("parameters", [{"type": "object", "properties": {}}, {"type": "object"}, {"n": "A number."}])
 async def test_a_method_is_called_by_name_where_its_schema_knows_no_arguments_at_all(parameters: Any) -> None:
     class Total:

@@ -148,8 +148,6 @@ class Conditions:
 
 
 def _argument(given: Any) -> Argument:
-    if isinstance(given, Argument):
-        return given
     try:
         return Argument(**given) if isinstance(given, Mapping) else Argument(*given)
     except TypeError as error:
