@@ -51,7 +51,7 @@ class Attached(Sequence["Run | RecordedRun"]):
     def __repr__(self) -> str:
         if not self._found:
             return f"No run is under way. All of them:\n{self.table!r}"
-        return "\n".join(" ".join(filter(None, _headline(run))) for run in self._found)
+        return "\n".join(map(headline, self._found))
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -79,8 +79,13 @@ def _say(text: str, code: str = "") -> None:
     display(shown, raw=True)  # type: ignore[no-untyped-call]  # IPython's is untyped
 
 
+def headline(run: Run | RecordedRun) -> str:
+    """Where a run stands and how it goes on, in one line."""
+    return " ".join(filter(None, _headline(run)))
+
+
 def _headline(run: Run | RecordedRun) -> tuple[str, str]:
-    """Where a run stands in one line of words, and what to type to go on with it."""
+    """The same as words, and what to type."""
     name = run.name or run.id
     said = f"{one_line(name, 80)} ({run.loop.kind()}): {where(run)}"
     if not isinstance(run, RecordedRun):

@@ -17,7 +17,6 @@ from agentnb.notebook.recorded import RecordedRun
 from agentnb.testing import ScriptedLLM
 from tests.notebook.live_kernel import LiveKernel
 from tests.notebook.test_headless import SETUP
-from tests.notebook.test_mistakes import error
 from tests.widgets.support import until
 
 WORLD = (
@@ -89,7 +88,7 @@ def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_g
     assert "write" in copy["text/html"]
     assert copy["text/plain"].startswith("unfinished (SessionLoop): waiting for you, phase acting")
 
-    assert error(restarted, "agentnb.attach('unfinished').approve('w')")[0] == "UnknownName"
+    assert restarted.fails("agentnb.attach('unfinished').approve('w')")[0] == "UnknownName"
     bundles = shown(restarted, "run = agentnb.attach('unfinished', loop('done'))\nrun")
     assert "application/vnd.jupyter.widget-view+json" in bundles[0]
     assert restarted.run("print(run.name, [waiting.id for waiting in run.pending])").strip() == "unfinished ['w']"
@@ -164,7 +163,7 @@ def kept(newest: LiveKernel, tmp_path_factory: pytest.TempPathFactory) -> LiveKe
 
 @pytest.mark.parametrize(("cell", "name", "words"), MISTAKES, ids=[cell for cell, _, _ in MISTAKES])
 def test_a_mistake_says_what_is_possible(kept: LiveKernel, cell: str, name: str, words: str) -> None:
-    ename, said = error(kept, cell)
+    ename, said = kept.fails(cell)
     assert ename == name
     assert words in said
 
