@@ -205,7 +205,7 @@ class Exchange:
         """Since when bytes have made no event; raises where that is too long. httpx sees to real silence."""
         now = time.monotonic()
         if since is not None and self._timeout is not None and now - since > self._timeout:
-            raise ModelUnavailable(f"{self._server} was silent for {self._timeout:g} s, but for keep-alives")
+            raise ModelUnavailable(f"{self._server} was silent for {self._timeout:g} s, but for keep-alive comments")
         return since if since is not None else now
 
     async def _text(self, begin: bytes = b"", most: int = MAX_ERROR_BODY) -> str:
