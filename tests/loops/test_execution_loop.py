@@ -689,11 +689,26 @@ async def test_a_loop_runs_one_stream_at_a_time() -> None:
 
 
 async def test_a_stream_that_breaks_lets_its_calls_end_and_is_asked_for_again() -> None:
-    world = World(0.005)
+    world, is_fast_done = World(), asyncio.Event()
+
+    @tool
+    async def fast() -> None:
+        world.ran.append("fast")
+        for _ in range(10 * len(MOMENT)):  # turns of the event loop, of which the model takes fewer to be cut off
+            await asyncio.sleep(0)
+        is_fast_done.set()
+
+    @tool
+    async def fetch(u: str) -> dict[str, str]:
+        world.ran.append(f"fetch {u}")
+        await is_fast_done.wait()
+        return {"name": "Al"}
+
     first = text(json.dumps({"calls": [c("fetch", "†state.p", u="†input.u"), c("fast")]})[:-2])
     loop = world.loop(
-        [*first, delay(0.001), ConnectionError("cut")],
+        [*first, *MOMENT, ConnectionError("cut")],
         solution(c("fetch", "†state.p", u="†input.u"), c("sum", "†state.s", p="†state.p"), output="ok"),
+        tools=[fast, fetch, *world.tools[3:]],
     )
     stream = loop.run()
     events = await collect(stream)
