@@ -269,7 +269,8 @@ def first_phase(design: Design) -> str:
     if not phases or not isinstance(phases, Mapping) or any(map(_is_no_list, phases.values())):
         is_one = 'a table of what may follow each, {"drafting": ["done"], "done": []} for one'
         raise UsageError(f"{design.kind()}.phases is {is_one}, not {phases!r:.80}.")
-    if not isinstance(opened_by, Mapping) or not opened_by.keys() <= _TYPES:
+    is_table = isinstance(opened_by, Mapping) and opened_by.keys() <= _TYPES
+    if not is_table or not all(isinstance(phase, str) for phase in opened_by.values()):
         is_one = "a table of the phases that types of events open"
         raise UsageError(f"{design.kind()}.opened_by is {is_one}, not {opened_by!r:.80}.")
     return next(iter(design.phases))

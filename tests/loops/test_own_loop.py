@@ -111,6 +111,7 @@ def test_one_whose_init_forgets_the_loops_own_is_told_so() -> None:
         ("phases", {}),
         ("opened_by", ["run_end"]),
         ("opened_by", {"run_ended": "done"}),
+        ("opened_by", {"run_end": ["done"]}),
     ],
 )
 def test_one_whose_tables_are_none_is_not_started(table: str, given: Any) -> None:
