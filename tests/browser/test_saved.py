@@ -71,8 +71,9 @@ def test_runs_of_ten_thousand_events_add_little_whenever_the_notebook_is_saved(
         notebook.wait_output(run, "1 call waits for you", timeout=60)
     notebook.set_cell(3, "print(len(first.events), len(second.events))")
     assert [int(count) > 10_000 for count in notebook.run(3).split()] == [True, True]
-    copies = f"() => document.querySelectorAll('[data-agentnb-copy]').length === {len(RUNS)}"
-    notebook.do(lambda page: page.wait_for_function(copies))  # they are hidden, and made when the runs are at rest
+    at_rest = "copy => copy.textContent.includes('was waiting for a decision')"  # not on the way there
+    copies = f"() => [...document.querySelectorAll('[data-agentnb-copy]')].filter({at_rest}).length === {len(RUNS)}"
+    notebook.do(lambda page: page.wait_for_function(copies))  # they are hidden
     waiting, pages = saved(notebook)
     assert '"_esm"' in waiting
     assert all("write was waiting for a decision" in " ".join(as_text(page)) for page in pages)
