@@ -752,7 +752,8 @@ def _after_a_step(run: Any) -> Any:
     return run.pending
 
 
-def test_each_step_of_a_run_whose_event_loop_was_closed_says_so() -> None:
+def _run_whose_event_loop_was_closed() -> Run:
+    """Its tool was running."""
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
 
@@ -763,6 +764,11 @@ def test_each_step_of_a_run_whose_event_loop_was_closed_says_so() -> None:
     loop = asyncio.new_event_loop()
     loop.run_until_complete(play())
     loop.close()
+    return run
+
+
+def test_each_step_of_a_run_whose_event_loop_was_closed_says_so() -> None:
+    run = _run_whose_event_loop_was_closed()
     with suppress(UsageError):
         while asyncio.run(run.step()):
             pass
@@ -771,16 +777,7 @@ def test_each_step_of_a_run_whose_event_loop_was_closed_says_so() -> None:
 
 
 def test_whoever_waits_for_a_run_whose_event_loop_was_closed_is_told_so() -> None:
-    agent = Agent()
-    run = agent.loop(asks("hold"), "done").start("hi")
-
-    async def play() -> None:
-        run.play()
-        await agent.holding.wait()
-
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(play())
-    loop.close()
+    run = _run_whose_event_loop_was_closed()
     for wait in (lambda: run.result(timeout=30), lambda: asyncio.run(collect(run))):
         with pytest.raises(UsageError, match="Nothing drives this run any more"):
             wait()
