@@ -7,7 +7,7 @@ by one, or all together, with arguments as an object or as JSON text. Text and c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from agentnb.core.errors import ModelError, ModelProtocolError
@@ -42,17 +42,6 @@ _ARGUMENTS = ("arguments", "args", "input")
 """What a call's arguments are called: here, in LangChain's messages, in Anthropic's."""
 
 _JSON_TEXT = (str, bytes, bytearray)
-
-_TAKEN_BY = {
-    "reasoning_delta": "_reason",
-    "tool_call_delta": "_fragment",
-    "tool_call": "_whole",
-    "tool_calls": "_all_whole",
-    "usage": "_use",
-    "stop": "_stop",
-    "retry": "_retry",
-}
-"""What takes in a chunk of each type but text, which comes by the hundred."""
 
 
 class Reply:
@@ -93,10 +82,10 @@ class Reply:
                 self._text.append(content)
                 self._time(milliseconds, len(content))
                 return Delta(type="text_delta", content=content if content.isascii() else mended(content))
-            if not isinstance(kind, str) or kind not in _TAKEN_BY:
+            take = _TAKEN_BY.get(kind) if isinstance(kind, str) else None
+            if take is None:
                 raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
-            taken: Delta | None = getattr(self, _TAKEN_BY[kind])(chunk)
-            return taken
+            return take(self, chunk)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelProtocolError(
                 f"The model streamed a {kind} that cannot be read ({type(error).__name__}: {error}): {str(chunk)[:200]}"
@@ -171,8 +160,7 @@ class Reply:
 
     def _add(self, call: Mapping[str, Any]) -> None:
         function = call.get("function", call)  # OpenAI's own shape nests name and arguments
-        given = next((function[name] for name in _ARGUMENTS if name in function), None)
-        arguments, malformed = parse_arguments(given)
+        arguments, malformed = parse_arguments(_given_to(function))
         id = str(call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}")
         name = function.get("name") or ""
         if not (id.isascii() and name.isascii()):
@@ -207,8 +195,7 @@ class Reply:
             if isinstance(amount, (int, float)) and 0 <= amount < 2**53:  # NaN is no number, and no JSON either
                 self._usage[_COUNTED_AS.get(name, name)] = amount
 
-    @staticmethod
-    def _retry(chunk: Mapping[str, Any]) -> Delta:
+    def _retry(self, chunk: Mapping[str, Any]) -> Delta:
         return Delta(type="retry_delta", data={k: v for k, v in chunk.items() if k != "type"})
 
     def _time(self, milliseconds: int, characters: int) -> None:
@@ -218,10 +205,30 @@ class Reply:
             self._timing.append([milliseconds, characters])
 
 
+_TAKEN_BY: dict[str, Callable[[Reply, Mapping[str, Any]], Delta | None]] = {
+    "reasoning_delta": Reply._reason,
+    "tool_call_delta": Reply._fragment,
+    "tool_call": Reply._whole,
+    "tool_calls": Reply._all_whole,
+    "usage": Reply._use,
+    "stop": Reply._stop,
+    "retry": Reply._retry,
+}
+"""What takes in a chunk of each type but text, which comes by the hundred."""
+
+
 def _fragment_of(what: str, content: Any) -> str:
     if content and not isinstance(content, str):
         raise TypeError(f"a fragment of {what} is text, not {type(content).__name__}")
     return content or ""
+
+
+def _given_to(call: Mapping[str, Any]) -> Any:
+    """The arguments of a call as they came, None where there are none."""
+    for name in _ARGUMENTS:
+        if name in call:
+            return call[name]
+    return None
 
 
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
