@@ -1,0 +1,221 @@
+"""The tools of MCP servers: over a real process's pipes, over HTTP, and of a server in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from agentnb import Run, SessionLoop, UsageError
+from agentnb.core.events import CallEnd
+from agentnb.testing import ScriptedLLM, call
+from agentnb.tools import mcp
+from agentnb.tools.mcp import Connection, connect
+from tests.tools.mcp_server import SERVER
+
+COMMAND = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[Connection]:
+    with connect(SERVER) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Connection]:
+    with connect(COMMAND, env={"DESK_KEY": "sk-given"}) as server:
+        yield server
+
+
+def start(server: Connection, name: str, arguments: dict[str, Any] | None = None, *, approve: Any = True) -> Run:
+    """A run that makes this one call."""
+    return SessionLoop(ScriptedLLM([[call(name, arguments or {})], "done"]), server.tools).start("go", approve=approve)
+
+
+def end_of(run: Run) -> CallEnd:
+    return next(event for event in run.events if isinstance(event, CallEnd))
+
+
+async def called(server: Connection, name: str, arguments: dict[str, Any] | None = None) -> CallEnd:
+    run = start(server, name, arguments)
+    await run
+    return end_of(run)
+
+
+def tool_of(server: Connection, name: str) -> Any:
+    return next(tool for tool in server.tools if tool.name == name)
+
+
+def test_a_servers_tools_have_its_words_and_its_schemas(desk: Connection) -> None:
+    add = tool_of(desk, "add")
+    assert add.description == "Add two numbers."
+    assert add.parameters["required"] == ["a", "b"]
+
+
+async def test_a_call_goes_to_the_server(desk: Connection) -> None:
+    assert (await called(desk, "add", {"a": 2, "b": 3})).result == "5"
+
+
+async def test_a_call_goes_to_a_server_in_a_process_of_its_own(process: Connection) -> None:
+    assert (await called(process, "add", {"a": 2, "b": 3})).result == "5"
+
+
+async def test_a_call_goes_to_a_server_over_http() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    served = uvicorn.Server(uvicorn.Config(SERVER.streamable_http_app(), log_level="error"))
+    thread = threading.Thread(target=served.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        with connect(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp") as server:
+            assert (await called(server, "add", {"a": 2, "b": 3})).result == "5"
+    finally:
+        served.should_exit = True
+        thread.join()
+        listening.close()
+
+
+def test_a_connection_serves_runs_in_any_event_loop(process: Connection) -> None:
+    for _ in range(2):
+        assert asyncio.run(called(process, "add", {"a": 1, "b": 1})).result == "2"
+
+
+async def test_arguments_that_do_not_fit_are_told_to_the_model_and_not_to_the_server(desk: Connection) -> None:
+    assert (await called(desk, "add", {"a": "x", "b": 3})).result == (
+        "Invalid arguments for add: a: 'x' is not of type 'integer'."
+    )
+
+
+async def test_what_a_server_fails_with_is_the_calls_error(desk: Connection) -> None:
+    end = await called(desk, "desk_refuse")
+    assert end.is_error
+    assert "Error executing tool desk.refuse" in end.result
+
+
+async def test_a_picture_is_a_block_beside_the_text(desk: Connection) -> None:
+    text, picture = (await called(desk, "draw")).result
+    assert text == {"type": "text", "text": "a picture"}
+    assert picture["source"]["media_type"] == "image/png"
+
+
+async def test_a_call_shows_its_progress(desk: Connection) -> None:
+    run = start(desk, "wait", {"seconds": 0})
+    shown = [event.data async for event in run if event.type == "call_delta"]
+    assert shown == [{"done": 1.0, "total": 3.0, "message": "reading"}]
+
+
+async def test_every_call_is_asked_about_whatever_the_server_says_of_it(desk: Connection) -> None:
+    run = start(desk, "read", {"path": "a.txt"}, approve=None)
+    async for event in run:
+        if event.type == "approval_request":
+            run.reject(event.call_id, "not now")
+    assert end_of(run).is_error
+
+
+async def test_of_a_server_that_is_trusted_a_tool_that_only_reads_asks_nobody() -> None:
+    with connect(SERVER, trusted=True) as server:
+        run = start(server, "read", {"path": "a.txt"}, approve=None)
+        await run
+    assert end_of(run).result == "the text of a.txt"
+    assert tool_of(server, "write").approve
+
+
+def test_of_a_server_that_is_trusted_a_call_that_changes_nothing_twice_may_run_again() -> None:
+    with connect(SERVER, trusted=True) as server:
+        again = {tool.name for tool in server.tools if tool.idempotent}
+    assert again == {"read", "write"}
+
+
+def test_a_prefix_tells_the_tools_of_two_servers_apart() -> None:
+    with connect(SERVER, prefix="left_") as server:
+        assert tool_of(server, "left_desk_refuse").description == "Fail."
+
+
+async def test_a_process_has_what_it_is_given_of_the_environment(process: Connection) -> None:
+    assert (await called(process, "secret")).result == "sk-given"
+
+
+async def test_a_process_has_no_keys_that_it_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DESK_KEY", "sk-ours")
+    with connect(COMMAND) as server:
+        assert (await called(server, "secret")).result == "none"
+
+
+async def test_a_server_that_dies_fails_the_call_and_the_run_goes_on() -> None:
+    with connect(COMMAND) as server:
+        run = start(server, "die")
+        assert await run == "done"
+    assert end_of(run).result == "The MCP server failed: MCPError: Connection closed."
+
+
+async def test_a_cancelled_run_does_not_wait_for_the_server(desk: Connection) -> None:
+    run = start(desk, "wait", {"seconds": 1000})
+    async for event in run:
+        if event.type == "call_delta":
+            run.cancel("enough")
+    assert run.stop_reason == "cancelled"
+
+
+async def test_a_call_in_flight_fails_where_the_connection_is_closed() -> None:
+    server = connect(SERVER)
+    run = start(server, "wait", {"seconds": 1000})
+    async for event in run:
+        if event.type == "call_delta":
+            server.close()
+    assert end_of(run).is_error
+
+
+async def test_a_call_behind_the_end_of_the_connection_fails_in_words() -> None:
+    server = connect(SERVER)
+    server.close()
+    server.close()
+    assert (await called(server, "add", {"a": 1, "b": 1})).result == "The connection to the MCP server is closed."
+
+
+def test_a_command_that_is_no_server_is_told_with_what_it_printed() -> None:
+    with pytest.raises(UsageError, match=r"There is no MCP server at .*\n.*No such file or directory"):
+        connect([sys.executable, "nowhere.py"])
+
+
+def test_a_command_that_is_not_there_is_told() -> None:
+    with pytest.raises(UsageError, match="There is no MCP server at no-such-program: FileNotFoundError"):
+        connect("no-such-program")
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp, "CONNECT_SECONDS", 0.5)
+    with pytest.raises(UsageError, match=r"has not answered for 0.5 s"):
+        connect([sys.executable, "-c", "import time; time.sleep(1000)"])
+
+
+def test_a_connection_that_nobody_has_any_more_is_closed() -> None:
+    server = connect(SERVER)
+    gone = weakref.ref(server)
+    threads = threading.active_count()
+    del server
+    gc.collect()
+    assert gone() is None
+    assert threading.active_count() == threads - 1
+
+
+def test_a_connection_left_open_does_not_keep_the_process_from_its_end() -> None:
+    code = f"from agentnb.tools.mcp import connect; server = connect({COMMAND!r}); print(len(server.tools))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout.strip() == "8"
+    assert not ended.stderr
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    with pytest.raises(UsageError) as refused:
+        connect("http://me:hunter2@127.0.0.1:1/mcp")
+    assert "hunter2" not in str(refused.value)
