@@ -203,7 +203,7 @@ def _lines(events: Sequence[Event], run: Run) -> Iterator[str]:
     trace = Trace()
     if any(event.type == "approval_decision" for event in events):  # only there it is asked, for the call's name
         trace.follow(run.events, events[-1].seq + 1)
-    places = [one_line(visible(event.path), PLACE) for event in events]
+    places = [one_line(visible(f"in {event.path}"), PLACE) if event.path else "" for event in events]
     widest = max(map(len, places), default=0)
     for event, place in zip(events, places, strict=True):
         head = f"{event.seq:5} {event.type:{_TYPES}} " + (f"{place:{widest}} " if widest else "")

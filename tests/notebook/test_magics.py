@@ -138,8 +138,8 @@ def test_a_step_s_line_names_the_loop_inside_that_it_is_of(cells: LiveKernel) ->
         "run = agentnb.LoopAgent('research', [inner], max_iterations=1).start('go')"
     )
     told = cells.run("%step turn").splitlines()
-    assert '    4 run_start         searcher SessionLoop searcher: [{"role":"user","content":"go"}]' in told
-    assert "    7 model_end         searcher found" in told
+    assert '    4 run_start         in searcher SessionLoop searcher: [{"role":"user","content":"go"}]' in told
+    assert "    7 model_end         in searcher found" in told
 
 
 async def test_a_run_whose_loop_is_in_no_variable_is_restored_with_it(tmp_path: Path, monkeypatch: Any) -> None:
