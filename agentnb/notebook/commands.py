@@ -40,7 +40,11 @@ def step(unit: str = "event", run: Run | None = None) -> list[Event]:
     if not units:
         raise UsageError(f"%step takes {', '.join(UNITS)}, not {unit!r}.")
     stepping = current(run).submit_step(units[0])
-    hosting.environment.wait(stepping)
+    try:
+        hosting.environment.wait(stepping)
+    except KeyboardInterrupt as stop:
+        hosting.environment.stopped(stop, hosting.STEP_STOPPED)
+        raise
     return stepping.result()
 
 
