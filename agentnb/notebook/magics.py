@@ -18,6 +18,7 @@ from agentnb.core.errors import AgentnbError, UsageError
 from agentnb.core.events import Event
 from agentnb.loops.base import Loop
 from agentnb.notebook import commands
+from agentnb.notebook.attaching import headline
 from agentnb.notebook.kernel import in_kernel
 from agentnb.notebook.mistakes import show_in_one_line
 from agentnb.notebook.table import runs
@@ -73,9 +74,10 @@ class RunMagics(Magics):
             print(line)  # noqa: T201
         if run.pending:
             calls = ", ".join(f"{call.name} ({call.id})" for call in run.pending)
-            print(f"waiting for you: {visible(one_line(calls))}")  # noqa: T201
+            how = "" if events else "; its panel decides, or run.approve(id), reject, edit or replace"
+            print(f"waiting for you: {visible(one_line(calls))}{how}")  # noqa: T201
         elif not events:
-            print(f"nothing left: {run!r}")  # noqa: T201
+            print(f"nothing left: {headline(run)}")  # noqa: T201
         return Quiet(events)
 
     @line_magic
@@ -96,7 +98,7 @@ class RunMagics(Magics):
         As a function: agentnb.notebook.resume(), or run.play().
         """
         _take_nothing("resume", line)
-        print(repr(commands.resume()))  # noqa: T201
+        print(headline(commands.resume()))  # noqa: T201
 
     @line_magic
     @_in_one_line
@@ -120,6 +122,7 @@ class RunMagics(Magics):
 
             %restore before-writing
             %restore before-writing loop
+            %restore snapshot loop          from a variable
 
         The second word is the variable of the loop to go on with; it may be left out where only one fits, or where none
         does and the run was started in this kernel. Where a store has the run, it goes on there. As a function:
@@ -161,20 +164,25 @@ class RunMagics(Magics):
         store = self._variables().get(line, line or None)
         display(runs(store))  # type: ignore[no-untyped-call]  # IPython's is untyped
         if (run := latest_run()) is not None:
-            print(f"current: {run!r}")  # noqa: T201
+            print(f"current: {headline(run)}")  # noqa: T201
 
-    def _name_and_loop(self, magic: str, words: list[str], why: str) -> tuple[str, Loop | None]:
+    def _name_and_loop(self, magic: str, words: list[str], why: str) -> tuple[str | Snapshot | Run, Loop | None]:
         whole = " ".join(words)
         if len(words) == 1 or commands.is_name(whole):
-            return whole, None
+            return self._meant(whole), None
         loops = self._loops()
         *name, last = words or [""]
         if last in loops:
-            return " ".join(name), loops[last]
+            return self._meant(" ".join(name)), loops[last]
         if len(words) == 2:
             raise UsageError(f"{last!r} is no loop; loops here: {', '.join(loops) or 'none'}.")
         known = ", ".join(commands.snapshot_names()[:20]) or "none yet"
         raise UsageError(f"{magic} takes a name and, {why} to use. Names: {known}.")
+
+    def _meant(self, name: str) -> str | Snapshot | Run:
+        """A recording in a variable, `run` or what `%snapshot` has given, unless one is called so."""
+        value = self._variables().get(name)
+        return value if isinstance(value, (Snapshot, Run)) and not commands.is_name(name) else name
 
     def _loops(self) -> dict[str, Loop]:
         return {name: value for name, value in self._variables().items() if isinstance(value, Loop)}

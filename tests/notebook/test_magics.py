@@ -165,6 +165,34 @@ def test_a_run_of_this_kernel_is_a_recording_under_its_name_and_id(cells: LiveKe
     cells.run("run.cancel()")
 
 
+@pytest.mark.parametrize("variable", ["run", "taken"])
+def test_a_run_or_a_snapshot_in_a_variable_is_a_recording_too(cells: LiveKernel, variable: str) -> None:
+    cells.run("run = start('in a variable')\nawait run.step('turn')\ntaken = run.snapshot('unnamed in any store')")
+    walked = f"%replay {variable}\nprint(f'0 of {{len(run.events)}}' in str(recording))"
+    assert cells.run(walked).strip() == "True"
+    gone_on = (
+        f"before = run\n%restore {variable} loop\nprint(run is not before, run.phase, run.cancel(), before.cancel())"
+    )
+    assert cells.run(gone_on).strip() == "True acting True True"
+
+
+def test_what_a_name_means_does_not_change_with_the_variables(cells: LiveKernel) -> None:
+    cells.run("before = start('shadows')")
+    assert cells.run("%replay before\nprint(recording.name == 'shadows')").strip() == "False"
+    cells.run("before.cancel()")
+
+
+def test_a_magic_says_where_the_run_stands_and_what_to_do_about_it(cells: LiveKernel) -> None:
+    cells.run("run = start('asks')\nawait run.step('turn')")
+    assert cells.run("%step").strip() == (
+        "waiting for you: write (w); its panel decides, or run.approve(id), reject, edit or replace"
+    )
+    assert cells.run("%resume").strip() == "asks (SessionLoop): waiting for you: write"
+    cells.run("run.approve('w')\nawait run")
+    assert cells.run("%step").strip() == "nothing left: asks (SessionLoop): completed"
+    assert cells.run("%runs").strip() == "current: asks (SessionLoop): completed"
+
+
 def test_where_the_newest_run_is_gone_the_one_before_it_is_meant() -> None:
     kept = SessionLoop(ScriptedLLM(["one"])).start("kept")
     SessionLoop(ScriptedLLM(["two"])).start("gone")
