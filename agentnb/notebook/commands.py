@@ -35,11 +35,14 @@ def current(given: Run | None = None) -> Run:
 
 
 def step(unit: str = "event", run: Run | None = None) -> list[Event]:
-    """Go on to the end of the next event, call, turn or phase; gives the events of that step. Blocks meanwhile."""
+    """Go on to the end of the next event, call, turn or phase; gives the events of that step. Blocks meanwhile.
+
+    Raises UsageError in the body of an `async for` that drives the run.
+    """
     units = [known for known in UNITS if known == unit]
     if not units:
         raise UsageError(f"%step takes {', '.join(UNITS)}, not {unit!r}.")
-    stepping = current(run).submit_step(units[0])
+    stepping = current(run).submit_step(units[0], blocking=True)
     try:
         hosting.environment.wait(stepping)
     except KeyboardInterrupt as stop:

@@ -210,9 +210,11 @@ class Run(Decisions, Recording):
             raise
         return stepping.result()
 
-    def submit_step(self, unit: Unit = "event") -> Future[list[Event]]:
-        """`step` on agentnb's own thread, for callers that cannot await."""
-        return hosting.host.submit(step(self._driving, unit))
+    def submit_step(self, unit: Unit = "event", *, blocking: bool = False) -> Future[list[Event]]:
+        """`step` on agentnb's own thread, for callers that cannot await; `blocking`: they do nothing else meanwhile."""
+        return hosting.host.submit(
+            step(self._driving, unit, taken_here=blocking and self._driving.is_taken_in_this_task())
+        )
 
     # -- talking to it ---------------------------------------------------------------------------------------------
 

@@ -94,6 +94,16 @@ def test_stop_in_a_cell_that_steps_lets_the_step_go_on_and_says_so(cells: LiveKe
     assert cells.run("print(await run)").strip() == "done"
 
 
+@pytest.mark.parametrize("body", ["    notebook.step()", "    break\nnotebook.step('turn')"])
+def test_a_cell_that_takes_the_events_does_not_wait_for_a_step_that_nobody_would_perform(
+    cells: LiveKernel, body: str
+) -> None:
+    cells.run("from agentnb import notebook\nrun = session('done').start('go')")
+    error, shown = cells.fails(f"async for event in run:\n{body}")
+    assert error == "UsageError"
+    assert "it cannot wait for the run in between" in shown
+
+
 def test_events_can_be_read_in_a_cell_while_the_run_lives_elsewhere(cells: LiveKernel) -> None:
     cells.run("run = session([call('nap', {'seconds': 0})], 'done').start('go')")
     printed = cells.run("async for event in run:\n    print(event.type, end=' ')")
