@@ -173,5 +173,5 @@ def _find(name: str, store: Store | str | Path | None) -> tuple[Store, RunInfo]:
     try:
         return find(name, look(store))
     except RecordingMissing as error:
-        here = ", ".join(run.name or run.id for run in runs_here())
+        here = ", ".join(dict.fromkeys(run.name or run.id for run in runs_here()))
         raise RecordingMissing(f"{error} In this kernel: {here or 'none'}.") from None

@@ -35,12 +35,19 @@ def current(given: Run | None = None) -> Run:
 
 
 def step(unit: str = "event", run: Run | None = None) -> list[Event]:
-    """Go on to the end of the next event, call, turn or phase; gives the events of that step. Blocks meanwhile."""
+    """Go on to the end of the next event, call, turn or phase; gives the events of that step. Blocks meanwhile.
+
+    Raises UsageError in the body of an `async for` that drives the run.
+    """
     units = [known for known in UNITS if known == unit]
     if not units:
         raise UsageError(f"%step takes {', '.join(UNITS)}, not {unit!r}.")
-    stepping = current(run).submit_step(units[0])
-    hosting.environment.wait(stepping)
+    stepping = current(run).submit_step(units[0], blocking=True)
+    try:
+        hosting.environment.wait(stepping)
+    except KeyboardInterrupt as stop:
+        hosting.environment.stopped(stop, hosting.STEP_STOPPED)
+        raise
     return stepping.result()
 
 
@@ -66,9 +73,11 @@ def snapshot(name: str, run: Run | None = None) -> Snapshot:
     return taken
 
 
-def restore(snapshot: str, loop: Loop | None = None, *, loops: Mapping[str, Loop] | None = None) -> Run:
-    """A run that goes on from a snapshot: a file, NAME.agentnb.json here or by its path, a name in a store, one a panel
-    has taken, or where a run of this kernel stands, by its name or id.
+def restore(
+    snapshot: str | Snapshot | Run, loop: Loop | None = None, *, loops: Mapping[str, Loop] | None = None
+) -> Run:
+    """A run that goes on from a snapshot: itself or its name, a file, NAME.agentnb.json here or by its path, a name in
+    a store, one a panel has taken; or where a run of this kernel stands: itself, its name or id.
 
     Where a store has the run, it goes on there. Without `loop` the one of `loops` that fits is taken, if only one does,
     or else that of the run itself where it was started here.
@@ -82,13 +91,17 @@ def restore(snapshot: str, loop: Loop | None = None, *, loops: Mapping[str, Loop
     return restore_run(found, loop, store=kept_in, name=name)
 
 
-def replay(name: str, loop: Loop | None = None) -> Replay:
-    """The recording of that name, as a run that performs nothing; with `loop`, checked against what it decides."""
+def replay(name: str | Snapshot | Run, loop: Loop | None = None) -> Replay:
+    """What `restore` takes, as a run that performs nothing; with `loop`, checked against what it decides."""
     return replay_recording(find_snapshot(name), loop)
 
 
-def find_snapshot(name: str) -> Snapshot:
+def find_snapshot(name: str | Snapshot | Run) -> Snapshot:
     """The snapshot of that name. Raises UsageError and says which there are."""
+    if isinstance(name, Snapshot):
+        return name
+    if isinstance(name, Run):
+        return name.snapshot()
     check_text("The name of a snapshot", name)
     if Path(name + SUFFIX).exists():
         return Snapshot.load(name + SUFFIX)

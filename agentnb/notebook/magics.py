@@ -6,7 +6,8 @@ they print is for reading, and what they return can be used (`events = %step tur
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -14,15 +15,24 @@ from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.display import display
 
 from agentnb.core.errors import AgentnbError, UsageError
-from agentnb.core.events import Event, plain_event
+from agentnb.core.events import Event
 from agentnb.loops.base import Loop
 from agentnb.notebook import commands
+from agentnb.notebook.attaching import headline
+from agentnb.notebook.kernel import in_kernel
 from agentnb.notebook.mistakes import show_in_one_line
 from agentnb.notebook.table import runs
 from agentnb.run import Replay, Run, Snapshot, latest_run
+from agentnb.widgets.text import one_line, visible
+from agentnb.widgets.views.rows import GROUPS, row
+from agentnb.widgets.views.trace import Trace
 
 NAMES = ("step", "pause", "resume", "snapshot", "restore", "replay", "runs")
-_SHOWN = 100
+LINE = 100
+"""Characters of a line about an event: as many as stand side by side under a cell beside JupyterLab's list of files."""
+PLACE = 24
+"""Characters of the path of a loop."""
+_TYPES = max(map(len, GROUPS))
 
 T = TypeVar("T")
 
@@ -60,12 +70,14 @@ class RunMagics(Magics):
         """
         run = commands.current()
         events = commands.step(line or "event", run)
-        for event in events:
-            print(one_line(event))  # noqa: T201
+        for line in _lines(events, run):
+            print(line)  # noqa: T201
         if run.pending:
-            print("waiting for you: " + ", ".join(f"{call.name} ({call.id})" for call in run.pending))  # noqa: T201
+            calls = ", ".join(f"{call.name} ({call.id})" for call in run.pending)
+            how = "" if events else "; its panel decides, or run.approve(id), reject, edit or replace"
+            print(f"waiting for you: {visible(one_line(calls))}{how}")  # noqa: T201
         elif not events:
-            print(f"nothing left: {run!r}")  # noqa: T201
+            print(f"nothing left: {headline(run)}")  # noqa: T201
         return Quiet(events)
 
     @line_magic
@@ -86,7 +98,7 @@ class RunMagics(Magics):
         As a function: agentnb.notebook.resume(), or run.play().
         """
         _take_nothing("resume", line)
-        print(repr(commands.resume()))  # noqa: T201
+        print(headline(commands.resume()))  # noqa: T201
 
     @line_magic
     @_in_one_line
@@ -110,6 +122,7 @@ class RunMagics(Magics):
 
             %restore before-writing
             %restore before-writing loop
+            %restore snapshot loop          from a variable
 
         The second word is the variable of the loop to go on with; it may be left out where only one fits, or where none
         does and the run was started in this kernel. Where a store has the run, it goes on there. As a function:
@@ -151,20 +164,25 @@ class RunMagics(Magics):
         store = self._variables().get(line, line or None)
         display(runs(store))  # type: ignore[no-untyped-call]  # IPython's is untyped
         if (run := latest_run()) is not None:
-            print(f"current: {run!r}")  # noqa: T201
+            print(f"current: {headline(run)}")  # noqa: T201
 
-    def _name_and_loop(self, magic: str, words: list[str], why: str) -> tuple[str, Loop | None]:
+    def _name_and_loop(self, magic: str, words: list[str], why: str) -> tuple[str | Snapshot | Run, Loop | None]:
         whole = " ".join(words)
         if len(words) == 1 or commands.is_name(whole):
-            return whole, None
+            return self._meant(whole), None
         loops = self._loops()
         *name, last = words or [""]
         if last in loops:
-            return " ".join(name), loops[last]
+            return self._meant(" ".join(name)), loops[last]
         if len(words) == 2:
             raise UsageError(f"{last!r} is no loop; loops here: {', '.join(loops) or 'none'}.")
         known = ", ".join(commands.snapshot_names()[:20]) or "none yet"
         raise UsageError(f"{magic} takes a name and, {why} to use. Names: {known}.")
+
+    def _meant(self, name: str) -> str | Snapshot | Run:
+        """A recording in a variable, `run` or what `%snapshot` has given, unless one is called so."""
+        value = self._variables().get(name)
+        return value if isinstance(value, (Snapshot, Run)) and not commands.is_name(name) else name
 
     def _loops(self) -> dict[str, Loop]:
         return {name: value for name, value in self._variables().items() if isinstance(value, Loop)}
@@ -187,9 +205,14 @@ def _take_nothing(magic: str, line: str) -> None:
         raise UsageError(f"%{magic} takes nothing behind it, and was given {line!r}.")
 
 
-def one_line(event: Event) -> str:
-    """An event in one line: its position, its type, and what it is about."""
-    skip = ("seq", "time", "run_id", "type", "path", "timing", "config", "fingerprint")
-    about = {name: value for name, value in plain_event(event).items() if name not in skip}
-    text = " ".join(f"{name}={value}" for name, value in about.items()).replace("\n", " ")
-    return f"{event.seq:5} {event.type:18} {text[:_SHOWN]}{'...' if len(text) > _SHOWN else ''}"
+def _lines(events: Sequence[Event], run: Run) -> Iterator[str]:
+    """Each event on a line, in the words of the panel's rows: position, type, the path of its loop, its summary."""
+    room = LINE if in_kernel() else shutil.get_terminal_size((LINE, 0)).columns
+    trace = Trace()
+    if any(event.type == "approval_decision" for event in events):  # only there it is asked, for the call's name
+        trace.follow(run.events, events[-1].seq + 1)
+    places = [one_line(visible(f"in {event.path}"), PLACE) if event.path else "" for event in events]
+    widest = max(map(len, places), default=0)
+    for event, place in zip(events, places, strict=True):
+        head = f"{event.seq:5} {event.type:{_TYPES}} " + (f"{place:{widest}} " if widest else "")
+        yield head + one_line(visible(row(event, trace)["summary"]), room - len(head))

@@ -59,7 +59,7 @@ def _opened(given: str | Path) -> Store:
     if is_address(given):
         shown = without_password(given)
         return next((found for found in open_stores() if found.where == shown), None) or Store(given)
-    check_path("What is no store itself", given)
+    check_path("store=, where that is no store,", given)
     path = Path(given)
     if not path.exists():
         raise RecordingMissing(f"There is no store {path}; stores here: {_listed()}.")
@@ -81,7 +81,7 @@ def find(name: str, among: Found) -> tuple[Store, RunInfo]:
     if not found:
         known = list(dict.fromkeys(info.name or info.id for store in among.stores for info in store.runs()))
         places = ", ".join(store.where for store in among.stores)
-        places = places or "no store: none is open, and none lies here as *.db"
-        said = f"There is no run {name!r} in {places}. Runs: {', '.join(known[:20]) or 'none'}."
+        where = f" in {places}" if places else ": no store is open, and none lies here as *.db"
+        said = f"There is no run {name!r}{where}. Runs: {', '.join(known[:20]) or 'none'}."
         raise RecordingMissing(" ".join([said, *among.unreadable]))
     return max(found, key=lambda one: one[1].created)

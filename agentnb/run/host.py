@@ -34,6 +34,8 @@ STOPPED = (
     "The run is cancelled with the cell. What it did is kept: agentnb.restore(run.snapshot(), loop) goes on from there."
 )
 """What Stop in a cell that waits for a run has done."""
+STEP_STOPPED = "The step goes on to its end in the background, and another can begin then. run.cancel() ends the run."
+"""What Stop in a cell that waits for a step has done."""
 
 
 class Environment(Protocol):

@@ -7,6 +7,7 @@ loop, and what they did is a fact when they return.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 import weakref
@@ -202,12 +203,18 @@ class Run(Decisions, Recording):
         if not hosting.environment.hosted:
             return await step(self._driving, unit, taken_here=taken_here)
         stepping = hosting.host.submit(step(self._driving, unit, taken_here=taken_here))
-        await hosting.environment.wait_async(stepping)
+        try:
+            await hosting.environment.wait_async(stepping)
+        except asyncio.CancelledError as stop:  # Stop in the cell
+            hosting.environment.stopped(stop, hosting.STEP_STOPPED)
+            raise
         return stepping.result()
 
-    def submit_step(self, unit: Unit = "event") -> Future[list[Event]]:
-        """`step` on agentnb's own thread, for callers that cannot await."""
-        return hosting.host.submit(step(self._driving, unit))
+    def submit_step(self, unit: Unit = "event", *, blocking: bool = False) -> Future[list[Event]]:
+        """`step` on agentnb's own thread, for callers that cannot await; `blocking`: they do nothing else meanwhile."""
+        return hosting.host.submit(
+            step(self._driving, unit, taken_here=blocking and self._driving.is_taken_in_this_task())
+        )
 
     # -- talking to it ---------------------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ def present(run: Recording) -> None:
     """Display the run's panel under the current cell. One that is over is displayed frozen; `run.panel()` is live."""
     from IPython.display import display
 
+    if _is_only_printed(run):
+        return
     if isinstance(run, Replay) and in_force().absence is None:
         live = Panel(run)
         copy = _display_with_copy(live)
@@ -107,6 +109,8 @@ def _present_until_over(run: Recording) -> None:
 
 def present_live(panel: Panel) -> None:
     """Display a panel that stays live when its run is over; the copy below it then tells the end."""
+    if _is_only_printed(panel.run):
+        return
     copy = _display_with_copy(panel)
 
     def go_on() -> bool:
@@ -114,6 +118,18 @@ def present_live(panel: Panel) -> None:
         return panel.comm is not None and not panel.run.state.over
 
     _after_cells(go_on, copy.stop)
+
+
+def _is_only_printed(run: Recording) -> bool:
+    """Where a text is all that is shown, and is not taken back (IPython in a terminal), print the run as it stands."""
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    if shell is None or type(shell.display_pub) is not DisplayPublisher:
+        return False
+    print(plain_text(run))  # noqa: T201
+    return True
 
 
 def _display_with_copy(panel: Panel) -> SavedCopy:

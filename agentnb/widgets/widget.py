@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from typing import Any
 
@@ -48,10 +48,12 @@ GRAPH_PAUSE = 10
 
 def parts_of(run: Recording, parts: Sequence[str] | None) -> tuple[str, ...]:
     """The parts that are asked for; by default all that a panel of this run has. Raises UsageError for others."""
+    if not isinstance(run, Recording):
+        raise UsageError(f"A panel shows a run, not {run!r:.80}. agentnb.replay(...) makes one of a snapshot.")
     own = run.parts or PARTS  # a run that can only be looked at has no buttons
     if parts is None:
         return own
-    if isinstance(parts, str):
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
         raise UsageError(f"parts= takes a list, also of a single one: [{parts!r}].")
     known = (*PARTS, *(name for name in own if name not in PARTS))
     if unknown := [name for name in parts if name not in known]:
@@ -85,10 +87,8 @@ class Panel(anywidget.AnyWidget):
     tail = traitlets.Unicode("[]").tag(sync=True)
 
     def __init__(self, run: Recording, *, parts: Sequence[str] | None = None) -> None:
-        if not isinstance(run, Recording):
-            raise UsageError(f"A panel shows a run, not {run!r:.80}. agentnb.replay(...) makes one of a snapshot.")
-        self.run = run
         parts = parts_of(run, parts)
+        self.run = run
         self._loops = Loops(run.loop, graphs="graph" in parts)
         self._waiting = Waiting()
         self._decisions = Decisions()

@@ -104,6 +104,44 @@ def test_a_name_may_have_several_words(cells: LiveKernel) -> None:
         assert cells.run(f"run = None\n{line}\nprint(run.name)").split()[-1] == "kept-one"
 
 
+def test_a_step_prints_its_events_one_under_the_other_in_the_words_of_the_panel(cells: LiveKernel) -> None:
+    cells.run("run = start('the panel has it')\nawait run.step('event')")
+    told = cells.run("events = %step turn").splitlines()
+    assert told[:3] == [
+        "    1 message           user: go",
+        "    2 model_start       turn 1",
+        '    3 model_end         → write(path="a.txt")',
+    ]
+    assert told[-1] == "waiting for you: write (w)"
+    cells.run("run.approve('w')")
+    assert cells.run("%step turn").splitlines() == [
+        "    5 approval_decision write approved by a person",
+        '    6 call_start        write(path="a.txt")',
+        "    7 call_end          write returned: wrote a.txt",
+    ]
+    assert cells.run("print([event.seq for event in events])").strip() == "[1, 2, 3, 4]"
+    cells.run("run.cancel()")
+
+
+def test_what_is_long_in_a_step_s_line_or_steers_a_terminal_does_neither_there(cells: LiveKernel) -> None:
+    said = "\x1b[31mred\nand " + "long " * 200
+    cells.run(f"run = agentnb.SessionLoop(ScriptedLLM([{said!r}])).start('go')")
+    (line,) = [line for line in cells.run("%step turn").splitlines() if "model_end" in line]
+    assert line.startswith("    3 model_end         ␛[31mred and long long")
+    assert line.endswith("…")
+    assert len(line) == 100
+
+
+def test_a_step_s_line_names_the_loop_inside_that_it_is_of(cells: LiveKernel) -> None:
+    cells.run(
+        "inner = agentnb.SessionLoop(ScriptedLLM(['found']), name='searcher')\n"
+        "run = agentnb.LoopAgent('research', [inner], max_iterations=1).start('go')"
+    )
+    told = cells.run("%step turn").splitlines()
+    assert '    4 run_start         in searcher SessionLoop searcher: [{"role":"user","content":"go"}]' in told
+    assert "    7 model_end         in searcher found" in told
+
+
 async def test_a_run_whose_loop_is_in_no_variable_is_restored_with_it(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     run = SessionLoop(ScriptedLLM(["one", "two"])).start("go")
@@ -125,6 +163,34 @@ def test_a_run_of_this_kernel_is_a_recording_under_its_name_and_id(cells: LiveKe
     cells.run("run = start('in no store')\nawait run.step('turn')")
     assert cells.run(f"%replay {{{called}}}\nprint(f'0 of {{len(run.events)}}' in str(recording))").strip() == "True"
     cells.run("run.cancel()")
+
+
+@pytest.mark.parametrize("variable", ["run", "taken"])
+def test_a_run_or_a_snapshot_in_a_variable_is_a_recording_too(cells: LiveKernel, variable: str) -> None:
+    cells.run("run = start('in a variable')\nawait run.step('turn')\ntaken = run.snapshot('unnamed in any store')")
+    walked = f"%replay {variable}\nprint(f'0 of {{len(run.events)}}' in str(recording))"
+    assert cells.run(walked).strip() == "True"
+    gone_on = (
+        f"before = run\n%restore {variable} loop\nprint(run is not before, run.phase, run.cancel(), before.cancel())"
+    )
+    assert cells.run(gone_on).strip() == "True acting True True"
+
+
+def test_what_a_name_means_does_not_change_with_the_variables(cells: LiveKernel) -> None:
+    cells.run("before = start('shadows')")
+    assert cells.run("%replay before\nprint(recording.name == 'shadows')").strip() == "False"
+    cells.run("before.cancel()")
+
+
+def test_a_magic_says_where_the_run_stands_and_what_to_do_about_it(cells: LiveKernel) -> None:
+    cells.run("run = start('asks')\nawait run.step('turn')")
+    assert cells.run("%step").strip() == (
+        "waiting for you: write (w); its panel decides, or run.approve(id), reject, edit or replace"
+    )
+    assert cells.run("%resume").strip() == "asks (SessionLoop): waiting for you: write"
+    cells.run("run.approve('w')\nawait run")
+    assert cells.run("%step").strip() == "nothing left: asks (SessionLoop): completed"
+    assert cells.run("%runs").strip() == "current: asks (SessionLoop): completed"
 
 
 def test_where_the_newest_run_is_gone_the_one_before_it_is_meant() -> None:

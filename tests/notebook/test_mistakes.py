@@ -99,6 +99,8 @@ MISTAKES = [
         "StorageError",
         "cannot be written to /nowhere/x.json: No such file",
     ),
+    ("waiting.panel(5)", "UsageError", "parts= takes a list, also of a single one: [5]."),
+    ("agentnb.widgets.panel('w')", "UsageError", "A panel shows a run, not 'w'."),
     ("agentnb.Store(42)", "UsageError", "Store(path) takes the path of a file, not 42."),
     ("agentnb.Store('a\\0b')", "UsageError", "takes the path of a file, not 'a\\x00b'."),
     ("agentnb.Store('x' * 300)", "StorageError", "cannot be used as a store: File name too long."),

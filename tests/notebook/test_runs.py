@@ -78,6 +78,32 @@ def test_stop_in_a_cell_that_waits_cancels_the_run_within_a_second(cells: LiveKe
     assert float(at) - stopped < 1
 
 
+@pytest.mark.parametrize("step", ["await run.step('call')", "notebook.step('call')"])
+def test_stop_in_a_cell_that_steps_lets_the_step_go_on_and_says_so(cells: LiveKernel, step: str) -> None:
+    cells.run("from agentnb import notebook\nrest = threading.Event()")
+    cells.run("@agentnb.tool\ndef hold() -> str:\n    print('held')\n    rest.wait()\n    return 'rested'")
+    cells.run("run = agentnb.SessionLoop(ScriptedLLM([[call('hold')], 'done']), [hold]).start('go')")
+    cell = cells.send(f"print('started')\n{step}")
+    cells.until_printed(cell, "held")
+    cells.manager.interrupt_kernel()
+    shown = re.sub(r"\x1b\[\d+m", "", "\n".join(cells.reply(cell)["traceback"]))
+    assert "The step goes on to its end in the background, and another can begin then." in shown
+    assert f"2 {step}" in shown
+    assert len(shown.splitlines()) < 10
+    cells.run("rest.set()")
+    assert cells.run("print(await run)").strip() == "done"
+
+
+@pytest.mark.parametrize("body", ["    notebook.step()", "    break\nnotebook.step('turn')"])
+def test_a_cell_that_takes_the_events_does_not_wait_for_a_step_that_nobody_would_perform(
+    cells: LiveKernel, body: str
+) -> None:
+    cells.run("from agentnb import notebook\nrun = session('done').start('go')")
+    error, shown = cells.fails(f"async for event in run:\n{body}")
+    assert error == "UsageError"
+    assert "it cannot wait for the run in between" in shown
+
+
 def test_events_can_be_read_in_a_cell_while_the_run_lives_elsewhere(cells: LiveKernel) -> None:
     cells.run("run = session([call('nap', {'seconds': 0})], 'done').start('go')")
     printed = cells.run("async for event in run:\n    print(event.type, end=' ')")

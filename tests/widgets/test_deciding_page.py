@@ -74,6 +74,10 @@ def decisions(run: Any) -> list[tuple[str, str, str]]:
     return [(e.call_id, e.decision, e.by) for e in run.events if isinstance(e, ApprovalDecision)]
 
 
+def decisions_made(run: Any) -> list[tuple[str, Any]]:
+    return [(e.decision, e.arguments) for e in run.events if isinstance(e, ApprovalDecision)]
+
+
 def results(run: Any) -> list[Any]:
     return [event.result for event in run.events if isinstance(event, CallEnd)]
 
@@ -314,6 +318,83 @@ def test_a_long_text_is_seen_as_a_whole_where_it_is_edited(show: Callable[..., P
 def test_an_object_of_which_nothing_is_given_is_given_all_the_same(show: Callable[..., PanelPage]) -> None:
     asked = {"text": "a", "margins": {}}
     assert decided(show, asked, copies="3").arguments == {**asked, "copies": 3}
+
+
+@tool(approve=True)
+def frame(text: str, margins: Margins | None = None) -> str:
+    return f"{text!r} {margins}"
+
+
+LEFT = "margins.left"
+GIVEN = "margins: given or not"
+
+
+def framed(show: Callable[..., PanelPage], arguments: dict[str, Any]) -> tuple[PanelPage, Any]:
+    """The open form of a call whose object may be null, and its run."""
+    run = SessionLoop(ScriptedLLM([[call("frame", arguments)], "Done."]), [frame]).start("go")
+    run.submit_step("turn").result(30)
+    shown = show(run)
+    press(row(shown, tool="frame"), "Edit")
+    return shown, run
+
+
+@pytest.mark.parametrize("margins", [{"margins": {"left": 3}}, {"margins": None}, {}])
+def test_an_object_that_may_be_null_is_edited_by_its_fields(
+    show: Callable[..., PanelPage], margins: dict[str, Any]
+) -> None:
+    shown, run = framed(show, {"text": "a", **margins})
+    form = row(shown, tool="frame")
+    if not margins.get("margins"):
+        expect(form.get_by_label(LEFT, exact=True)).to_be_hidden()
+        form.get_by_label(GIVEN).select_option("value")
+    form.get_by_label(LEFT, exact=True).fill("4")
+    press(form, "Approve")
+    shown.until(lambda: not run.pending, "the decision")
+    assert decisions_made(run) == [("edit", {"text": "a", "margins": {"left": 4}})]
+
+
+@pytest.mark.parametrize(("choice", "decided"), [("null", {"margins": None}), ("absent", {})])
+def test_an_object_that_may_be_null_is_taken_away_as_a_whole(
+    show: Callable[..., PanelPage], choice: str, decided: dict[str, Any]
+) -> None:
+    shown, run = framed(show, {"text": "a", "margins": {"left": 3}})
+    form = row(shown, tool="frame")
+    form.get_by_label(LEFT, exact=True).fill("nothing that fits")
+    form.get_by_label(GIVEN).select_option(choice)
+    expect(form.get_by_label(LEFT, exact=True)).to_be_hidden()
+    press(form, "Approve")
+    shown.until(lambda: not run.pending, "the decision")
+    assert decisions_made(run) == [("edit", {"text": "a", **decided})]
+
+
+@pytest.mark.parametrize("margins", [{"margins": {"left": 3}}, {"margins": None}, {}])
+def test_an_object_that_may_be_null_and_is_only_looked_at_is_approved_as_it_came(
+    show: Callable[..., PanelPage], margins: dict[str, Any]
+) -> None:
+    shown, run = framed(show, {"text": "a", **margins})
+    press(row(shown, tool="frame"), "Approve")
+    shown.until(lambda: not run.pending, "the decision")
+    assert [decision for decision, _ in decisions_made(run)] == ["approve"]
+
+
+@tool
+def bound(margins: Margins | None) -> str:
+    return f"{margins}"
+
+
+def test_an_object_that_may_be_null_and_has_to_be_said_is_asked_for_by_its_fields(
+    show: Callable[..., PanelPage],
+) -> None:
+    run = SessionLoop(ScriptedLLM([[call("frame", {"text": "a"})], "Done."]), [frame, bound]).start("go")
+    run.submit_step("turn").result(30)
+    shown = show(run)
+    form = row(shown, tool="frame")
+    press(form, "Replace")
+    expect(form.get_by_label(GIVEN)).to_have_value("value")
+    form.get_by_label(LEFT, exact=True).fill("4")
+    press(form, "Approve")
+    shown.until(lambda: not run.pending, "the decision")
+    assert decisions_made(run) == [("replace", {"margins": {"left": 4}})]
 
 
 def test_a_form_in_which_nothing_is_changed_approves_what_was_asked(show: Callable[..., PanelPage]) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from agentnb.widgets.views.forms import EDITABLE, form, merge
 
 SCHEMA: dict[str, Any] = {
@@ -74,6 +76,25 @@ def test_an_optional_object_that_is_absent_is_not_laid_open() -> None:
     schema = {**SCHEMA, "required": []}
     assert by_label(form(schema, {}))["options"]["kind"] == "json"
     assert "options.depth" in by_label(form(schema, {"options": {}}))
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "depth"),
+    [({"options": {"depth": 2}}, "value", "2"), ({"options": None}, "null", ""), ({}, "absent", "")],
+)
+def test_an_object_that_may_be_null_is_laid_open_behind_a_field_that_says_whether_it_is_there(
+    given: dict[str, Any], said: str, depth: str
+) -> None:
+    declared = {"options": {"anyOf": [{"$ref": "#/$defs/Options"}, {"type": "null"}], "default": None}}
+    fields = form({"properties": declared, "$defs": SCHEMA["$defs"]}, given)
+    assert [field["label"] for field in fields] == ["options", "options.depth", "options.inner"]
+    assert (fields[0]["kind"], fields[0]["type"], fields[0]["default"]) == ("object", "object", "null")
+    assert (fields[0]["given"], fields[1]["text"]) == (said, depth)
+
+
+def test_an_object_without_fields_of_its_own_is_json_also_where_it_may_be_null() -> None:
+    (field,) = form({"properties": {"options": {"type": ["object", "null"]}}}, {"options": None})
+    assert (field["kind"], field["given"]) == ("json", "null")
 
 
 def test_an_object_that_should_have_been_one_is_shown_as_it_came() -> None:

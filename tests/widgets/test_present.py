@@ -31,6 +31,13 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dic
     InteractiveShell.clear_instance()
 
 
+@pytest.fixture
+def terminal() -> Iterator[InteractiveShell]:
+    """A shell that prints what is displayed."""
+    yield InteractiveShell.instance()
+    InteractiveShell.clear_instance()
+
+
 def wait_for(condition: Callable[[], Any], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -58,6 +65,18 @@ def test_a_run_is_live_while_it_goes_on_and_frozen_in_the_same_place_when_it_is_
     assert "run_end" in frozen["data"]["text/html"]
     assert frozen["data"]["text/plain"].startswith("tidy (SessionLoop): completed")
     wait_for(lambda: set(COMM_IDS) == before)
+
+
+@pytest.mark.parametrize("show", [present, lambda run: display(panel(run))])
+def test_in_a_terminal_a_run_is_a_line_that_stays_as_it_was_printed(
+    show: Callable[[Any], object], terminal: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = session(["Hello."])
+    show(run)
+    assert capsys.readouterr().out == "tidy (SessionLoop): not started, phase idle, 0 events\n"
+    run.result(30)
+    terminal.run_cell("None")
+    assert capsys.readouterr().out == ""
 
 
 def test_of_a_run_that_waits_the_notebook_keeps_a_copy_until_it_is_over(

@@ -29,7 +29,7 @@ async def to_the_end(run: Driving) -> Any:
 def result(run: Driving, timeout: float | None) -> Any:
     """Block until the run is settled; gives its output. Raises TimeoutError after `timeout` seconds."""
     _check_may_wait(run)
-    if run.taken_by is not None and run.taken_by.is_in_this_task():
+    if run.is_taken_in_this_task():
         raise UsageError(TAKEN_HERE)
     until = time.monotonic() + timeout if timeout is not None else None
     while not run.settled:

@@ -155,6 +155,10 @@ class Driving:
         """Whether the run goes on when the caller's own task asks for the next event, and not while it waits."""
         return self.taken_by is not None and self.taken_by.is_here()
 
+    def is_taken_in_this_task(self) -> bool:
+        """The same of a caller that blocks, also where a `break` has let go of the events: nothing closes them then."""
+        return self.taken_by is not None and self.taken_by.is_in_this_task()
+
     # -- in the background -----------------------------------------------------------------------------------------
 
     def play(self) -> None:

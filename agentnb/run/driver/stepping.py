@@ -21,7 +21,9 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
     gate = run.gate
     with run.journal.saying():
         if gate.permit is not None:
-            raise UsageError("A step is under way already.")
+            raise UsageError(
+                "A step is under way already; another can begin when it has ended. run.cancel() ends the run."
+            )
         if run.state.failure is not None:
             run.journal.append(RunResumed.make())
         _begin_behind_a_pause(run)

@@ -8,17 +8,27 @@ export class Form {
   constructor(fields) {
     this.fields = fields.map((field) => new Field(field));
     this.el = el("div", { class: "agentnb-fields" }, ...this.fields.map((field) => field.el));
+    this.el.addEventListener("input", () => this.lay());
+    this.lay();
     if (!fields.length) this.el.append(el("p", { class: "agentnb-dim", text: "This tool takes no arguments." }));
+  }
+
+  // The fields of an object are there while it is.
+  lay() {
+    const missing = this.fields.filter(({ spec, given }) => spec.kind === "object" && given.value !== "value");
+    const names = missing.map(({ path }) => path[0]);
+    for (const { el, path } of this.fields) el.hidden = path.length > 1 && names.includes(path[0]);
   }
 
   // The arguments as JSON text, put together from texts so that a number goes back digit by digit as it came. What
   // nobody has changed is kept, not sent back: a control shows no line end but its own, and not half a surrogate pair.
   read() {
     const root = new Map(),
-      kept = [];
+      kept = [],
+      fields = this.fields.filter((field) => !field.el.hidden);
     let bad = null,
       whole = null;
-    for (const field of this.fields) {
+    for (const field of fields) {
       const { text, error, keep } = field.read();
       if (error) bad ??= field;
       field.mark(error);
@@ -38,7 +48,7 @@ export class Form {
     }
     const write = (map) =>
       `{${[...map].map(([name, value]) => `${JSON.stringify(name)}:${value instanceof Map ? write(value) : value}`).join(",")}}`;
-    const same = this.fields.every((field) => field.isUnchanged());
+    const same = fields.every((field) => field.isUnchanged());
     return { ok: true, arguments: whole ?? write(root), kept, same };
   }
 }
@@ -88,7 +98,7 @@ class Field {
     const id = (this.control.id = `agentnb-${unique()}`);
     this.wrong = el("div", { class: "agentnb-error", id: `${id}-wrong` });
     this.control.setAttribute("aria-describedby", `${id}-type ${id}-about ${id}-wrong`);
-    this.given = this.choice(spec);
+    this.given = spec.kind === "object" ? this.control : this.choice(spec);
     this.el = el(
       "div",
       { class: "agentnb-field" },
@@ -107,7 +117,7 @@ class Field {
       ),
     );
     this.control.addEventListener("input", () => {
-      if (this.given) this.given.value = "value";
+      if (this.given && this.given !== this.control) this.given.value = "value";
       this.mark(this.hidden());
     });
     this.first = this.stands();
@@ -127,6 +137,7 @@ class Field {
 
   make(spec) {
     const area = (rows) => el("textarea", { class: "agentnb-input", rows: String(rows), spellcheck: "false" });
+    if (spec.kind === "object") return this.choice(spec);
     if (spec.kind === "boolean") {
       const box = el("input", { type: "checkbox" });
       box.checked = spec.text === "true";
@@ -167,7 +178,7 @@ class Field {
       spec.nullable ? el("option", { value: "null", text: "null" }) : null,
       spec.required ? null : el("option", { value: "absent", text: "not given" }),
     );
-    choice.value = spec.given;
+    choice.value = spec.required && spec.given === "absent" ? "value" : spec.given;
     return choice;
   }
 
@@ -192,6 +203,7 @@ class Field {
     const { spec, control } = this,
       text = control.value.trim();
     if (spec.kind === "kept") return { keep: true };
+    if (spec.kind === "object") return this.given.value === "null" ? { text: "null" } : {}; // or its fields say it
     if (spec.path.length && spec.given === "value" && this.isUnchanged()) return { keep: true, text: "null" };
     if (this.given?.value === "absent") return {};
     if (this.given?.value === "null") return { text: "null" };

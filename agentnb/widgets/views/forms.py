@@ -2,7 +2,8 @@
 
 The page draws one control per field and knows no JSON schema. A field is `path` (one name, or two where an object's
 properties are laid open), `kind`, `label`, `type` (in words, with its bounds), `description`, `required`, `default`,
-`nullable`, `options` for an enumeration, and what stands in it: `given` (`value`, `null`, `absent`) and `text`.
+`nullable`, `options` for an enumeration, and what stands in it: `given` (`value`, `null`, `absent`) and `text`. An
+object that may be null has a field of its own before those of its properties, which only says whether it is there.
 
 Texts go back and forth instead of values, because JavaScript has no integers beyond 2**53: an id of twenty digits that
 nobody touched must not come back rounded. For the same reason a text too long to travel is not edited but kept
@@ -75,19 +76,19 @@ def _fields(
     value = given.get(name, _ABSENT)
     resolved, nullable = _plain_type(declared, schema)
     inner = resolved.get("properties")
-    laid_open = isinstance(inner, Mapping) and inner and not nullable
-    if not laid_open or not isinstance(value, Mapping if value is not _ABSENT else object):
-        return [_field([name], declared, schema, value, required=required)]
-    if value is _ABSENT and not required:  # asking for its required properties would make it required
-        return [_field([name], declared, schema, value, required=required)]
+    itself = _field([name], declared, schema, value, required=required)
+    is_one = isinstance(value, Mapping) or value is _ABSENT or (value is None and nullable)
+    if not (isinstance(inner, Mapping) and inner and is_one):
+        return [itself]
+    if value is _ABSENT and not required and not nullable:  # asking for its required properties would make it required
+        return [itself]
     inside: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
-    fields = [
+    fields = [itself | {"kind": "object", "text": ""}] if nullable else []
+    fields += [
         _field([name, str(key)], part, schema, inside.get(key, _ABSENT), required=key in resolved.get("required", ()))
-        for key, part in (inner or {}).items()
+        for key, part in inner.items()
     ]
-    return fields + [
-        _field([name, key], {}, schema, inside[key], required=False) for key in inside if key not in (inner or {})
-    ]
+    return fields + [_field([name, key], {}, schema, inside[key], required=False) for key in inside if key not in inner]
 
 
 def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any, *, required: bool) -> dict[str, Any]:
