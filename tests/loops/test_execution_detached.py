@@ -256,6 +256,23 @@ async def test_detached_calls_take_no_place_among_those_that_run_at_once() -> No
     assert world.ran[:3] == ["watch 1", "watch 2", "fast"]
 
 
+@pytest.mark.parametrize("confirm", [None, lambda call: True])
+async def test_a_detached_call_waits_for_no_place_among_those_that_run_at_once(confirm: Any) -> None:
+    world = Background()
+
+    @tool
+    async def hold() -> None:
+        await until(lambda: "watch 1" in world.ran)
+        world.gate.set()
+
+    loop = world.loop(
+        solution(c("hold"), c("watch", v=1), output="ok"),
+        tools=[*world.tools, hold], max_concurrency=1, confirm=confirm,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        assert await loop.start(None) == "ok"
+
+
 async def test_by_the_providers_own_means_a_detached_call_has_its_one_result_at_once() -> None:
     world = Background()
     turns = [[call("watch", {"v": "bad"}, id="x")], [call("let_end", {}, id="y")], text("done")]

@@ -163,6 +163,21 @@ async def test_a_call_in_flight_is_asked_about_and_never_dropped() -> None:
     assert world.ran == ["slow", "sum"]
 
 
+async def test_nobody_is_asked_whether_a_latent_call_has_happened_whose_result_the_model_has_given() -> None:
+    def loop(*turns: Any) -> ExecutionLoop:
+        decide = {"_tool": "decide", "properties": {}, "_output": {"type": "integer"}}
+        return World().loop(*turns, tools=[decide])
+
+    whole = loop(solution(c("decide", "†state.n", _output=3), output="ok")).start(None)
+    await whole
+    begun = next(event.seq for event in whole.events if event.type == "call_start")
+    again = loop(solution(c("decide", "†state.n", _output=3), output="ok"))
+    run = restore(Snapshot.of(whole.events[: begun + 1]), again)
+    while await run.step():
+        assert run.pending == []
+    assert (run.output, again.state) == ("ok", {"n": 3})
+
+
 async def test_what_was_decided_holds_at_every_position() -> None:
     turns = [
         solution(c("slow"), c("echo", "†state.y", v=1), c("ask", v=2), c("fast"), c("ask", v=3)),

@@ -30,6 +30,7 @@ from agentnb.loops.execution_loop.references import (
     resolve,
 )
 from agentnb.loops.execution_loop.scopes import check_scopes
+from agentnb.loops.execution_loop.tools import is_detached
 from agentnb.loops.execution_loop.values import parameters
 
 Standing = Literal["free", "blocked", "broken"]
@@ -124,14 +125,17 @@ class Dataflow:
                 continue
             if call.status == "proposed":
                 asked.append(call)
-            elif room.takes(call):
+            elif self._may_begin(call, room):
                 admitted.append(call)
         return [*questions, *(Effect("call", call.id) for call in (*begun, *admitted, *asked))]
 
     def with_room(self, calls: Iterable[CallState], most: int | None) -> list[CallState]:
         """Of calls that may run, those that may beside the ones that do."""
         room = self._room(most)
-        return [call for call in calls if room.takes(call)]
+        return [call for call in calls if self._may_begin(call, room)]
+
+    def _may_begin(self, call: CallState, room: Room) -> bool:
+        return is_detached((self._tools or {}).get(call.name)) or room.takes(call)
 
     def _room(self, most: int | None) -> Room:
         room = Room(most, self._runs_alone)

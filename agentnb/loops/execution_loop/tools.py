@@ -49,12 +49,12 @@ class SchemaTool:
         activity = _constant(schema.get("_activity", properties.get("_activity"))) or self.name
         self.activity: Activity | None = activity if callable(activity) else activities.get(activity)
         self.approve = bool(schema.get("approve", False))
-        self.idempotent = bool(schema.get("idempotent", False))
         self.timeout: float | None = schema.get("timeout")
         self.needs: tuple[str, ...] = tuple(schema.get("needs", ()))
         self.detached = bool(schema.get("detached", False))
         self.delegate = Choice(schema.get("_delegate", properties.get("_delegate")))
         self.scopes = Choice(schema.get("_scopes", properties.get("_scopes")))
+        self.idempotent = bool(schema.get("idempotent", self.is_latent))  # the model has said what a latent one gives
         check_scopes(self.scopes.constant)
         beside = {name: Choice(schema.get(name, properties.get(name))) for name in _CHOSEN}
         self.constants = {name: beside[name].constant for name in _WRITING if beside[name].constant is not None}
