@@ -48,10 +48,10 @@ class Watching:
             self._news.set_result(None)
 
     async def wait(self, run: Driving) -> None:
-        """Until there is something in the queue, or the run is settled."""
+        """Until there is something in the queue, or nothing more comes."""
         self._news = self._loop.create_future()
         try:
-            if not self.queue and not run.settled:  # looked at with the future in place, so that nothing is missed
+            if not self.queue and not run.quiet:  # looked at with the future in place, so that nothing is missed
                 with run.driver.unattended.waited_for():
                     await self._news
         finally:
@@ -124,7 +124,7 @@ async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
         while True:
             while watching.queue:
                 yield watching.queue.popleft()
-            if run.settled and not watching.queue:
+            if run.quiet and not watching.queue:
                 break
             if run.is_taken_here():
                 raise UsageError(TAKEN_HERE)

@@ -83,6 +83,11 @@ class Driving:
         return (self.state.over and is_let_go) or (failure is not None and failure is not self._failed_before)
 
     @property
+    def quiet(self) -> bool:
+        """Whether it is settled and nothing more comes: what runs beside a model that failed is finished first."""
+        return self.settled and (self.gate.owner is None or self._is_gone or self.driver.is_at_rest)
+
+    @property
     def _is_gone(self) -> bool:
         """Whether the event loop of whoever drives was closed under it, or is in another process."""
         if self.gate.owner is None or self._claimed_in is None:

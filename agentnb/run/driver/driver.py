@@ -99,6 +99,11 @@ class Driver:
         loop = self.news.loop if self._inflight else None
         return loop if loop is not None and loop.is_running() and not self.news.is_here() else None
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing happens in what is in flight, or nothing is."""
+        return self._inflight.is_at_rest
+
     async def pump(self, pace: Pace) -> AsyncGenerator[None, None]:  # noqa: C901 - one loop, read from top to bottom
         """Move the run on until it is over, or until a step's permit is used up and nobody else drives.
 
