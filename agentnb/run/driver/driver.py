@@ -176,8 +176,9 @@ class Driver:
     async def _wait(self) -> None:
         """Until there is news, or a deadline has passed."""
         deadlines = [due for due in (next_deadline(self._journal), self.unattended.due()) if due is not None]
-        await self.news.wait(min(deadlines, default=None))
-        if deadlines:
+        until = min(deadlines, default=None)
+        await self.news.wait(until)
+        if until is not None and until <= time.time():
             expire(self._journal)
             self.unattended.decide()
 
