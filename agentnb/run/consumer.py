@@ -132,7 +132,7 @@ async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
     finally:
         stop()
         watching.stop()
-    if run.state.stop_reason == "error" or (run.state.failure is not None and not run.state.over):
+    if run.state.stop_reason == "error" or not run.state.over:
         outcome(run)
 
 

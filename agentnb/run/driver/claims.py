@@ -80,7 +80,8 @@ class Driving:
         """Whether driving on would change nothing: the run is over, or its model failed here and nobody resumed it."""
         failure = self.state.failure
         is_let_go = self.gate.owner is None or self._is_gone
-        return (self.state.over and is_let_go) or (failure is not None and failure is not self._failed_before)
+        is_at_its_end = self.state.over or self.driver.is_stuck
+        return (is_at_its_end and is_let_go) or (failure is not None and failure is not self._failed_before)
 
     @property
     def quiet(self) -> bool:

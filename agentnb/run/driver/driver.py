@@ -51,6 +51,8 @@ class Driver:
         self._inline = Inline()
         self._performed: Effect | None = None
         self._is_pumped = False
+        self.is_stuck = False
+        """Whether it has crashed and could not even be ended by that: to drive it on would be to crash again."""
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
         self.unattended = Unattended(journal, gate, self._inflight)
@@ -152,7 +154,7 @@ class Driver:
             raise
         except BaseException as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
             self._note_crash(error)
-            end_run(self._journal, "error", error_info(error))
+            self._end_in(error)
             raise RunFailed(f"{type(error).__name__}: {error}") from error
         finally:
             if timer is not None:
@@ -161,6 +163,13 @@ class Driver:
             self._performed = None
             self._is_pumped = False
             self.news.flush()
+
+    def _end_in(self, error: BaseException) -> None:
+        try:
+            end_run(self._journal, "error", error_info(error))
+        except Exception as worse:
+            error.add_note(f"The run could not be ended by this: {type(worse).__name__}: {worse}")
+        self.is_stuck = not self._state.over
 
     async def close(self) -> None:
         """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run."""
