@@ -126,9 +126,9 @@ class Moving:
     def settle_pause(self) -> bool:
         """Make a pause a fact once nothing is in flight; gives whether it did."""
         gate = self._gate
-        if gate.pausing is None or not self._inflight.is_at_rest:
-            return False
         with self._journal.lock:
+            if gate.pausing is None or not self._inflight.is_at_rest:
+                return False
             reason, gate.pausing = gate.pausing, None
             if self._state.paused:  # a step came to a breakpoint in a run that is paused, and stays so
                 return False
