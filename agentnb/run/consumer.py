@@ -124,16 +124,17 @@ async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
         while True:
             while watching.queue:
                 yield watching.queue.popleft()
-            if run.quiet and not watching.queue:
-                break
+            with run.journal.lock:  # nothing becomes a fact, and nobody resumes it, between one look and the next
+                if run.quiet and not watching.queue:
+                    if run.state.stop_reason == "error" or not run.state.over:
+                        outcome(run)
+                    return
             if run.is_taken_here():
                 raise UsageError(TAKEN_HERE)
             await watching.wait(run)
     finally:
         stop()
         watching.stop()
-    if run.state.stop_reason == "error" or not run.state.over:
-        outcome(run)
 
 
 async def _pull_from_host(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, None]:

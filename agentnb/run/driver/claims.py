@@ -109,6 +109,8 @@ class Driving:
             self.gate.owner = owner
             if owner == "play":
                 _in_background[self] = self._run()
+            if owner == "step":  # whose model had failed in the background: it is stepped from here on
+                self._playing = False
             if owner in ("pull", "await"):  # what was to hold up a step, or whoever drove before, is not meant for this
                 self.gate.pausing = None
             return True
@@ -200,7 +202,7 @@ class Driving:
             self._playing = False
             raise
         finally:
-            if self.state.over or self.state.failure is not None:
+            if self.state.over:
                 self._playing = False
             self.release()
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator
 
 from agentnb.core.errors import THROWN_IN, RunFailed
-from agentnb.core.events import Event
+from agentnb.core.events import Event, ModelFailed
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.outcomes import expire, next_deadline
@@ -222,8 +222,8 @@ class Driver:
 
     def failed(self) -> RunFailed:
         """The model's failure, as the error to raise; its cause is the exception itself where that is at hand."""
-        failure = self._state.failure
-        assert failure is not None
+        # Not from the state: another thread may have resumed the run since the failure was seen.
+        failure = next(event.error for event in reversed(self._journal.events) if isinstance(event, ModelFailed))
         error = RunFailed(f"The model failed: {failure.type}: {failure.message} (run.resume() asks again.)")
         failed = [work for work in self._works if work.frame.state.failure is not None]
         error.__cause__ = failed[-1].asking.error if failed else None
