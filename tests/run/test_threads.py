@@ -93,3 +93,17 @@ async def test_a_pause_that_is_taken_back_in_the_moment_it_comes_leaves_none(tmp
     async with asyncio.timeout(10):
         assert await run == "done"
     assert "run_paused" not in types(run.events)
+
+
+@pytest.mark.usefixtures("_restless")
+def test_calls_may_be_decided_while_the_run_looks_at_them() -> None:
+    ids = [str(number) for number in range(300)]
+    run = Agent().loop(sends(*ids), "done").start("hi")
+    asked = threading.Event()
+    run.watch(lambda event: asked.set() if event.type == "approval_request" and event.call_id == ids[-1] else None)
+    run.play()
+    assert asked.wait(10)
+    for id in ids:
+        run.reject(id)
+        time.sleep(0)  # lets the run look
+    assert run.result(timeout=30) == "done"

@@ -115,13 +115,14 @@ class Driver:
             self._inflight.clear()
         self._is_pumped = True
         timer, clock, inline, state = self._start_clock(), time.monotonic, self._inline, self._state
-        steps, breath, go_on = 0, clock() + BREATH, self._moving.go_on
+        steps, breath, go_on, lock = 0, clock() + BREATH, self._moving.go_on, self._journal.lock
         try:
             self.begin()
             if pace == "pull":
                 yield
             while state.stop_reason is None:
-                todo = go_on(pace)
+                with lock:  # what it looks at is what it decides about: another thread may decide or end calls
+                    todo = go_on(pace)
                 if todo is None:
                     pass
                 elif todo == "wait":
@@ -184,7 +185,8 @@ class Driver:
 
     async def _wait(self) -> None:
         """Until there is news, or a deadline has passed."""
-        deadlines = [due for due in (next_deadline(self._journal), self.unattended.due()) if due is not None]
+        with self._journal.lock:
+            deadlines = [due for due in (next_deadline(self._journal), self.unattended.due()) if due is not None]
         until = min(deadlines, default=None)
         await self.news.wait(until)
         if until is not None and until <= time.time():

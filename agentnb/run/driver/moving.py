@@ -30,7 +30,7 @@ Idle = Literal["wait", "halt", "failed"]
 
 
 class Moving:
-    """Moves one run on without ever waiting. Belongs to the event loop that drives it."""
+    """Moves one run on without ever waiting, while nothing else becomes a fact. Belongs to the loop that drives it."""
 
     def __init__(self, journal: Journal, gate: Gate, inflight: InFlight, nesting: Nesting) -> None:
         self._journal = journal
