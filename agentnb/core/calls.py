@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from agentnb.core import events as e
 from agentnb.core.errors import ImpossibleEvent
-from agentnb.core.messages import Content, Message, ToolCall
+from agentnb.core.messages import Content, Message, ToolCall, to_plain
 from agentnb.core.state import CallState, State
 
 _say = Message.say  # found once: each attribute of a model's class is looked for by way of its metaclass
@@ -77,7 +77,8 @@ def approval_decision(state: State, event: e.ApprovalDecision) -> None:
     if event.decision in ("edit", "replace"):
         call.undecided = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
         call.name = event.name if event.name is not None else call.name
-        call.arguments = event.arguments if event.arguments is not None else call.arguments
+        if event.arguments is not None:  # a copy: a reader who changes the decision has not changed what runs
+            call.arguments = to_plain(event.arguments)
         call.malformed = None
         if event.by == "loop":
             call.replaced = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)

@@ -187,10 +187,15 @@ class ModelFailed(Event):
 
 
 class RunPaused(Event):
-    """Nothing is in flight any more, and nothing new starts until it is resumed."""
+    """Nothing is in flight any more, and nothing new starts until it is resumed.
+
+    `by`: whether somebody has asked for it (`human`), or it stands where a `step` of a run that plays ended, or at a
+    `breakpoint`.
+    """
 
     type: Literal["run_paused"] = "run_paused"
     reason: str = ""
+    by: str = "human"
 
 
 class RunResumed(Event):

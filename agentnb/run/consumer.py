@@ -48,10 +48,10 @@ class Watching:
             self._news.set_result(None)
 
     async def wait(self, run: Driving) -> None:
-        """Until there is something in the queue, or the run is settled."""
+        """Until there is something in the queue, or nothing more comes."""
         self._news = self._loop.create_future()
         try:
-            if not self.queue and not run.settled:  # looked at with the future in place, so that nothing is missed
+            if not self.queue and not run.quiet:  # looked at with the future in place, so that nothing is missed
                 with run.driver.unattended.waited_for():
                     await self._news
         finally:
@@ -124,16 +124,17 @@ async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
         while True:
             while watching.queue:
                 yield watching.queue.popleft()
-            if run.settled and not watching.queue:
-                break
+            with run.journal.lock:  # nothing becomes a fact, and nobody resumes it, between one look and the next
+                if run.quiet and not watching.queue:
+                    if run.state.stop_reason == "error" or not run.state.over:
+                        outcome(run)
+                    return
             if run.is_taken_here():
                 raise UsageError(TAKEN_HERE)
             await watching.wait(run)
     finally:
         stop()
         watching.stop()
-    if run.state.stop_reason == "error" or (run.state.failure is not None and not run.state.over):
-        outcome(run)
 
 
 async def _pull_from_host(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, None]:

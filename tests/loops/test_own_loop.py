@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import re
 import textwrap
@@ -36,9 +37,8 @@ def docstring_example(documented: Any) -> str:
     return textwrap.dedent("\n".join(lines[first : last + 1])) + "\n"
 
 
-async def run_cells(*cells: str) -> dict[str, Any]:
+async def run_cells(*cells: str, **namespace: Any) -> dict[str, Any]:
     """Run cells as a notebook does, one after the other in one namespace."""
-    namespace: dict[str, Any] = {}
     for cell in cells:
         running = eval(compile(cell, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), namespace)
         if running is not None:
@@ -122,6 +122,35 @@ def test_one_whose_tables_are_none_is_not_started(table: str, given: Any) -> Non
     setattr(Untold, table, given)
     with pytest.raises(UsageError, match=rf"Untold\.{table} .*{re.escape(str(given))}\.$"):
         Untold().start("cats")
+
+
+class Losing(Loop):
+    """A loop that loses its table while it runs, so that no end of it can be told."""
+
+    def advance(self, state: State) -> Event:
+        self.phases = None  # type: ignore[misc, assignment]
+        raise LookupError("mine")
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "await run",
+        "[event async for event in run]",
+        "await asyncio.to_thread(run.result, 10)",
+        "run.play(); await run",
+        "run.play(); [event async for event in run]",
+        "await run.step('turn')",
+    ],
+)
+async def test_whoever_waits_for_one_whose_end_cannot_be_told_is_told_the_error(wait: str) -> None:
+    run = Losing().start(None)
+    async with asyncio.timeout(10):
+        with pytest.raises(RunFailed, match="LookupError: mine"):
+            await run_cells(wait, run=run, asyncio=asyncio)
+        with pytest.raises(RunFailed, match="LookupError: mine"):
+            await run
+    assert not run.driven
 
 
 @FORMS

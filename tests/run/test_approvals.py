@@ -206,6 +206,16 @@ async def test_changing_arguments_after_an_edit_does_not_change_what_was_decided
     assert decision.arguments == {"value": "edited", "to": "x"}
 
 
+async def test_a_reader_who_changes_the_arguments_of_an_edit_has_not_changed_what_runs() -> None:
+    agent = Agent()
+    run = agent.loop(sends("a"), "done").start("hi")
+    await waiting(run)
+    run.watch(lambda event: event.type == "approval_decision" and event.arguments.update(value="read"))
+    run.edit("a", {"value": "edited", "to": "x"})
+    await run
+    assert agent.ran == ["edited>x"]
+
+
 async def test_only_the_call_that_asks_waits() -> None:
     agent = Agent()
     run = agent.loop([*sends("a"), *asks("b")], "done").start("hi")

@@ -607,6 +607,38 @@ async def test_a_consumer_is_told_of_a_failed_model_after_all_events() -> None:
     assert run.events[-1].type == "model_error"
 
 
+@pytest.mark.parametrize("drive", [lambda run: _await(run), lambda run: collect(run)], ids=["await", "pull"])
+async def test_a_consumer_that_looks_on_is_told_how_what_ran_beside_a_failed_model_ended(drive: Any) -> None:
+    agent = Agent()
+
+    class Failing:
+        async def stream(self, messages: Any, **options: Any) -> Any:
+            await agent.holding.wait()
+            raise ConnectionError("cut")
+            yield
+
+    inside = [SessionLoop(Failing(), name="failing"), agent.loop(asks("hold"), name="beside")]
+    asks_both = [call(loop.name, {"input": "go"}, id=loop.name) for loop in inside]
+    run = SessionLoop(ScriptedLLM([asks_both]), inside).start("hi")
+    seen: list[Any] = []
+
+    async def look_on() -> None:
+        async for event in run:
+            seen.append(event)
+
+    driven = asyncio.create_task(drive(run))
+    await agent.holding.wait()
+    looking = asyncio.create_task(look_on())
+    await until(lambda: seen and seen[-1].type == "model_error")
+    for _ in range(5):  # the other call runs on meanwhile
+        await asyncio.sleep(0)
+    agent.release.set()
+    await asyncio.wait([driven, looking])
+    assert facts(seen) == run.events
+    assert run.events[-1].type == "call_end"
+    assert [isinstance(task.exception(), RunFailed) for task in (driven, looking)] == [True, True]
+
+
 async def test_a_tool_that_raises_a_cancellation_of_its_own_has_failed() -> None:
     @tool
     async def broken() -> None:

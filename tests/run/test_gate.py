@@ -417,6 +417,23 @@ async def test_a_failed_model_is_asked_again_by_resume_and_a_new_consumer_goes_o
     assert run.output == "done"
 
 
+async def test_a_model_that_failed_in_the_background_is_asked_again_there_by_resume() -> None:
+    run = Agent().loop([ConnectionError("cut")], "done").start("hi")
+    run.play()
+    await until(lambda: run.state.failure is not None and not run.driven)
+    assert run.resume()
+    await until(lambda: run.state.over)
+    assert run.output == "done"
+
+
+async def test_a_run_whose_model_failed_in_the_background_goes_no_further_than_it_is_stepped() -> None:
+    run = Agent().loop([ConnectionError("cut")], asks("a"), "done").start("hi")
+    run.play()
+    await until(lambda: run.state.failure is not None and not run.driven)
+    assert types(await run.step("turn"))[-1] == "call_end"
+    assert not run.driven
+
+
 async def test_a_step_reports_a_failed_model_as_an_event() -> None:
     run = Agent().loop([ConnectionError("cut")], "done").start("hi")
     assert types(await run.step("turn"))[-1] == "model_error"

@@ -237,6 +237,20 @@ async def test_a_pause_that_code_has_asked_for_stands_until_code_ends_it(wait: s
     assert run.output == "done"
 
 
+@pytest.mark.parametrize("reason", ["step", "breakpoint at noon"])
+async def test_so_does_one_whose_reason_has_the_words_of_another_pause(reason: str) -> None:
+    agentnb.headless("approve", after=0)
+    run = start()
+    stop = run.watch(lambda event: event.type == "model_start" and run.pause(reason))
+    waiting = asyncio.create_task(_output(run))
+    await until(lambda: run.state.paused)
+    await asyncio.sleep(0.05)
+    assert run.paused_for == reason
+    stop()
+    assert run.resume()
+    assert await waiting == "done"
+
+
 async def test_a_pause_is_left_to_code_that_resumes_and_goes_on_where_everything_is_approved() -> None:
     run = start(breakpoints=["model_end"])
     await told(run, "run_paused")

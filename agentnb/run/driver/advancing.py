@@ -21,28 +21,27 @@ def advance(work: Work, journal: Journal, gate: Gate) -> bool:
     Raises UsageError where it says nothing that can be one, and as `Journal.append` does.
     """
     frame, state = work.frame, work.frame.state
-    with journal.lock:  # another thread may end the run, or take back what it has queued
-        if state.cancelled is not None or state.stop_reason is not None:
-            return True
-        fact = frame.design.advance(state)
-        if fact is None:
-            if not state.detached:
-                raise UsageError(
-                    f"{frame.design.name}.advance gave None, and there is nothing to wait for: it gives the event"
-                    " that comes next, and RunEnd(reason='completed', output=...) where the run is over."
-                )
-            return False
-        if not isinstance(fact, Event):
-            raise UsageError(f"{frame.design.name}.advance gives an event (agentnb.core.events), not {shown(fact)}.")
-        kind = fact.type
-        if kind in _OF_ANY_VALUE:
-            said_in_json(fact, frame.design.name)
-        if kind == "model_start":
-            if gate.limits and (why := gate.limit_reached(journal.state, starting="model")) is not None:
-                end_at_limit(journal, why)
-                return True
-            work.asked_by_us = True
-        elif is_suspended(fact):
-            frame = journal.root  # the run ends in this process, and the loops in it stay where they are
-        journal.append(fact, frame)
+    if state.cancelled is not None or state.stop_reason is not None:
         return True
+    fact = frame.design.advance(state)
+    if fact is None:
+        if not state.detached:
+            raise UsageError(
+                f"{frame.design.name}.advance gave None, and there is nothing to wait for: it gives the event"
+                " that comes next, and RunEnd(reason='completed', output=...) where the run is over."
+            )
+        return False
+    if not isinstance(fact, Event):
+        raise UsageError(f"{frame.design.name}.advance gives an event (agentnb.core.events), not {shown(fact)}.")
+    kind = fact.type
+    if kind in _OF_ANY_VALUE:
+        said_in_json(fact, frame.design.name)
+    if kind == "model_start":
+        if gate.limits and (why := gate.limit_reached(journal.state, starting="model")) is not None:
+            end_at_limit(journal, why)
+            return True
+        work.asked_by_us = True
+    elif is_suspended(fact):
+        frame = journal.root  # the run ends in this process, and the loops in it stay where they are
+    journal.append(fact, frame)
+    return True

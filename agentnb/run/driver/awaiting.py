@@ -56,7 +56,7 @@ def result(run: Driving, timeout: float | None) -> Any:
 def outcome(run: Driving) -> Any:
     """The output of a run that is settled. Raises RunFailed, RunCancelled or LimitReached where it has none."""
     state, driver = run.state, run.driver
-    if state.failure is not None and not state.over:
+    if not (state.over or driver.is_stuck):
         raise driver.failed()
     output = output_of(state, run.journal.root.design, cause=driver.cause)
     if (crash := driver.crash) is not None:  # it came to an end, and that could not be recorded

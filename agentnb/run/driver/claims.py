@@ -80,7 +80,13 @@ class Driving:
         """Whether driving on would change nothing: the run is over, or its model failed here and nobody resumed it."""
         failure = self.state.failure
         is_let_go = self.gate.owner is None or self._is_gone
-        return (self.state.over and is_let_go) or (failure is not None and failure is not self._failed_before)
+        is_at_its_end = self.state.over or self.driver.is_stuck
+        return (is_at_its_end and is_let_go) or (failure is not None and failure is not self._failed_before)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it is settled and nothing more comes: what runs beside a model that failed is finished first."""
+        return self.settled and (self.gate.owner is None or self._is_gone or self.driver.is_at_rest)
 
     @property
     def _is_gone(self) -> bool:
@@ -103,6 +109,8 @@ class Driving:
             self.gate.owner = owner
             if owner == "play":
                 _in_background[self] = self._run()
+            if owner == "step":  # whose model had failed in the background: it is stepped from here on
+                self._playing = False
             if owner in ("pull", "await"):  # what was to hold up a step, or whoever drove before, is not meant for this
                 self.gate.pausing = None
             return True
@@ -198,7 +206,7 @@ class Driving:
             self._playing = False
             raise
         finally:
-            if self.state.over or self.state.failure is not None:
+            if self.state.over:
                 self._playing = False
             self.release()
 

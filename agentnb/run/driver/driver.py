@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator
 
 from agentnb.core.errors import THROWN_IN, RunFailed
-from agentnb.core.events import Event
+from agentnb.core.events import Event, ModelFailed
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.outcomes import expire, next_deadline
@@ -51,6 +51,8 @@ class Driver:
         self._inline = Inline()
         self._performed: Effect | None = None
         self._is_pumped = False
+        self.is_stuck = False
+        """Whether it has crashed and could not even be ended by that: to drive it on would be to crash again."""
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
         self.unattended = Unattended(journal, gate, self._inflight)
@@ -99,6 +101,11 @@ class Driver:
         loop = self.news.loop if self._inflight else None
         return loop if loop is not None and loop.is_running() and not self.news.is_here() else None
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing happens in what is in flight, or nothing is."""
+        return self._inflight.is_at_rest
+
     async def pump(self, pace: Pace) -> AsyncGenerator[None, None]:  # noqa: C901 - one loop, read from top to bottom
         """Move the run on until it is over, or until a step's permit is used up and nobody else drives.
 
@@ -108,13 +115,14 @@ class Driver:
             self._inflight.clear()
         self._is_pumped = True
         timer, clock, inline, state = self._start_clock(), time.monotonic, self._inline, self._state
-        steps, breath, go_on = 0, clock() + BREATH, self._moving.go_on
+        steps, breath, go_on, lock = 0, clock() + BREATH, self._moving.go_on, self._journal.lock
         try:
             self.begin()
             if pace == "pull":
                 yield
             while state.stop_reason is None:
-                todo = go_on(pace)
+                with lock:  # what it looks at is what it decides about: another thread may decide or end calls
+                    todo = go_on(pace)
                 if todo is None:
                     pass
                 elif todo == "wait":
@@ -147,7 +155,7 @@ class Driver:
             raise
         except BaseException as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
             self._note_crash(error)
-            end_run(self._journal, "error", error_info(error))
+            self._end_in(error)
             raise RunFailed(f"{type(error).__name__}: {error}") from error
         finally:
             if timer is not None:
@@ -156,6 +164,13 @@ class Driver:
             self._performed = None
             self._is_pumped = False
             self.news.flush()
+
+    def _end_in(self, error: BaseException) -> None:
+        try:
+            end_run(self._journal, "error", error_info(error))
+        except Exception as worse:
+            error.add_note(f"The run could not be ended by this: {type(worse).__name__}: {worse}")
+        self.is_stuck = not self._state.over
 
     async def close(self) -> None:
         """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run."""
@@ -170,9 +185,11 @@ class Driver:
 
     async def _wait(self) -> None:
         """Until there is news, or a deadline has passed."""
-        deadlines = [due for due in (next_deadline(self._journal), self.unattended.due()) if due is not None]
-        await self.news.wait(min(deadlines, default=None))
-        if deadlines:
+        with self._journal.lock:
+            deadlines = [due for due in (next_deadline(self._journal), self.unattended.due()) if due is not None]
+        until = min(deadlines, default=None)
+        await self.news.wait(until)
+        if until is not None and until <= time.time():
             expire(self._journal)
             self.unattended.decide()
 
@@ -207,8 +224,8 @@ class Driver:
 
     def failed(self) -> RunFailed:
         """The model's failure, as the error to raise; its cause is the exception itself where that is at hand."""
-        failure = self._state.failure
-        assert failure is not None
+        # Not from the state: another thread may have resumed the run since the failure was seen.
+        failure = next(event.error for event in reversed(self._journal.events) if isinstance(event, ModelFailed))
         error = RunFailed(f"The model failed: {failure.type}: {failure.message} (run.resume() asks again.)")
         failed = [work for work in self._works if work.frame.state.failure is not None]
         error.__cause__ = failed[-1].asking.error if failed else None

@@ -30,7 +30,7 @@ Idle = Literal["wait", "halt", "failed"]
 
 
 class Moving:
-    """Moves one run on without ever waiting. Belongs to the event loop that drives it."""
+    """Moves one run on without ever waiting, while nothing else becomes a fact. Belongs to the loop that drives it."""
 
     def __init__(self, journal: Journal, gate: Gate, inflight: InFlight, nesting: Nesting) -> None:
         self._journal = journal
@@ -126,13 +126,13 @@ class Moving:
     def settle_pause(self) -> bool:
         """Make a pause a fact once nothing is in flight; gives whether it did."""
         gate = self._gate
-        if gate.pausing is None or not self._inflight.is_at_rest:
-            return False
         with self._journal.lock:
+            if gate.pausing is None or not self._inflight.is_at_rest:
+                return False
             reason, gate.pausing = gate.pausing, None
             if self._state.paused:  # a step came to a breakpoint in a run that is paused, and stays so
                 return False
-            self._journal.append(RunPaused.make(reason=reason))
+            self._journal.append(RunPaused.make(reason=reason, by=gate.pausing_by))
         return True
 
     def may_return(self, effect: Effect) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Event, RunPaused, RunResumed
 from agentnb.run.driver.claims import TAKEN_HERE, Driving
-from agentnb.run.gate.gate import FOR_A_STEP, Permit, Unit, check_unit
+from agentnb.run.gate.gate import Permit, Unit, check_unit
 
 
 async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Event]:
@@ -36,7 +36,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
         mine = run.claim("step")
         permit = gate.permit = Permit(unit)
         if not mine and not run.state.paused:  # it is playing: let it go on to the boundary, and no further
-            gate.ask_for_pause(gate.pausing or FOR_A_STEP, at_once=True)
+            gate.pause_for_a_step()
     if mine:
         await _drive(run)
     else:
@@ -54,7 +54,7 @@ def _begin_behind_a_pause(run: Driving) -> None:
         return
     unreported = reversed(run.journal.events[run.reported :])
     pause = next((event for event in unreported if isinstance(event, RunPaused)), None)
-    if pause is not None and pause.reason != FOR_A_STEP:
+    if pause is not None and pause.by != "step":
         run.reported = pause.seq + 1
 
 

@@ -24,7 +24,7 @@ from agentnb.run.approvals.outcomes import reject
 from agentnb.run.approvals.policy import FAILED, Verdict, propose
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
-from agentnb.run.gate.gate import AT_BREAKPOINT, FOR_A_STEP, Gate
+from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
@@ -113,9 +113,8 @@ class Unattended:
         if not state.paused or state.cancelled is not None or not self._is_waited_for or headless.absence is None:
             return
         paused = next(event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
-        by_code = paused.reason != FOR_A_STEP and not paused.reason.startswith(AT_BREAKPOINT)
-        if by_code and not hosting.environment.hosted:  # in a notebook, a cell that waits holds up all code behind it
-            return
+        if paused.by == "human" and not hosting.environment.hosted:
+            return  # left to code; in a notebook, a cell that waits holds up all code behind it
         yield paused, max(self._seen.setdefault(paused.seq, time.time()), self._waited_since) + headless.after
 
     def _end_pause(self, headless: Headless, paused: RunPaused) -> None:
@@ -123,7 +122,7 @@ class Unattended:
         with self._journal.lock:
             if not self._journal.state.paused:
                 return  # somebody has resumed it meanwhile
-            if paused.reason == FOR_A_STEP or headless.policy == "approve":
+            if paused.by == "step" or headless.policy == "approve":
                 self._journal.append(RunResumed.make())
                 return
             reason = "" if paused.reason == "paused" else f" ({paused.reason})"

@@ -146,10 +146,9 @@ class Work:
         if not self.asked_by_us:  # whoever asked is gone, or failed: ask again
             self.asked_by_us = True
             state = self.frame.state
-            with self._journal.lock:
-                if state.model == "asked":
-                    again = ModelStart.make(turn=state.turn, attempt=state.attempt + 1, options=state.options)
-                    self._journal.append(again, self.frame)
+            if state.model == "asked":
+                again = ModelStart.make(turn=state.turn, attempt=state.attempt + 1, options=state.options)
+                self._journal.append(again, self.frame)
             return None
         self.asked_by_us = False
         if pace == "step" or not alone or self.frame.design.answers_overlap:
@@ -160,16 +159,10 @@ class Work:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def _start_call(self, call: CallState, effect: Effect) -> None:
-        status = call.status
-        if status == "proposed":
+        if call.status in ("proposed", "ready"):
             self._consider(call, effect)
-        elif status == "running":
-            if call.id not in self._intents:
-                self._recover(call, effect)
-        else:
-            with self._journal.lock:  # a decision may be taken back up to here, not between a look at it and the intent
-                if call.status == "ready":
-                    self._consider(call, effect)
+        elif call.status == "running" and call.id not in self._intents:
+            self._recover(call, effect)
 
     def _consider(self, call: CallState, effect: Effect) -> None:
         """Begin a call that nothing objects to; where it is held back, keep that, so that nobody is asked again."""

@@ -32,10 +32,8 @@ Unit = Literal["event", "call", "turn", "phase"]
 Owner = Literal["pull", "await", "play", "step"]
 """Who drives a run: a consumer that pulls its events, a caller that awaits it, the background, or a step."""
 UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
-AT_BREAKPOINT = "breakpoint at "
-"""What the reason of a pause begins with that nobody has asked for but a breakpoint."""
-FOR_A_STEP = "step"
-"""The reason of a pause that comes where a step of a run that plays ends."""
+Pauser = Literal["human", "step", "breakpoint"]
+"""What a pause comes from (`RunPaused.by`)."""
 LIMITS = frozenset({"turns", "calls", "seconds", "tokens", "cost"})
 
 
@@ -67,6 +65,8 @@ class Gate:
         self.limits = _check_limits(limits or {})
         self.pausing: str | None = None
         """Why a pause is to come, where one is."""
+        self.pausing_by: Pauser = "human"
+        """What that pause comes from."""
         self.at_once = False
         """Whether that pause comes where the run is, whatever would have to be finished first."""
         self.permit: Permit | None = None
@@ -95,9 +95,15 @@ class Gate:
             return False
         return self.pausing is None or (finishing and not self.at_once)
 
-    def ask_for_pause(self, reason: str, *, at_once: bool = False) -> None:
+    def ask_for_pause(self, reason: str, by: Pauser = "human") -> None:
         """Close it until the run is paused, or the pause is taken back."""
-        self.pausing, self.at_once = mended(reason), at_once
+        self.pausing, self.pausing_by, self.at_once = mended(reason), by, by != "human"
+
+    def pause_for_a_step(self) -> None:
+        """Close it where the step that now begins ends; a pause that is to come already comes there."""
+        if self.pausing is None:
+            self.ask_for_pause("step", "step")
+        self.at_once = True
 
     def observe(self, event: Event, state: State, run: State) -> None:
         """Let an event of the loop that stands at `state` use up the permit, or hit a breakpoint."""
@@ -116,7 +122,7 @@ class Gate:
 
     def _stop_at(self, event: Event, words: str) -> None:
         """Pause here; a step that was to go further ends here too."""
-        self.ask_for_pause(f"{AT_BREAKPOINT}{event.type} (seq {event.seq}): {words}", at_once=True)
+        self.ask_for_pause(f"breakpoint at {event.type} (seq {event.seq}): {words}", "breakpoint")
         self.release_permit()
 
     def boundary(self, unit: Unit, events: Sequence[Event]) -> int | None:

@@ -1,0 +1,109 @@
+"""One run, and threads that control it and look at it at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentnb import Run, RunFailed, SessionLoop, Store
+from agentnb.core.events import Event
+from tests.run.agents import Agent, sends
+from tests.worlds import facts, types, until
+
+
+@pytest.fixture
+def _restless() -> Iterator[None]:
+    """Threads take turns so often that each comes between any two things that another does."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+class Failing:
+    """A model that fails so many times before it answers."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    async def stream(self, messages: Any, **options: Any) -> Any:
+        self.times -= 1
+        if self.times >= 0:
+            raise ConnectionError("cut")
+        yield {"type": "text_delta", "content": "done"}
+
+
+def look_on(run: Run, ends: list[str], told: list[list[Event]]) -> None:
+    """Read the run's events, again and again until it is over; and how each reading ended."""
+
+    async def read() -> None:
+        while not run.state.over:
+            events: list[Event] = []
+            told.append(events)
+            try:
+                async for event in run:
+                    events += facts([event])
+                ends.append(events[-1].type)
+            except RunFailed:
+                ends.append("failed")
+
+    asyncio.run(read())
+
+
+@pytest.mark.usefixtures("_restless")
+def test_whoever_looks_on_at_a_run_that_is_resumed_at_once_is_told_of_the_failure_or_the_end() -> None:
+    run = SessionLoop(Failing(30)).start("hi")
+    ends: list[str] = []
+    told: list[list[Event]] = []
+    run.play()
+    looking = [threading.Thread(target=look_on, args=(run, ends, told), daemon=True) for _ in range(2)]
+    for thread in looking:
+        thread.start()
+    while not run.state.over:
+        run.resume()
+    for thread in looking:
+        thread.join(30)
+    assert set(ends) <= {"failed", "run_end"}
+    assert all(events == run.events[: len(events)] for events in told)
+    assert run.result(timeout=10) == "done"
+
+
+async def test_a_pause_that_is_taken_back_in_the_moment_it_comes_leaves_none(tmp_path: Path) -> None:
+    run = Agent().loop(sends("a"), "done").start("hi", store=Store(tmp_path / "runs.db"))
+    run.play()
+    await until(lambda: bool(run.pending))
+    for _ in range(3):  # what has happened is on disk, and the run only waits
+        await asyncio.sleep(0)
+
+    def pause_and_resume() -> None:
+        with run.lock:
+            run.pause()
+            time.sleep(0.05)  # the run comes to where it would pause, and waits for the lock: no event tells of that
+            assert run.resume()
+
+    await asyncio.to_thread(pause_and_resume)
+    run.approve("a")
+    async with asyncio.timeout(10):
+        assert await run == "done"
+    assert "run_paused" not in types(run.events)
+
+
+@pytest.mark.usefixtures("_restless")
+def test_calls_may_be_decided_while_the_run_looks_at_them() -> None:
+    ids = [str(number) for number in range(300)]
+    run = Agent().loop(sends(*ids), "done").start("hi")
+    asked = threading.Event()
+    run.watch(lambda event: asked.set() if event.type == "approval_request" and event.call_id == ids[-1] else None)
+    run.play()
+    assert asked.wait(10)
+    for id in ids:
+        run.reject(id)
+        time.sleep(0)  # lets the run look
+    assert run.result(timeout=30) == "done"
