@@ -127,6 +127,26 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("steering_mode", ["skip_pending", "discard"])
+async def test_what_the_user_says_while_a_hook_is_asked_passes_over_what_was_checked_before_it(
+    steering_mode: Any,
+) -> None:
+    async def before(context: Any) -> None:
+        if context.tool_call.id == "t2":
+            loop.steer("STEER")
+            await turns()
+
+    world = World()
+    loop = world.loop(asks("t1", "t2", "t3"), "done", steering_mode=steering_mode, before_tool_call=before)
+    said = notation(await collect(loop.run("hi")))
+    assert world.ran == []
+    assert set(results(loop).values()) == {"Skipped due to queued user message."}
+    assert [word for word in said if word[0] == "X"] == [
+        *("XS(t1)", "XS(t2)", "XE(t1!)", "XE(t2!)", "XS(t3)", "XE(t3!)"),
+    ]
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "t3", "user:STEER"]
+
+
 @pytest.mark.parametrize(
     ("steering_mode", "told"), [("skip_pending", "worked"), ("discard", "Skipped due to queued user message.")]
 )
