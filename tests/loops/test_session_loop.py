@@ -688,6 +688,16 @@ async def test_aborting_while_the_model_speaks() -> None:
     assert loop.abort() is False
 
 
+async def test_a_model_is_not_asked_where_the_hook_that_makes_its_context_aborts() -> None:
+    def transform(messages: Any) -> Any:
+        loop.abort()
+        return messages
+
+    loop = World().loop("never", transform_context=transform)
+    assert notation(await collect(loop.run("hi"))) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
+    assert loop.llm.requests == []
+
+
 async def test_the_end_is_the_last_that_is_said_also_where_the_model_s_own_code_aborts() -> None:
     class Model:
         async def stream(self, messages: Any, **options: Any) -> Any:
