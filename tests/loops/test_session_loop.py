@@ -147,6 +147,32 @@ async def test_what_the_user_says_while_a_hook_is_asked_passes_over_what_was_che
     assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "t3", "user:STEER"]
 
 
+@pytest.mark.parametrize("steering_mode", ["skip_pending", "discard"])
+async def test_steering_passes_over_no_call_that_had_begun_when_the_process_was_gone(steering_mode: Any) -> None:
+    world = World()
+    loop = world.loop(asks("t1"), steering_mode=steering_mode)
+    steered = asyncio.Event()
+
+    async def steer() -> None:
+        loop.steer("STEER")
+        steered.set()
+        await asyncio.Event().wait()
+
+    world.during["t1"] = steer
+    run = loop.start("hi")
+    run.play()
+    async with asyncio.timeout(60):
+        await steered.wait()
+    snapshot = run.snapshot()
+    run.cancel()
+    again = restore(snapshot, World().loop("done", steering_mode=steering_mode))
+    while await again.step():
+        pass
+    assert [(asked.id, again.state.stop_reason) for asked in again.pending] == [("t1", None)]
+    again.answer("t1", "it happened")
+    assert await again == "done"
+
+
 @pytest.mark.parametrize(
     ("steering_mode", "told"), [("skip_pending", "worked"), ("discard", "Skipped due to queued user message.")]
 )

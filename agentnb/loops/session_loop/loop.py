@@ -159,11 +159,11 @@ class SessionLoop(SessionControls):
         return state.reply is None and bool(state.messages) and state.messages[-1].role != "assistant"
 
     def wanted(self, state: State) -> Sequence[Effect]:
-        """Calls that are to be passed over are not wanted; one that runs already is."""
+        """Calls that are to be passed over are not wanted; one that has begun is, also if nobody knows how it ended."""
         wants = wanted(state)
         if not wants or why_pass_over(state, self.steering_mode) is None:
             return wants
-        kept = {call.id for call in state.open.values() if call.hidden or call.status == "running"}
+        kept = {call.id for call in state.open.values() if call.hidden or call.attempt}
         return [effect for effect in wants if effect is MODEL or effect.id in kept]
 
     def instead_of(self, call: CallState, state: State) -> CallEnd | None:
