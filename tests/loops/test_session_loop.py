@@ -148,6 +148,18 @@ async def test_what_the_user_says_while_a_hook_is_asked_passes_over_what_was_che
 
 
 @pytest.mark.parametrize("steering_mode", ["skip_pending", "discard"])
+async def test_what_is_said_as_a_call_begins_passes_over_one_whose_hook_is_not_asked_yet(steering_mode: Any) -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2"), "done", steering_mode=steering_mode, before_tool_call=lambda context: None)
+    run = loop.start("hi")
+    run.watch(lambda event: event.type == "call_start" and event.call_id == "t1" and run.steer("STEER"))
+    async with asyncio.timeout(60):
+        assert await run == "done"
+    assert world.ran == []
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "user:STEER"]
+
+
+@pytest.mark.parametrize("steering_mode", ["skip_pending", "discard"])
 async def test_steering_passes_over_no_call_that_had_begun_when_the_process_was_gone(steering_mode: Any) -> None:
     world = World()
     loop = world.loop(asks("t1"), steering_mode=steering_mode)
