@@ -127,6 +127,10 @@ class Design(ABC):
         """Of calls that nothing objects to, those that begin now: one that is only asked about takes no room."""
         return calls
 
+    def instead_of(self, call: CallState, state: State) -> CallEnd | None:
+        """The end of a call of a tool that is said to begin and does not run yet, where it is passed over after all."""
+        return None
+
     def companion(self, state: State, recording: Sequence[Event], above: object) -> object:
         """What the loop's code needs beside it as long as it is being run, and finds in `beside`.
 
@@ -158,10 +162,7 @@ class Design(ABC):
         return result
 
     def answer_to(self, id: str, result: Any, state: State) -> Event | None:
-        """The fact that answers what the loop has asked for and was suspended for; None where it asks for no such.
-
-        Raises AlreadyDecided where that has its answer.
-        """
+        """The fact that answers what the loop was suspended for; None where there is none. Raises AlreadyDecided."""
         return None
 
     def read_again(self, message: Message) -> Message:

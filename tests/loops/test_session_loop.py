@@ -127,6 +127,64 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("steering_mode", ["skip_pending", "discard"])
+async def test_what_the_user_says_while_a_hook_is_asked_passes_over_what_was_checked_before_it(
+    steering_mode: Any,
+) -> None:
+    async def before(context: Any) -> None:
+        if context.tool_call.id == "t2":
+            loop.steer("STEER")
+            await turns()
+
+    world = World()
+    loop = world.loop(asks("t1", "t2", "t3"), "done", steering_mode=steering_mode, before_tool_call=before)
+    said = notation(await collect(loop.run("hi")))
+    assert world.ran == []
+    assert set(results(loop).values()) == {"Skipped due to queued user message."}
+    assert [word for word in said if word[0] == "X"] == [
+        *("XS(t1)", "XS(t2)", "XE(t1!)", "XE(t2!)", "XS(t3)", "XE(t3!)"),
+    ]
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "t3", "user:STEER"]
+
+
+@pytest.mark.parametrize("steering_mode", ["skip_pending", "discard"])
+async def test_what_is_said_as_a_call_begins_passes_over_one_whose_hook_is_not_asked_yet(steering_mode: Any) -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2"), "done", steering_mode=steering_mode, before_tool_call=lambda context: None)
+    run = loop.start("hi")
+    run.watch(lambda event: event.type == "call_start" and event.call_id == "t1" and run.steer("STEER"))
+    async with asyncio.timeout(60):
+        assert await run == "done"
+    assert world.ran == []
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "user:STEER"]
+
+
+@pytest.mark.parametrize("steering_mode", ["skip_pending", "discard"])
+async def test_steering_passes_over_no_call_that_had_begun_when_the_process_was_gone(steering_mode: Any) -> None:
+    world = World()
+    loop = world.loop(asks("t1"), steering_mode=steering_mode)
+    steered = asyncio.Event()
+
+    async def steer() -> None:
+        loop.steer("STEER")
+        steered.set()
+        await asyncio.Event().wait()
+
+    world.during["t1"] = steer
+    run = loop.start("hi")
+    run.play()
+    async with asyncio.timeout(60):
+        await steered.wait()
+    snapshot = run.snapshot()
+    run.cancel()
+    again = restore(snapshot, World().loop("done", steering_mode=steering_mode))
+    while await again.step():
+        pass
+    assert [(asked.id, again.state.stop_reason) for asked in again.pending] == [("t1", None)]
+    again.answer("t1", "it happened")
+    assert await again == "done"
+
+
 @pytest.mark.parametrize(
     ("steering_mode", "told"), [("skip_pending", "worked"), ("discard", "Skipped due to queued user message.")]
 )
@@ -666,6 +724,16 @@ async def test_aborting_while_the_model_speaks() -> None:
     assert notation(said) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
     assert [m.role for m in loop.messages] == ["user"]
     assert loop.abort() is False
+
+
+async def test_a_model_is_not_asked_where_the_hook_that_makes_its_context_aborts() -> None:
+    def transform(messages: Any) -> Any:
+        loop.abort()
+        return messages
+
+    loop = World().loop("never", transform_context=transform)
+    assert notation(await collect(loop.run("hi"))) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
+    assert loop.llm.requests == []
 
 
 async def test_the_end_is_the_last_that_is_said_also_where_the_model_s_own_code_aborts() -> None:

@@ -21,15 +21,15 @@ from typing import Any, ClassVar, Literal
 
 from agentnb.core.calls import result_message
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event, ModelEnd, ModelStart, Queue, RunEnd, StopReason
+from agentnb.core.events import CallEnd, Event, ModelEnd, ModelStart, Queue, RunEnd, StopReason
 from agentnb.core.messages import Message, input_messages, text_of
-from agentnb.core.state import State
+from agentnb.core.state import CallState, State
 from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import check_system_prompt, count_of, propose, take
 from agentnb.loops.session_loop.controls import SessionControls
 from agentnb.loops.session_loop.hooks import ToolCallContext, TurnContext, after_call, before_call, preparation
 from agentnb.loops.session_loop.queue import MessageQueue
-from agentnb.loops.session_loop.steering import SteeringMode, passed_over, why_pass_over
+from agentnb.loops.session_loop.steering import SteeringMode, passed_over, skip, why_pass_over
 
 _make_request = ModelStart.make  # found once: each attribute of a record's class is looked for by way of its metaclass
 
@@ -159,12 +159,19 @@ class SessionLoop(SessionControls):
         return state.reply is None and bool(state.messages) and state.messages[-1].role != "assistant"
 
     def wanted(self, state: State) -> Sequence[Effect]:
-        """Calls that are to be passed over are not wanted; one that runs already is."""
+        """Calls that are to be passed over are not wanted; one that has begun is, also if nobody knows how it ended."""
         wants = wanted(state)
         if not wants or why_pass_over(state, self.steering_mode) is None:
             return wants
-        kept = {call.id for call in state.open.values() if call.hidden or call.status == "running"}
+        kept = {call.id for call in state.open.values() if call.hidden or call.attempt}
         return [effect for effect in wants if effect is MODEL or effect.id in kept]
+
+    def instead_of(self, call: CallState, state: State) -> CallEnd | None:
+        """Steering may come while the calls behind it are still checked (SEMANTICS 3c: nothing prepared runs)."""
+        if call.hidden or call.attempt > 1:  # one that is run again may have happened
+            return None
+        why = why_pass_over(state, self.steering_mode)
+        return skip(call, why) if why is not None else None
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
         """One call at a time, and results that may still be replaced, where the modes say so."""

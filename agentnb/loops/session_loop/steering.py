@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from agentnb.core.events import CallEnd
-from agentnb.core.state import State
+from agentnb.core.state import CallState, State
 
 SteeringMode = Literal["after_batch", "skip_pending", "discard"]
 
@@ -33,5 +33,10 @@ def passed_over(state: State, mode: SteeringMode) -> CallEnd | None:
     for call in state.calls.values():
         replaced = mode == "discard" and call.end is not None and call.end.outcome != "skipped"
         if not call.hidden and (call.end is None or replaced):
-            return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="skipped")
+            return skip(call, why)
     return None
+
+
+def skip(call: CallState, why: str) -> CallEnd:
+    """The end of a call that is told this instead of running."""
+    return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="skipped")

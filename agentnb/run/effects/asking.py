@@ -62,6 +62,8 @@ class Asking:
             self._inflight.news.flush()
         try:
             prepared = await self._prepared() if self._design.prepare is not None else None
+            if state.cancelled is not None:  # by the code that prepared them
+                return
             stream = self._open(prepared, state)
             if not hasattr(stream, "__aiter__"):
                 if not inspect.isawaitable(stream):

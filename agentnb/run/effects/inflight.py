@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Iterable
+from inspect import CORO_CREATED, getcoroutinestate
+from typing import Any
 
 from agentnb.core.errors import THROWN_IN
 from agentnb.core.wanted import Effect
@@ -85,7 +87,12 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     def cancel_all_but(self, wanted: Iterable[Effect], spared: Callable[[Effect], bool]) -> None:
         """Cancel what is in flight and neither wanted nor spared."""
         still_wanted = set(wanted)
-        self._cancel(task for effect, task in self.items() if effect not in still_wanted and not spared(effect))
+        unwanted = [effect for effect in self if effect not in still_wanted and not spared(effect)]
+        self._cancel(self[effect] for effect in unwanted)
+        for effect in unwanted:
+            carrying: Any = self[effect].get_coro()
+            if getcoroutinestate(carrying) == CORO_CREATED:  # cancelled before it began, it takes nothing off the list
+                del self[effect]
 
     def clear(self) -> None:
         """Forget them: they were of another event loop."""

@@ -225,6 +225,9 @@ class Work:
             if (loop := self.frame.loop_for(call)) is not None:
                 self._enter(self, call, loop)
                 continue
+            if (end := self.frame.design.instead_of(call, self.frame.state)) is not None:
+                self._journal.append(end, self.frame, call)
+                continue
             if alone and not call.detached and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
                 return effect, self.calling.perform(call, inline=pace)
             self._inflight.spawn(effect, partial(self.calling.perform, call))
