@@ -121,6 +121,25 @@ async def test_skip_pending_lets_what_runs_go_on() -> None:
     assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "user:STEER"]
 
 
+@pytest.mark.parametrize("with_hook", [False, True])
+@pytest.mark.parametrize("said_at", ["message_end", "tool_execution_start"])
+async def test_steering_passes_over_nothing_before_the_first_call_of_a_sequential_turn(
+    said_at: str, with_hook: bool
+) -> None:
+    """It is looked for behind each call, and not before one."""
+    world = World()
+    hooks: dict[str, Any] = {"before_tool_call": lambda context: None} if with_hook else {}
+    modes: dict[str, Any] = {"tool_execution": "sequential", "steering_mode": "skip_pending"}
+    loop = world.loop(asks("t1", "t2"), "done", **modes, **hooks)
+    said = False
+    async for event in loop.run("hi"):
+        if event.type == said_at and loop.llm.requests and not said:
+            said = True
+            loop.steer("STEER")
+    assert world.ran == ["t1"]
+    assert results(loop)["t2"] == "Skipped due to queued user message."
+
+
 async def turns(count: int = 20) -> None:
     """Let everybody else on the event loop have this many turns."""
     for _ in range(count):

@@ -29,7 +29,14 @@ from agentnb.loops.base import check_system_prompt, count_of, propose, take
 from agentnb.loops.session_loop.controls import SessionControls
 from agentnb.loops.session_loop.hooks import ToolCallContext, TurnContext, after_call, before_call, preparation
 from agentnb.loops.session_loop.queue import MessageQueue
-from agentnb.loops.session_loop.steering import SteeringMode, passed_over, skip, why_pass_over
+from agentnb.loops.session_loop.steering import (
+    SKIPPED,
+    SteeringMode,
+    first_in_turn,
+    passed_over,
+    skip,
+    why_pass_over,
+)
 
 _make_request = ModelStart.make  # found once: each attribute of a record's class is looked for by way of its metaclass
 
@@ -161,14 +168,17 @@ class SessionLoop(SessionControls):
     def wanted(self, state: State) -> Sequence[Effect]:
         """Calls that are to be passed over are not wanted; one that has begun is, also if nobody knows how it ended."""
         wants = wanted(state)
-        if not wants or why_pass_over(state, self.steering_mode) is None:
+        if not wants or (why := why_pass_over(state, self.steering_mode)) is None:
             return wants
         kept = {call.id for call in state.open.values() if call.hidden or call.attempt}
+        if why == SKIPPED and (first := first_in_turn(state)) is not None:
+            kept.add(first.id)
         return [effect for effect in wants if effect is MODEL or effect.id in kept]
 
     def instead_of(self, call: CallState, state: State) -> CallEnd | None:
         """Steering may come while the calls behind it are still checked (SEMANTICS 3c: nothing prepared runs)."""
-        if call.hidden or call.attempt > 1:  # one that is run again may have happened
+        in_turn = state.reply is not None and state.reply.sequential  # each runs as soon as it is checked
+        if call.hidden or in_turn or call.attempt > 1:  # one that is run again may have happened
             return None
         why = why_pass_over(state, self.steering_mode)
         return skip(call, why) if why is not None else None

@@ -25,6 +25,17 @@ def why_pass_over(state: State, mode: SteeringMode) -> str | None:
     return SKIPPED if mode != "after_batch" and state.queues["steering"] else None
 
 
+def first_in_turn(state: State) -> CallState | None:
+    """The call that a sequential turn begins with, before it begins: steering is looked for behind each call (3c).
+
+    None where a person is asked about it: the call waits, and what the user has said may be why it is not to run.
+    """
+    if state.reply is None or not state.reply.sequential:
+        return None
+    made = next((call for call in state.calls.values() if not call.hidden), None)
+    return made if made is not None and made.end is None and made.status != "asking" else None
+
+
 def passed_over(state: State, mode: SteeringMode) -> CallEnd | None:
     """The next call of the turn that gets words instead of running, or instead of its result."""
     why = why_pass_over(state, mode)
