@@ -668,6 +668,39 @@ async def test_the_answer_to_a_call_is_kept_where_the_process_is_killed_behind_i
     store.close()
 
 
+@pytest.mark.parametrize("pauses", [False, True])
+async def test_an_agent_that_fails_after_its_answer_finds_it_again(pauses: bool) -> None:
+    class FailsOnce(Asking):
+        has_failed = False
+
+        async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[AgentEvent, None]:
+            async for event in super()._run_async_impl(ctx):
+                yield event
+            if not event.pauses and not self.has_failed:
+                self.has_failed = True
+                raise RuntimeError("boom")
+
+    def pause(event: Any) -> None:
+        if event.type == "call_end" and event.name == "run_agent" and event.is_error:
+            run.pause()
+
+    loop = LoopAgent("L", [K("A"), LoopAgent("IN", [FailsOnce("P")], 1)], 1)
+    run = restore((await suspended(loop)).snapshot(), loop)
+    run.answer("lr", "yes")
+    if pauses:
+        run.watch(pause)
+        run.play()
+        await until(lambda: run.state.paused)
+        run.resume()
+    with pytest.raises(RunFailed, match="RuntimeError: boom"):
+        await run
+    again = restore(Snapshot.from_json(run.snapshot().to_json()), loop)
+    assert await again == "{'result': 'yes'}"
+    assert again.stop_reason == "max_iterations"
+    assert said_by(again) == ["A#1", "?", "{'result': 'yes'}", "{'result': 'yes'}"]
+    assert_folds(again)
+
+
 async def test_a_second_answer_to_a_call_is_refused() -> None:
     loop = LoopAgent("L", [Asking("P")], 1)
     run = restore((await suspended(loop)).snapshot(), loop)

@@ -22,17 +22,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any, ClassVar
 
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.events import CallProposed, RunEnd, StateUpdate
+from agentnb.core.events import CallEnd, CallProposed, RunEnd, RunPaused, RunResumed, StateUpdate
 from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop, propose
-from agentnb.loops.loop_agent.base_agent import failed
+from agentnb.loops.loop_agent.base_agent import RUN, failed
 from agentnb.loops.loop_agent.companion import invocation_of
-from agentnb.loops.loop_agent.composite_agent import CompositeAgent
+from agentnb.loops.loop_agent.composite_agent import AFTER, BEFORE, CompositeAgent
 from agentnb.loops.loop_agent.event import Event, LoopAgentState
 from agentnb.loops.loop_agent.sub_agent import escalated, has_spoken, input_for
 
@@ -178,7 +179,14 @@ class LoopAgent(CompositeAgent):
         return self._sub_agent(call.name)
 
     def goes_on_after_an_error_from(self, events: Sequence[Fact]) -> int:
-        """Up to the last checkpoint: the sub-agent that failed runs again (SEMANTICS 1e)."""
+        """Up to where an agent's code has failed: it runs again, and what was said and answered before it did stays.
+
+        A loop of another design that has failed begins anew at its checkpoint (SEMANTICS 1e).
+        """
+        ends = takewhile(lambda event: isinstance(event, (CallEnd, RunEnd, RunPaused, RunResumed)), reversed(events))
+        for behind, event in enumerate(ends, 1):
+            if isinstance(event, CallEnd) and event.is_error and event.name in (RUN, BEFORE, AFTER):
+                return len(events) - behind
         for position in range(len(events) - 1, 0, -1):
             event = events[position]
             if isinstance(event, StateUpdate) and "current_sub_agent" in event.values:
