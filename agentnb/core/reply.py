@@ -7,7 +7,7 @@ by one, or all together, with arguments as an object or as JSON text. Text and c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 from agentnb.core.errors import ModelError, ModelProtocolError
@@ -42,6 +42,17 @@ _ARGUMENTS = ("arguments", "args", "input")
 """What a call's arguments are called: here, in LangChain's messages, in Anthropic's."""
 
 _JSON_TEXT = (str, bytes, bytearray)
+
+_TAKEN_BY = {
+    "reasoning_delta": "_reason",
+    "tool_call_delta": "_fragment",
+    "tool_call": "_whole",
+    "tool_calls": "_all_whole",
+    "usage": "_use",
+    "stop": "_stop",
+    "retry": "_retry",
+}
+"""What takes in a chunk of each type but text, which comes by the hundred; by name, for a design's own kind of reply."""
 
 
 class Reply:
@@ -82,10 +93,10 @@ class Reply:
                 self._text.append(content)
                 self._time(milliseconds, len(content))
                 return Delta(type="text_delta", content=content if content.isascii() else mended(content))
-            take = _TAKEN_BY.get(kind) if isinstance(kind, str) else None
-            if take is None:
+            if not isinstance(kind, str) or kind not in _TAKEN_BY:
                 raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
-            return take(self, chunk)
+            taken: Delta | None = getattr(self, _TAKEN_BY[kind])(chunk)
+            return taken
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelProtocolError(
                 f"The model streamed a {kind} that cannot be read ({type(error).__name__}: {error}): {str(chunk)[:200]}"
@@ -195,7 +206,8 @@ class Reply:
             if isinstance(amount, (int, float)) and 0 <= amount < 2**53:  # NaN is no number, and no JSON either
                 self._usage[_COUNTED_AS.get(name, name)] = amount
 
-    def _retry(self, chunk: Mapping[str, Any]) -> Delta:
+    @staticmethod
+    def _retry(chunk: Mapping[str, Any]) -> Delta:
         return Delta(type="retry_delta", data={k: v for k, v in chunk.items() if k != "type"})
 
     def _time(self, milliseconds: int, characters: int) -> None:
@@ -203,18 +215,6 @@ class Reply:
             self._timing[-1][1] += characters
         else:
             self._timing.append([milliseconds, characters])
-
-
-_TAKEN_BY: dict[str, Callable[[Reply, Mapping[str, Any]], Delta | None]] = {
-    "reasoning_delta": Reply._reason,
-    "tool_call_delta": Reply._fragment,
-    "tool_call": Reply._whole,
-    "tool_calls": Reply._all_whole,
-    "usage": Reply._use,
-    "stop": Reply._stop,
-    "retry": Reply._retry,
-}
-"""What takes in a chunk of each type but text, which comes by the hundred."""
 
 
 def _fragment_of(what: str, content: Any) -> str:
