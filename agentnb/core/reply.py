@@ -52,7 +52,7 @@ _TAKEN_BY = {
     "stop": "_stop",
     "retry": "_retry",
 }
-"""What takes in a chunk of each type but text, which comes by the hundred; by name, for a design's own kind of reply."""
+"""What takes in a chunk of each type but text, which comes by the hundred; by name: a design's reply has its own."""
 
 
 class Reply:
