@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+import numpy  # noqa: F401 - hypothesis looks into it where it is there, and a panel's thread could be half-way through
 import pytest
 from hypothesis import HealthCheck, settings
 
