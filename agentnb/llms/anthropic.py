@@ -42,7 +42,8 @@ class Anthropic(HttpModel):
     `base_url` is by default that of the environment variable ANTHROPIC_BASE_URL, else Anthropic's own. The key is
     read from ANTHROPIC_API_KEY whenever a request leaves; a server other than Anthropic's may do without.
     `max_tokens` bounds the answer (8192). `timeout` is the longest silence in seconds (300; None for no limit),
-    `max_retries` counts what comes after the first attempt (3). Other keyword arguments go into every request:
+    `max_retries` counts what comes after the first attempt (3). `headers` go with every request:
+    `{"anthropic-beta": ...}`, or what a gateway wants. Other keyword arguments go into every request's body:
     `temperature=0`, `thinking={...}`.
     """
 
@@ -57,6 +58,7 @@ class Anthropic(HttpModel):
         max_tokens: int = MAX_TOKENS,
         timeout: float | None = READ_TIMEOUT,
         max_retries: int = MAX_RETRIES,
+        headers: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         base = address(base_url, "ANTHROPIC_BASE_URL", ANTHROPIC_URL)
@@ -64,7 +66,8 @@ class Anthropic(HttpModel):
             model,
             endpoint(base.removesuffix("/v1"), "/v1/messages"),
             key=EnvironmentKey("ANTHROPIC_API_KEY", "x-api-key", required=base == ANTHROPIC_URL),
-            headers={"anthropic-version": API_VERSION},
+            own_headers={"anthropic-version": API_VERSION},
+            headers=headers,
             timeout=timeout,
             max_retries=max_retries,
             options={"max_tokens": max_tokens} | options,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import aclosing
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentnb.core.errors import AuthenticationError, ModelError, ModelRequestError, UsageError
 from agentnb.llms import attempts
 from agentnb.llms.json_text import strict_json
+from agentnb.llms.keys import without
 from agentnb.llms.schemas import as_specification
 from agentnb.llms.transport import Transport
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from agentnb.llms.keys import EnvironmentKey
     from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
@@ -73,7 +75,8 @@ class HttpModel(ABC):
         url: str,
         *,
         key: EnvironmentKey | None,
-        headers: dict[str, str] | None = None,
+        own_headers: Mapping[str, str],
+        headers: Mapping[str, str] | None,
         timeout: float | None,
         max_retries: int,
         options: Mapping[str, Any],
@@ -89,9 +92,10 @@ class HttpModel(ABC):
             raise UsageError(f"timeout is in seconds, more than none, or None for no limit, not {timeout!r}")
         self.model = model
         self.options = dict(options)
+        self._headers = _checked(headers)
         self._max_retries = max_retries
         self._key_variable = key.variable if key is not None else None
-        self._transport = Transport(url, key=key, headers=headers, timeout=timeout)
+        self._transport = Transport(url, key=key, headers={**own_headers, **self._headers}, timeout=timeout)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, server={self._transport.server!r})"
@@ -120,9 +124,16 @@ class HttpModel(ABC):
                 async for chunk in chunks:
                     yield _retry_chunk(chunk) if isinstance(chunk, attempts.Retry) else chunk
         except ModelError as error:
-            failure = self._advised(self._transport.redacted(error), merged, body)
+            failure = self._advised(self._redacted(error), merged, body)
         if failure is not None:  # out here, where what it is the clean form of is not its context
             raise failure from None
+
+    def _redacted(self, error: ModelError) -> ModelError:
+        """The same error, without what the server may have quoted of the headers: some are keys of a gateway."""
+        error = self._transport.redacted(error)
+        for value in self._headers.values():
+            error = without(value, error)
+        return error
 
     def _advised(self, error: ModelError, options: Mapping[str, Any], body: JsonObject) -> ModelError:
         """The same error, with what the user can do where the server refuses a part of the request."""
@@ -160,6 +171,23 @@ class HttpModel(ABC):
         options: dict[str, Any],
     ) -> tuple[JsonObject, Callable[[], Reader]]:
         """Make the request's body, and what makes a reader for its answer."""
+
+
+def _checked(headers: object) -> dict[str, str]:
+    """Headers in lower case. Raises UsageError, which quotes no value, where they are none."""
+    if headers is None:
+        return {}
+    if not isinstance(headers, Mapping):
+        raise UsageError("headers is a mapping of names to texts, None for none.")
+    for name, value in headers.items():
+        texts = isinstance(name, str) and isinstance(value, str)
+        if not (
+            texts and re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII) and value.isascii() and value.isprintable()
+        ):
+            raise UsageError(
+                f"headers[{name!r:.80}] cannot be sent: a name and its value are texts of printable ASCII."
+            )
+    return {name.lower(): value for name, value in headers.items()}
 
 
 def _names(said: str, option: str) -> bool:

@@ -44,11 +44,15 @@ class EnvironmentKey:
 
     def redacted(self, error: ModelError) -> ModelError:
         """Give the same error, without the key if its message has it."""
-        key = os.environ.get(self.variable, "").strip()
-        said = str(error)
-        if len(key) < SHORTEST_SECRET:
-            return error
-        clean = said.replace(key, "***")
-        for length in range(len(key) - 1, SHORTEST_SECRET - 1, -1):  # the server's words may have been cut inside it
-            clean = clean.replace(key[:length] + CUT, "***" + CUT)
-        return error if clean == said else type(error)(clean, status=error.status, retry_after=error.retry_after)
+        return without(os.environ.get(self.variable, "").strip(), error)
+
+
+def without(secret: str, error: ModelError) -> ModelError:
+    """Give the same error, without the secret if its message has it."""
+    said = str(error)
+    if len(secret) < SHORTEST_SECRET:
+        return error
+    clean = said.replace(secret, "***")
+    for length in range(len(secret) - 1, SHORTEST_SECRET - 1, -1):  # the server's words may have been cut inside it
+        clean = clean.replace(secret[:length] + CUT, "***" + CUT)
+    return error if clean == said else type(error)(clean, status=error.status, retry_after=error.retry_after)

@@ -40,9 +40,10 @@ class OpenAI(HttpModel):
     `base_url` is by default that of the environment variable OPENAI_BASE_URL, else OpenAI's own. The key is read
     from OPENAI_API_KEY whenever a request leaves; a server other than OpenAI's may do without. `timeout` is the
     longest silence in seconds (300; None for no limit), `max_retries` counts what comes after the first attempt
-    (3). `tool_calls="schema"` is for servers that know of no tools: calls are JSON in the reply. Other keyword
-    arguments go into every request: `temperature=0`, `max_tokens=500`, `tool_choice="required"`; None leaves one out
-    that a server refuses, as `stream_options=None` does.
+    (3). `headers` go with every request, as a gateway wants them. `tool_calls="schema"` is for servers that know of
+    no tools: calls are JSON in the reply. Other keyword arguments go into every request's body: `temperature=0`,
+    `max_tokens=500`, `tool_choice="required"`; None leaves one out that a server refuses, as `stream_options=None`
+    does.
     """
 
     provider = "openai"
@@ -56,6 +57,7 @@ class OpenAI(HttpModel):
         tool_calls: Literal["native", "schema"] = "native",
         timeout: float | None = READ_TIMEOUT,
         max_retries: int = MAX_RETRIES,
+        headers: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         if tool_calls not in ("native", "schema"):
@@ -65,6 +67,8 @@ class OpenAI(HttpModel):
             model,
             endpoint(base, "/chat/completions"),
             key=self._key(required=base == OPENAI_URL),
+            own_headers={},
+            headers=headers,
             timeout=timeout,
             max_retries=max_retries,
             options={"stream_options": {"include_usage": True}}

@@ -229,7 +229,7 @@ class _KeyAuth(httpx.Auth):
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         if self._key is not None and (value := self._key.header_value()) is not None:
-            request.headers[self._key.header] = value
+            request.headers.setdefault(self._key.header, value)  # one that was given is meant
         if self._url.userinfo:
             yield from httpx.BasicAuth(self._url.username, self._url.password).auth_flow(request)
         else:

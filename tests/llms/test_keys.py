@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import logging
 from base64 import b64encode
+from typing import Any
 
 import pytest
 
-from agentnb.core.errors import AuthenticationError
+from agentnb.core.errors import AuthenticationError, UsageError
 from agentnb.llms import Anthropic, OpenAI
 from agentnb.llms.failures import MAX_SERVER_TEXT
 from tests.llms.collecting import ask, until_failure
@@ -98,3 +99,32 @@ async def test_a_key_that_is_no_header_is_not_quoted(peer: Peer, monkeypatch: py
     with pytest.raises(AuthenticationError, match="ANTHROPIC_API_KEY") as caught:
         await ask(Anthropic("m", peer.url))
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [OpenAI, Anthropic])
+async def test_headers_that_are_given_go_with_every_request(peer: Peer, kind: type[OpenAI | Anthropic]) -> None:
+    peer.replies(body(401, said("no")))
+    await until_failure(kind("m", peer.url, headers={"X-Title": "agentnb", "user-agent": "lab"}).stream([]))
+    sent = peer.requests[0].headers
+    assert (sent["x-title"], sent["user-agent"]) == ("agentnb", "lab")
+
+
+async def test_a_header_that_is_given_counts_more_than_our_own(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    peer.replies(HELLO)
+    await ask(OpenAI("m", peer.url, headers={"Authorization": "Bearer a-token"}))
+    assert peer.requests[0].headers["authorization"] == "Bearer a-token"
+
+
+async def test_what_a_server_quotes_of_a_header_is_in_no_error_and_no_repr(peer: Peer) -> None:
+    model = OpenAI("m", peer.url, headers={"gateway-auth": KEY})
+    peer.replies(body(401, said(f"Who is {KEY}?")))
+    _, error = await until_failure(model.stream([]))
+    assert "Who is ***?" in str(error)
+    assert KEY not in repr(error) + repr(model)
+
+
+@pytest.mark.parametrize("headers", [{"a b": "x"}, {"a": "x\r\nb: y"}, {"a": 1}, {"a": "\u2603"}, ["a"], "a: b"])
+def test_headers_that_cannot_be_sent_are_refused_before_any_request(headers: Any) -> None:
+    with pytest.raises(UsageError, match="headers"):
+        OpenAI("m", "http://127.0.0.1:1", headers=headers)
