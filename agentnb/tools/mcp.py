@@ -18,7 +18,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, TextIO, cast
 
@@ -98,11 +98,11 @@ class Connection:
         self._client = client
         self._where = where
         self._loop = asyncio.new_event_loop()
-        self._end = asyncio.Event()
         found: Future[list[Told]] = Future()
-        thread = threading.Thread(target=_serve, args=(self._loop, client, self._end, found), daemon=True)
-        thread.start()
-        self.close: Callable[[], None] = weakref.finalize(self, _close, self._loop, self._end, thread, printed)
+        holding = self._loop.create_task(_hold(client, found))
+        self._thread = threading.Thread(target=_serve, args=(self._loop, holding), daemon=True)
+        self._thread.start()
+        self.close: Callable[[], None] = weakref.finalize(self, _close, self._loop, holding, self._thread, printed)
         """End the connection, and with it a server that was started for it. A second time it does nothing."""
         try:
             told = found.result()
@@ -148,7 +148,7 @@ class Connection:
             said = {"done": progress, "total": total, "message": message}
             on_update({name: value for name, value in said.items() if value is not None})
 
-        if not self._loop.is_running():
+        if not (self._loop.is_running() and self._thread.is_alive()):  # a process that is forked has no such thread
             raise ToolError("The connection to the MCP server is closed.")
         calling = self._client.call_tool(name, arguments, progress_callback=tell)
         try:
@@ -187,23 +187,23 @@ def _why(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(".").removesuffix(": ")
 
 
-def _serve(loop: asyncio.AbstractEventLoop, client: Client, end: asyncio.Event, found: Future[list[Told]]) -> None:
+def _serve(loop: asyncio.AbstractEventLoop, holding: asyncio.Task[None]) -> None:
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        try:
-            runner.run(_hold(client, end, found))
-        except BaseException as error:  # nobody waits for this thread; who waits for the tools is told
-            if not found.done():
-                found.set_exception(error)
+        runner.run(asyncio.wait([holding]))
 
 
-async def _hold(client: Client, end: asyncio.Event, found: Future[list[Told]]) -> None:
-    """Hold the connection until its end, in the one task that may open and close it."""
-    async with AsyncExitStack() as stack:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            await stack.enter_async_context(client)
-            tools = await _tools_of(client)
-        found.set_result(tools)
-        await end.wait()
+async def _hold(client: Client, found: Future[list[Told]]) -> None:
+    """Hold the connection until this is cancelled, in the one task that may open and close it."""
+    try:
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await stack.enter_async_context(client)
+                tools = await _tools_of(client)
+            found.set_result(tools)
+            await asyncio.Event().wait()
+    except BaseException as error:  # nobody waits for this task; who waits for the tools is told
+        if not found.done():
+            found.set_exception(error)
 
 
 async def _tools_of(client: Client) -> list[Told]:
@@ -215,9 +215,11 @@ async def _tools_of(client: Client) -> list[Told]:
     return tools
 
 
-def _close(loop: asyncio.AbstractEventLoop, end: asyncio.Event, thread: threading.Thread, printed: IO[bytes]) -> None:
-    if loop.is_running():
-        loop.call_soon_threadsafe(end.set)
+def _close(
+    loop: asyncio.AbstractEventLoop, holding: asyncio.Task[None], thread: threading.Thread, printed: IO[bytes]
+) -> None:
+    with suppress(RuntimeError):  # it has ended by itself
+        loop.call_soon_threadsafe(holding.cancel)
     if thread is not threading.current_thread():  # whoever forgot it may have its last tool collected there
         thread.join(CLOSE_SECONDS)
     printed.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -219,3 +221,46 @@ def test_a_password_in_an_address_is_not_shown() -> None:
     with pytest.raises(UsageError) as refused:
         connect("http://me:hunter2@127.0.0.1:1/mcp")
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name on this system")
+def test_ctrl_c_while_a_server_starts_ends_it(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    code = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+    processes = []
+
+    def stop() -> None:
+        processes.append(int(started.read_text()))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    with pytest.raises(KeyboardInterrupt):
+        connect([sys.executable, "-c", code])
+    stopping.join()
+    with pytest.raises(ProcessLookupError):
+        os.kill(processes[0], 0)
+
+
+FORKED = f"""
+import os
+from agentnb import SessionLoop
+from agentnb.testing import ScriptedLLM, call
+from agentnb.tools.mcp import connect
+
+server = connect({COMMAND!r})
+child = os.fork()
+if child == 0:
+    run = SessionLoop(ScriptedLLM([[call("secret")], "done"]), server.tools).start("go", approve=True)
+    run.result(20)
+    print(run.messages[-2].content, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this system")
+def test_in_a_process_that_is_forked_the_connection_is_closed() -> None:
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "The connection to the MCP server is closed.\n", ran.stderr
