@@ -16,7 +16,7 @@ import shlex
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -113,7 +113,8 @@ class Connection:
                 raise
             late = f"it has not answered for {CONNECT_SECONDS:g} s" if isinstance(error, TimeoutError) else None
             raise UsageError(f"There is no MCP server at {where}: {late or _why(error)}.{words}") from error
-        self.tools = [self._tool(one, trusted, prefix, timeout) for one in told]
+        names = _names(prefix + one.name for one in told)
+        self.tools = [self._tool(one, name, trusted, timeout) for one, name in zip(told, names, strict=True)]
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +125,7 @@ class Connection:
     def __repr__(self) -> str:
         return f"<MCP server {self._where}: {', '.join(tool.name for tool in self.tools)}>"
 
-    def _tool(self, told: Told, trusted: bool, prefix: str, timeout: float | None) -> DescribedTool:
+    def _tool(self, told: Told, name: str, trusted: bool, timeout: float | None) -> DescribedTool:
         async def execute(
             call_id: str, arguments: dict[str, Any], signal: object, on_update: Callable[..., Any]
         ) -> Any:
@@ -136,7 +137,7 @@ class Connection:
             execute,
             schema=told.input_schema,
             by_place=4,
-            name=re.sub(r"[^a-zA-Z0-9_-]", "_", prefix + told.name)[:64],  # models take no others, MCP does
+            name=name,
             description=told.description or told.title or "",
             approve=not only_reads,
             idempotent=only_reads or (hints is not None and bool(hints.idempotent_hint)),
@@ -160,6 +161,19 @@ class Connection:
         if result.is_error:
             raise ToolError(words)
         return words if all(block["type"] == "text" for block in blocks) else blocks
+
+
+def _names(told: Iterable[str]) -> list[str]:
+    """What models may call the tools: MCP takes other names too, and two of them may be one when they are mended."""
+    names: list[str] = []
+    for one in told:
+        name = mended = re.sub(r"[^a-zA-Z0-9_-]", "_", one)[:64]
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{mended[:60]}_{number}"
+        names.append(name)
+    return names
 
 
 def _block(said: ContentBlock) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from mcp.server.mcpserver import MCPServer
 
 from agentnb import Run, SessionLoop, UsageError
 from agentnb.core.events import CallEnd
@@ -141,6 +142,19 @@ def test_of_a_server_that_is_trusted_a_call_that_changes_nothing_twice_may_run_a
 def test_a_prefix_tells_the_tools_of_two_servers_apart() -> None:
     with connect(SERVER, prefix="left_") as server:
         assert tool_of(server, "left_desk_refuse").description == "Fail."
+
+
+def test_tools_whose_names_are_one_where_models_take_no_others_are_told_apart() -> None:
+    server = MCPServer("twins")
+    for name in ("a.b", "a/b", "long" * 20 + "1", "long" * 20 + "2"):
+        server.tool(name=name, description=name)(lambda: None)
+    with connect(server) as twins:
+        assert [(tool.name, tool.description) for tool in twins.tools] == [
+            ("a_b", "a.b"),
+            ("a_b_2", "a/b"),
+            ("long" * 16, "long" * 20 + "1"),
+            ("long" * 15 + "_2", "long" * 20 + "2"),
+        ]
 
 
 async def test_a_process_has_what_it_is_given_of_the_environment(process: Connection) -> None:
