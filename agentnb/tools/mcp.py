@@ -11,6 +11,7 @@ and closed in a third; whoever forgets that leaves it to the end of the process,
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 import tempfile
@@ -67,20 +68,23 @@ def connect(
         from mcp.client.stdio import StdioServerParameters, stdio_client
     except ImportError:
         raise UsageError("Tools of MCP servers need the extra mcp: pip install 'agentnb-toolkit[mcp]'.") from None
-    printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
     command = _command_of(server)
+    printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
     if command is not None:
         name, *arguments = command
         process = StdioServerParameters(command=name, args=arguments, env=dict(env or {}), cwd=cwd)
         server, where = stdio_client(process, errlog=cast("TextIO", printed)), shlex.join(command)
     else:
-        where = re.sub(r"//[^/@]*@", "//", server) if isinstance(server, str) else type(server).__name__
+        where = re.sub(r"(?<=//)[^/?#]*@|\?.*", "", server) if isinstance(server, str) else type(server).__name__
     return Connection(mcp.Client(server), where, printed, trusted=trusted, prefix=prefix, timeout=timeout)
 
 
 def _command_of(server: Any) -> list[str] | None:
     if isinstance(server, str):
-        server = None if re.match(r"https?://", server) else shlex.split(server)
+        try:
+            server = None if re.match(r"https?://", server) else shlex.split(server)
+        except ValueError as error:
+            raise UsageError(f"{server!r} is no command: {error}.") from None
     if not isinstance(server, Sequence):
         return None
     command = [str(word) for word in server]
@@ -189,8 +193,8 @@ def _block(said: ContentBlock) -> dict[str, Any]:
 
 def _last_of(printed: IO[bytes]) -> str:
     """What a server that was started here has printed, to end an error with."""
-    printed.seek(0)
-    words = printed.read()[-_LAST_WORDS:].decode(errors="replace").strip()
+    printed.seek(max(0, printed.seek(0, os.SEEK_END) - _LAST_WORDS))
+    words = printed.read().decode(errors="replace").strip()
     return f" It printed:\n{words}" if words else ""
 
 

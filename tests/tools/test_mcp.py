@@ -208,6 +208,11 @@ def test_a_command_that_is_not_there_is_told() -> None:
         connect("no-such-program")
 
 
+def test_a_text_that_is_no_command_is_told() -> None:
+    with pytest.raises(UsageError, match="is no command: No closing quotation"):
+        connect("python 'server.py")
+
+
 def test_a_server_that_does_not_answer_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp, "CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match=r"has not answered for 0.5 s"):
@@ -235,6 +240,11 @@ def test_a_password_in_an_address_is_not_shown() -> None:
     with pytest.raises(UsageError) as refused:
         connect("http://me:hunter2@127.0.0.1:1/mcp")
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_key_in_an_address_is_not_shown() -> None:
+    with pytest.raises(UsageError, match=r"no MCP server at http://127\.0\.0\.1:1/mcp: "):
+        connect("http://127.0.0.1:1/mcp?api_key=hunter2")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name on this system")
