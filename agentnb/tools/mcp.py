@@ -164,6 +164,8 @@ class Connection:
         words = "\n".join(block.get("text", f"[{block['type']}]") for block in blocks)
         if result.is_error:
             raise ToolError(words)
+        if not blocks and result.structured_content is not None:
+            return result.structured_content
         return words if all(block["type"] == "text" for block in blocks) else blocks
 
 

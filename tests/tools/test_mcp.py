@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import uvicorn
 from mcp.server.mcpserver import MCPServer
+from mcp.types import CallToolResult
 
 from agentnb import Run, SessionLoop, UsageError
 from agentnb.core.events import CallEnd
@@ -109,6 +110,13 @@ async def test_a_picture_is_a_block_beside_the_text(desk: Connection) -> None:
     text, picture = (await called(desk, "draw")).result
     assert text == {"type": "text", "text": "a picture"}
     assert picture["source"]["media_type"] == "image/png"
+
+
+async def test_a_result_without_words_is_its_structure() -> None:
+    server = MCPServer("terse")
+    server.tool(name="count")(lambda: CallToolResult(content=[], structured_content={"lines": 3}))
+    with connect(server) as terse:
+        assert (await called(terse, "count")).result == {"lines": 3}
 
 
 async def test_a_call_shows_its_progress(desk: Connection) -> None:
