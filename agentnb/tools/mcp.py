@@ -116,7 +116,7 @@ class Connection:
             if not isinstance(error, Exception):  # Ctrl-C
                 raise
             late = f"it has not answered for {CONNECT_SECONDS:g} s" if isinstance(error, TimeoutError) else None
-            raise UsageError(f"There is no MCP server at {where}: {late or _why(error)}.{words}") from error
+            raise UsageError(f"There is no MCP server at {where}: {late or _why(error)}.{words}") from None
         names = _names(prefix + one.name for one in told)
         self.tools = [self._tool(one, name, trusted, timeout) for one, name in zip(told, names, strict=True)]
 
@@ -200,10 +200,15 @@ def _last_of(printed: IO[bytes]) -> str:
     return f" It printed:\n{words}" if words else ""
 
 
-def _why(error: BaseException) -> str:
+def _first(error: BaseException) -> BaseException:
     """What has gone wrong; where several things have at once, the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def _why(error: BaseException) -> str:
+    error = _first(error)
     return f"{type(error).__name__}: {error}".removesuffix(".").removesuffix(": ")
 
 
@@ -223,7 +228,7 @@ async def _hold(client: Client, found: Future[list[Told]]) -> None:
             await asyncio.Event().wait()
     except BaseException as error:  # nobody waits for this task; who waits for the tools is told
         if not found.done():
-            found.set_exception(error)
+            found.set_exception(_first(error))  # IPython has a group printed by Python itself, in a hundred lines
 
 
 async def _tools_of(client: Client) -> list[Told]:
