@@ -120,5 +120,7 @@ def _reader(kind: str) -> TypeAdapter[Any]:
 
 def _faults(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
     from jsonschema import Draft202012Validator  # takes a tenth of a second, which most tools need not spend
+    from referencing import Registry
 
-    return in_words(Draft202012Validator(schema).iter_errors(value))
+    # without a registry of its own, what it refers to is fetched: a server's schema could have any address asked
+    return in_words(Draft202012Validator(schema, registry=Registry()).iter_errors(value))

@@ -11,14 +11,15 @@ and closed in a third; whoever forgets that leaves it to the end of the process,
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, TextIO, cast
 
@@ -67,20 +68,23 @@ def connect(
         from mcp.client.stdio import StdioServerParameters, stdio_client
     except ImportError:
         raise UsageError("Tools of MCP servers need the extra mcp: pip install 'agentnb-toolkit[mcp]'.") from None
-    printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
     command = _command_of(server)
+    printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
     if command is not None:
         name, *arguments = command
         process = StdioServerParameters(command=name, args=arguments, env=dict(env or {}), cwd=cwd)
         server, where = stdio_client(process, errlog=cast("TextIO", printed)), shlex.join(command)
     else:
-        where = re.sub(r"//[^/@]*@", "//", server) if isinstance(server, str) else type(server).__name__
+        where = re.sub(r"(?<=//)[^/?#]*@|\?.*", "", server) if isinstance(server, str) else type(server).__name__
     return Connection(mcp.Client(server), where, printed, trusted=trusted, prefix=prefix, timeout=timeout)
 
 
 def _command_of(server: Any) -> list[str] | None:
     if isinstance(server, str):
-        server = None if re.match(r"https?://", server) else shlex.split(server)
+        try:
+            server = None if re.match(r"https?://", server) else shlex.split(server)
+        except ValueError as error:
+            raise UsageError(f"{server!r} is no command: {error}.") from None
     if not isinstance(server, Sequence):
         return None
     command = [str(word) for word in server]
@@ -98,11 +102,11 @@ class Connection:
         self._client = client
         self._where = where
         self._loop = asyncio.new_event_loop()
-        self._end = asyncio.Event()
         found: Future[list[Told]] = Future()
-        thread = threading.Thread(target=_serve, args=(self._loop, client, self._end, found), daemon=True)
-        thread.start()
-        self.close: Callable[[], None] = weakref.finalize(self, _close, self._loop, self._end, thread, printed)
+        holding = self._loop.create_task(_hold(client, found))
+        self._thread = threading.Thread(target=_serve, args=(self._loop, holding), daemon=True)
+        self._thread.start()
+        self.close: Callable[[], None] = weakref.finalize(self, _close, self._loop, holding, self._thread, printed)
         """End the connection, and with it a server that was started for it. A second time it does nothing."""
         try:
             told = found.result()
@@ -112,8 +116,9 @@ class Connection:
             if not isinstance(error, Exception):  # Ctrl-C
                 raise
             late = f"it has not answered for {CONNECT_SECONDS:g} s" if isinstance(error, TimeoutError) else None
-            raise UsageError(f"There is no MCP server at {where}: {late or _why(error)}.{words}") from error
-        self.tools = [self._tool(one, trusted, prefix, timeout) for one in told]
+            raise UsageError(f"There is no MCP server at {where}: {late or _why(error)}.{words}") from None
+        names = _names(prefix + one.name for one in told)
+        self.tools = [self._tool(one, name, trusted, timeout) for one, name in zip(told, names, strict=True)]
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +129,7 @@ class Connection:
     def __repr__(self) -> str:
         return f"<MCP server {self._where}: {', '.join(tool.name for tool in self.tools)}>"
 
-    def _tool(self, told: Told, trusted: bool, prefix: str, timeout: float | None) -> DescribedTool:
+    def _tool(self, told: Told, name: str, trusted: bool, timeout: float | None) -> DescribedTool:
         async def execute(
             call_id: str, arguments: dict[str, Any], signal: object, on_update: Callable[..., Any]
         ) -> Any:
@@ -136,7 +141,7 @@ class Connection:
             execute,
             schema=told.input_schema,
             by_place=4,
-            name=re.sub(r"[^a-zA-Z0-9_-]", "_", prefix + told.name)[:64],  # models take no others, MCP does
+            name=name,
             description=told.description or told.title or "",
             approve=not only_reads,
             idempotent=only_reads or (hints is not None and bool(hints.idempotent_hint)),
@@ -148,7 +153,7 @@ class Connection:
             said = {"done": progress, "total": total, "message": message}
             on_update({name: value for name, value in said.items() if value is not None})
 
-        if not self._loop.is_running():
+        if not (self._loop.is_running() and self._thread.is_alive()):  # a process that is forked has no such thread
             raise ToolError("The connection to the MCP server is closed.")
         calling = self._client.call_tool(name, arguments, progress_callback=tell)
         try:
@@ -159,7 +164,22 @@ class Connection:
         words = "\n".join(block.get("text", f"[{block['type']}]") for block in blocks)
         if result.is_error:
             raise ToolError(words)
+        if not blocks and result.structured_content is not None:
+            return result.structured_content
         return words if all(block["type"] == "text" for block in blocks) else blocks
+
+
+def _names(told: Iterable[str]) -> list[str]:
+    """What models may call the tools: MCP takes other names too, and two of them may be one when they are mended."""
+    names: list[str] = []
+    for one in told:
+        name = mended = re.sub(r"[^a-zA-Z0-9_-]", "_", one)[:64]
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{mended[:60]}_{number}"
+        names.append(name)
+    return names
 
 
 def _block(said: ContentBlock) -> dict[str, Any]:
@@ -175,35 +195,40 @@ def _block(said: ContentBlock) -> dict[str, Any]:
 
 def _last_of(printed: IO[bytes]) -> str:
     """What a server that was started here has printed, to end an error with."""
-    printed.seek(0)
-    words = printed.read()[-_LAST_WORDS:].decode(errors="replace").strip()
+    printed.seek(max(0, printed.seek(0, os.SEEK_END) - _LAST_WORDS))
+    words = printed.read().decode(errors="replace").strip()
     return f" It printed:\n{words}" if words else ""
 
 
-def _why(error: BaseException) -> str:
+def _first(error: BaseException) -> BaseException:
     """What has gone wrong; where several things have at once, the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def _why(error: BaseException) -> str:
+    error = _first(error)
     return f"{type(error).__name__}: {error}".removesuffix(".").removesuffix(": ")
 
 
-def _serve(loop: asyncio.AbstractEventLoop, client: Client, end: asyncio.Event, found: Future[list[Told]]) -> None:
+def _serve(loop: asyncio.AbstractEventLoop, holding: asyncio.Task[None]) -> None:
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        try:
-            runner.run(_hold(client, end, found))
-        except BaseException as error:  # nobody waits for this thread; who waits for the tools is told
-            if not found.done():
-                found.set_exception(error)
+        runner.run(asyncio.wait([holding]))
 
 
-async def _hold(client: Client, end: asyncio.Event, found: Future[list[Told]]) -> None:
-    """Hold the connection until its end, in the one task that may open and close it."""
-    async with AsyncExitStack() as stack:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            await stack.enter_async_context(client)
-            tools = await _tools_of(client)
-        found.set_result(tools)
-        await end.wait()
+async def _hold(client: Client, found: Future[list[Told]]) -> None:
+    """Hold the connection until this is cancelled, in the one task that may open and close it."""
+    try:
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await stack.enter_async_context(client)
+                tools = await _tools_of(client)
+            found.set_result(tools)
+            await asyncio.Event().wait()
+    except BaseException as error:  # nobody waits for this task; who waits for the tools is told
+        if not found.done():
+            found.set_exception(_first(error))  # IPython has a group printed by Python itself, in a hundred lines
 
 
 async def _tools_of(client: Client) -> list[Told]:
@@ -215,9 +240,11 @@ async def _tools_of(client: Client) -> list[Told]:
     return tools
 
 
-def _close(loop: asyncio.AbstractEventLoop, end: asyncio.Event, thread: threading.Thread, printed: IO[bytes]) -> None:
-    if loop.is_running():
-        loop.call_soon_threadsafe(end.set)
+def _close(
+    loop: asyncio.AbstractEventLoop, holding: asyncio.Task[None], thread: threading.Thread, printed: IO[bytes]
+) -> None:
+    with suppress(RuntimeError):  # it has ended by itself
+        loop.call_soon_threadsafe(holding.cancel)
     if thread is not threading.current_thread():  # whoever forgot it may have its last tool collected there
         thread.join(CLOSE_SECONDS)
     printed.close()

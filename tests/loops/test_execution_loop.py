@@ -1239,6 +1239,17 @@ async def test_a_call_that_its_tools_schema_cannot_check_is_told_as_an_error() -
     assert told_of["error"].startswith("The arguments of w cannot be checked: Unknown type 'nonsense'")
 
 
+async def test_what_a_schema_refers_to_elsewhere_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[Any] = []
+    monkeypatch.setattr("urllib.request.urlopen", fetched.append)
+    tools = [{"_tool": "w", "properties": {"n": {"$ref": "http://127.0.0.1:1/number.json"}}}]
+    loop = World().loop(solution(c("w", n=1)), solution(output=2), tools=tools, activities={"w": lambda *_: 5})
+    await loop.run()
+    assert not fetched
+    (told_of,) = errors_told(loop, 1)
+    assert told_of["error"].startswith("The arguments of w cannot be checked: Unresolvable")
+
+
 @pytest.mark.parametrize("output", [{"type": "text"}, {"n": int}, {"type": "object", "required": True}])
 def test_an_output_that_is_no_json_schema_is_refused(output: Any) -> None:
     with pytest.raises(UsageError, match="output= takes a JSON schema, or a type that has one"):

@@ -27,3 +27,10 @@ def test_a_server_is_opened_used_and_closed_in_different_cells(kernel: LiveKerne
         "run = SessionLoop(ScriptedLLM(llm.turns), server.tools).start('go', approve=True);"
         "await run; print(run.messages[-2].content)"
     )
+
+
+def test_a_command_that_is_no_server_is_told_without_lines_of_a_library(kernel: LiveKernel) -> None:
+    kernel.run("from agentnb.tools.mcp import connect")
+    _, said = kernel.fails(f"connect([{sys.executable!r}, '-c', 'pass'])")
+    assert "There is no MCP server at" in said
+    assert "site-packages" not in said

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +17,8 @@ from typing import Any
 
 import pytest
 import uvicorn
+from mcp.server.mcpserver import MCPServer
+from mcp.types import CallToolResult
 
 from agentnb import Run, SessionLoop, UsageError
 from agentnb.core.events import CallEnd
@@ -108,6 +112,13 @@ async def test_a_picture_is_a_block_beside_the_text(desk: Connection) -> None:
     assert picture["source"]["media_type"] == "image/png"
 
 
+async def test_a_result_without_words_is_its_structure() -> None:
+    server = MCPServer("terse")
+    server.tool(name="count")(lambda: CallToolResult(content=[], structured_content={"lines": 3}))
+    with connect(server) as terse:
+        assert (await called(terse, "count")).result == {"lines": 3}
+
+
 async def test_a_call_shows_its_progress(desk: Connection) -> None:
     run = start(desk, "wait", {"seconds": 0})
     shown = [event.data async for event in run if event.type == "call_delta"]
@@ -139,6 +150,19 @@ def test_of_a_server_that_is_trusted_a_call_that_changes_nothing_twice_may_run_a
 def test_a_prefix_tells_the_tools_of_two_servers_apart() -> None:
     with connect(SERVER, prefix="left_") as server:
         assert tool_of(server, "left_desk_refuse").description == "Fail."
+
+
+def test_tools_whose_names_are_one_where_models_take_no_others_are_told_apart() -> None:
+    server = MCPServer("twins")
+    for name in ("a.b", "a/b", "long" * 20 + "1", "long" * 20 + "2"):
+        server.tool(name=name, description=name)(lambda: None)
+    with connect(server) as twins:
+        assert [(tool.name, tool.description) for tool in twins.tools] == [
+            ("a_b", "a.b"),
+            ("a_b_2", "a/b"),
+            ("long" * 16, "long" * 20 + "1"),
+            ("long" * 15 + "_2", "long" * 20 + "2"),
+        ]
 
 
 async def test_a_process_has_what_it_is_given_of_the_environment(process: Connection) -> None:
@@ -192,6 +216,11 @@ def test_a_command_that_is_not_there_is_told() -> None:
         connect("no-such-program")
 
 
+def test_a_text_that_is_no_command_is_told() -> None:
+    with pytest.raises(UsageError, match="is no command: No closing quotation"):
+        connect("python 'server.py")
+
+
 def test_a_server_that_does_not_answer_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp, "CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match=r"has not answered for 0.5 s"):
@@ -219,3 +248,51 @@ def test_a_password_in_an_address_is_not_shown() -> None:
     with pytest.raises(UsageError) as refused:
         connect("http://me:hunter2@127.0.0.1:1/mcp")
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_key_in_an_address_is_not_shown() -> None:
+    with pytest.raises(UsageError, match=r"no MCP server at http://127\.0\.0\.1:1/mcp: "):
+        connect("http://127.0.0.1:1/mcp?api_key=hunter2")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name on this system")
+def test_ctrl_c_while_a_server_starts_ends_it(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    code = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+    processes = []
+
+    def stop() -> None:
+        processes.append(int(started.read_text()))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    with pytest.raises(KeyboardInterrupt):
+        connect([sys.executable, "-c", code])
+    stopping.join()
+    with pytest.raises(ProcessLookupError):
+        os.kill(processes[0], 0)
+
+
+FORKED = f"""
+import os
+from agentnb import SessionLoop
+from agentnb.testing import ScriptedLLM, call
+from agentnb.tools.mcp import connect
+
+server = connect({COMMAND!r})
+child = os.fork()
+if child == 0:
+    run = SessionLoop(ScriptedLLM([[call("secret")], "done"]), server.tools).start("go", approve=True)
+    run.result(20)
+    print(run.messages[-2].content, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this system")
+def test_in_a_process_that_is_forked_the_connection_is_closed() -> None:
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "The connection to the MCP server is closed.\n", ran.stderr

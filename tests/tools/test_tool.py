@@ -706,3 +706,18 @@ def test_under_another_name_a_tool_takes_what_its_object_says(by_place: bool) ->
 
     made = as_tools([Placed() if by_place else Named()])["double"]
     assert as_tools({"twice": made})["twice"].parameters == Placed.parameters
+
+
+def test_what_a_schema_refers_to_elsewhere_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ask:
+        name = "ask"
+        parameters: ClassVar = {"type": "object", "properties": {"n": {"$ref": "http://127.0.0.1:1/number.json"}}}
+
+        async def execute(self, call_id: str, args: dict[str, Any]) -> str:
+            return "asked"
+
+    fetched: list[Any] = []
+    monkeypatch.setattr("urllib.request.urlopen", fetched.append)
+    with pytest.raises(InvalidArguments, match="The arguments of ask cannot be checked: Unresolvable"):
+        as_tools([Ask()])["ask"].bind({"n": 1})
+    assert not fetched

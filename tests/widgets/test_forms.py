@@ -128,3 +128,9 @@ def test_a_text_too_long_to_travel_is_kept_and_put_back() -> None:
         "body": original["body"],
         "options": {"depth": 2, "note": original["options"]["note"]},
     }
+
+
+@pytest.mark.parametrize("wrong", [{"type": "object", "properties": {"b": {}}, "required": True}, {"enum": 5}])
+def test_what_is_no_schema_is_edited_as_json(wrong: dict[str, Any]) -> None:
+    (field,) = form({"type": "object", "properties": {"a": wrong}}, {"a": {"b": 1}})
+    assert (field["label"], field["kind"], field["path"]) == ("arguments (JSON object)", "json", [])

@@ -143,8 +143,9 @@ def _validate(what: str, schema: Mapping[str, Any], value: Any) -> None:
 def schema_faults(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
     """What of a value does not follow a JSON schema, in words."""
     from jsonschema import Draft202012Validator  # takes a tenth of a second, which most loops need not spend
+    from referencing import Registry
 
-    return in_words(Draft202012Validator(schema).iter_errors(value))
+    return in_words(Draft202012Validator(schema, registry=Registry()).iter_errors(value))  # that fetches nothing
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:

@@ -39,13 +39,21 @@ _ABSENT = object()
 
 def form(schema: Mapping[str, Any] | None, arguments: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """The fields of a tool's arguments; without a schema of properties one field for all of them as JSON."""
-    schema = schema or {}
     given = arguments if arguments is not None else {}
+    try:
+        fields = _fields_of(schema or {}, given)
+    except Exception:  # the schema is whoever's the tool is, and may be none; the call is to be decided all the same
+        fields = None
+    if fields is None:
+        return [_field([], {"title": "arguments (JSON object)"}, {}, given, required=True)]
+    return fields
+
+
+def _fields_of(schema: Mapping[str, Any], given: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     root = _resolve(schema, schema)
     properties = root.get("properties")
     if not isinstance(properties, Mapping):
-        whole = arguments if arguments is not None else {}
-        return [_field([], {"title": "arguments (JSON object)"}, schema, whole, required=True)]
+        return None
     fields: list[dict[str, Any]] = []
     for name, declared in properties.items():
         fields += _fields(str(name), declared, schema, given, required=name in root.get("required", ()))
