@@ -168,16 +168,16 @@ _OPTIONAL = tuple(name for name in Message.model_fields if name not in ("role", 
 def to_plain(value: Any) -> Any:
     """`value` with the records inside it as plain dicts and lists."""
     kind = type(value)
-    if kind is ToolCall or kind is Message:  # isinstance would ask pydantic's metaclass, which takes a microsecond
-        return value.plain
-    if kind in _SCALARS or value is None:
-        return value
     if kind is dict:
         plain = value.copy()
         for key, item in value.items():
             if type(item) not in _SCALARS:
                 plain[key] = to_plain(item)
         return plain
+    if kind in _SCALARS or value is None:
+        return value
+    if kind is ToolCall or kind is Message:  # isinstance would ask pydantic's metaclass, which takes a microsecond
+        return value.plain
     if kind is list or kind is tuple:
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):

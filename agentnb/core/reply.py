@@ -237,9 +237,9 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
     A call without any has none, an empty text or null. A text of JSON that holds the text of an object is that object:
     some servers write a call's arguments as JSON twice.
     """
-    if arguments is None or arguments == "":
-        return {}, None
     try:
+        if type(arguments) is dict:  # as most come
+            return readable(arguments.copy()), None
         parsed = arguments
         for _ in range(2):
             if not isinstance(parsed, _JSON_TEXT):

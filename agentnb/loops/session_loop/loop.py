@@ -177,8 +177,9 @@ class SessionLoop(SessionControls):
 
     def instead_of(self, call: CallState, state: State) -> CallEnd | None:
         """Steering may come while the calls behind it are still checked (SEMANTICS 3c: nothing prepared runs)."""
-        in_turn = state.reply is not None and state.reply.sequential  # each runs as soon as it is checked
-        if call.hidden or in_turn or call.attempt > 1:  # one that is run again may have happened
+        if self.steering_mode == "after_batch" or call.hidden or call.attempt > 1:  # one run again may have happened
+            return None
+        if state.reply is not None and state.reply.sequential:  # each runs as soon as it is checked
             return None
         why = why_pass_over(state, self.steering_mode)
         return skip(call, why) if why is not None else None
