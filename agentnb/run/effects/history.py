@@ -9,6 +9,7 @@ from typing import Any
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.views import COPY_LIMIT
 
+_hand_over = Message.handed_over  # found once: an attribute of a record is looked for in three places
 _NOTHING: Mapping[int, dict[str, Any]] = {}
 ROLES = frozenset({"system", "user", "assistant", "tool"})
 
@@ -56,7 +57,7 @@ class PlainHistory:
         plain = self._plain
         for message in messages[self._seen :]:
             if message.role in ROLES:
-                plain.append(message.handed_over())
+                plain.append(_hand_over(message))
             else:
                 self._left_out.append(len(plain) - len(self.prefix) + len(self._left_out))
         self._seen, self._length = len(messages), len(plain)
