@@ -113,7 +113,7 @@ class Reply:
                 self._add(asked)
                 for whole in self._behind.get(index, ()):
                     self._add(whole)
-        calls, text = self._calls, self.text if self._text else ""
+        calls, text = self._calls, self.text
         fields: dict[str, Any] = {"role": "assistant", "content": text}
         plain: dict[str, Any] = {"role": "assistant", "content": text}
         if calls:
