@@ -263,8 +263,8 @@ ENDED_FROM_OUTSIDE = frozenset({"error", "cancelled", "limit", "suspended"})
 the table has no way from there to the end the phase stays what it was."""
 
 
-def first_phase(design: Design) -> str:
-    """The phase a loop begins in. Raises UsageError where its tables are none: they could not tell its end either."""
+def check_tables(design: Design) -> None:
+    """Raise UsageError where its tables of phases are none: they could not tell the end of the run either."""
     phases: Any = design.phases
     opened_by: Any = design.opened_by
     if not phases or not isinstance(phases, Mapping) or any(map(_is_no_list, phases.values())):
@@ -274,7 +274,6 @@ def first_phase(design: Design) -> str:
     if not is_table or not all(isinstance(phase, str) for phase in opened_by.values()):
         is_one = "a table of the phases that types of events open"
         raise UsageError(f"{design.kind()}.opened_by is {is_one}, not {opened_by!r:.80}.")
-    return next(iter(design.phases))
 
 
 def _is_no_list(phases: object) -> bool:

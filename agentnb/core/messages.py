@@ -140,14 +140,14 @@ class Message(_Readable):
         values = self.__dict__
         said: dict[str, Any] = values.get("_plain") or self.plain
         values["_plain"] = None
-        for name, value in said.items():
-            if type(value) is str:
-                continue
-            if name == "tool_calls":
-                for call in value:
-                    call["arguments"] = to_plain(call["arguments"])
-            else:
-                said[name] = to_plain(value)
+        if values["tool_calls"]:
+            for call in said["tool_calls"]:
+                call["arguments"] = to_plain(call["arguments"])
+        if type(values["content"]) is not str:
+            said["content"] = to_plain(said["content"])
+        if values["reasoning"] or values["details"] is not None or self.__pydantic_extra__:  # all others are text
+            for name in said.keys() - _COPIED_OR_TEXT:
+                said[name] = to_plain(said[name])
         return said
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -162,6 +162,7 @@ _ABSENT: dict[str, Any] = dict.fromkeys((*Message.model_fields, *Message.memos))
     "content": "",
     "is_error": False,
 }
+_COPIED_OR_TEXT = Message.model_fields.keys() - {"reasoning", "details"}
 _OPTIONAL = tuple(name for name in Message.model_fields if name not in ("role", "content"))
 
 

@@ -2,7 +2,7 @@
 
 A run makes several of these per iteration, so their cost is the floor of everything else. Validating a frozen pydantic
 model costs 3 to 4 µs and a kilobyte; `make` builds the same instance from fields that agentnb itself has just computed,
-without validating them, in about 0.6 µs and a third of the memory. An instance made either way is equal, hashes, dumps,
+without validating them, in about 0.5 µs and a third of the memory. An instance made either way is equal, hashes, dumps,
 copies and pickles alike. Anything that comes from outside (JSON, a user) goes through the ordinary constructor.
 
 `make` relies on how pydantic v2 lays out an instance. `tests/core/test_record.py` holds it to that for every class.
@@ -16,12 +16,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticUndefined
 
-# The four slots of a pydantic instance. Their descriptors set them past the frozen model's __setattr__, and faster.
+# The slots of a pydantic instance. Their descriptors set them past the frozen model's __setattr__, and faster.
 _new = object.__new__
 _set_dict = BaseModel.__dict__["__dict__"].__set__
 _set_fields_set = BaseModel.__dict__["__pydantic_fields_set__"].__set__
-_set_extra = BaseModel.__dict__["__pydantic_extra__"].__set__
-_set_private = BaseModel.__dict__["__pydantic_private__"].__set__
+_EXTRA, _PRIVATE = BaseModel.__dict__["__pydantic_extra__"], BaseModel.__dict__["__pydantic_private__"]
+_set_extra = _EXTRA.__set__
+
+
+class _AlwaysNone:
+    """In place of a slot that would hold None in every instance: to set two of these is a fifth of making a record."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> None:
+        return None
+
+    def __set__(self, instance: object, value: None) -> None:
+        """Pydantic sets it to None."""
+
+
+_ALWAYS_NONE = _AlwaysNone()
 
 
 class Record(BaseModel):
@@ -52,12 +65,20 @@ class Record(BaseModel):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
+        has_extra = cls.model_config.get("extra") == "allow"
+        cls.__pydantic_extra__ = _EXTRA if has_extra else _ALWAYS_NONE  # type: ignore[assignment]
+        cls.__pydantic_private__ = _PRIVATE if cls.__private_attributes__ else _ALWAYS_NONE  # type: ignore[assignment]
         # No class methods: that would make them slower.
-        cls.make, cls.hold = map(staticmethod, _makers(cls))  # type: ignore[assignment,method-assign]
+        cls.make, cls.hold = map(staticmethod, _makers(cls, has_extra))  # type: ignore[assignment,method-assign]
 
 
-def _makers(cls: type[Record]) -> tuple[Callable[..., Record], Callable[[dict[str, Any]], Record]]:
-    """What makes instances of `cls`: functions of its own, which find what they need without looking it up."""
+def _makers(
+    cls: type[Record], has_extra: bool
+) -> tuple[Callable[..., Record], Callable[[dict[str, Any]], Record]]:
+    """What makes instances of `cls`: functions of its own, which find what they need without looking it up.
+
+    has_extra: whether instances that are not made here may have more than their fields.
+    """
     template = dict.fromkeys(cls.memos) | {
         name: None if field.default is PydanticUndefined else field.default for name, field in cls.model_fields.items()
     }
@@ -73,16 +94,16 @@ def _makers(cls: type[Record]) -> tuple[Callable[..., Record], Callable[[dict[st
         self = _new(cls)
         _set_dict(self, values)
         _set_fields_set(self, fields_set)
-        _set_extra(self, None)
-        _set_private(self, None)
+        if has_extra:
+            _set_extra(self, None)
         return self
 
     def make(**fields: Any) -> Record:  # the same, written out: another call would be a tenth of it
         self = _new(cls)
         _set_dict(self, template | fields)
         _set_fields_set(self, fields_set)
-        _set_extra(self, None)
-        _set_private(self, None)
+        if has_extra:
+            _set_extra(self, None)
         return self
 
     def make_with_factories(**fields: Any) -> Record:
@@ -92,8 +113,8 @@ def _makers(cls: type[Record]) -> tuple[Callable[..., Record], Callable[[dict[st
         self = _new(cls)
         _set_dict(self, template | fields)
         _set_fields_set(self, fields_set)
-        _set_extra(self, None)
-        _set_private(self, None)
+        if has_extra:
+            _set_extra(self, None)
         return self
 
     return make_with_factories if factories else make, hold

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentnb.core.events import Event
-from agentnb.core.loop import Design, first_phase, phase_opened
+from agentnb.core.loop import Design, check_tables, phase_opened
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
@@ -37,7 +37,6 @@ class Frame:
         "finishes_first",
         "hearing",
         "moves",
-        "opened_by",
         "path",
         "recorded",
         "said",
@@ -48,10 +47,9 @@ class Frame:
     def __init__(
         self, design: Design, state: State, *, name: str = "", above: Frame | None = None, call: str = ""
     ) -> None:
+        check_tables(design)
         self.design = design
-        first = first_phase(design)
-        self.opened_by = {**design.opened_by, "run_start": first}
-        self.moves: dict[tuple[str | None, str | None], str] = {}
+        self.moves: dict[tuple[str | None, str | None, str], str | None] = {}
         self.path: str = f"{above.path}/{name}" if above is not None and above.path else name
         self.recorded = 0
         self.companion: object = UNASKED
@@ -85,14 +83,13 @@ class Frame:
         return call.status == "running" and not may_run_again
 
     def opens(self, event: Event) -> str | None:
-        """The phase that an event opens, None where the loop stays in its own; looked up once for each move.
+        """The phase that an event opens, None where the loop stays in its own; found once for each kind of move.
 
         Raises IllegalTransition.
         """
-        current = self.state.phase
-        phase = phase_opened(self.design, current, event)
-        if phase is not None:
-            self.moves[current, phase] = phase
+        phase = phase_opened(self.design, self.state.phase, event)
+        if event.type != "run_end":  # which may come in any phase, where it comes from outside
+            self.moves[self.state.phase, event.phase, event.type] = phase
         return phase
 
     def begin(self, input: object) -> Event:

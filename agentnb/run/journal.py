@@ -10,10 +10,10 @@ An event that cannot be (an illegal transition, a value that is not JSON) raises
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import time
 from typing import Protocol
 
 from agentnb.core.errors import UsageError
@@ -93,13 +93,12 @@ class Journal(Watchers):
             kind = stamp["type"]
             if stamp["seq"] != -1:
                 raise UsageError(f"This {kind} is a fact already (seq {event.seq}); make a new one each time.")
-            phase = stamp["phase"] or frame.opened_by.get(kind)
-            if phase == state.phase:
-                phase = None
-            elif phase is not None:
-                phase = frame.moves.get((state.phase, phase)) or frame.opens(event)
-            stamp["phase"] = phase
-            stamp["time"] = stamp["time"] or time.time()  # a fork's change was made when that of its recording was
+            try:
+                stamp["phase"] = frame.moves[state.phase, stamp["phase"], kind]
+            except KeyError:
+                stamp["phase"] = frame.opens(event)
+            if not stamp["time"]:  # a fork's change was made when that of its recording was
+                stamp["time"] = time()
             stamp["path"] = frame.path
             line = self._encode(event) if recorder is not None else b""
             stamp["seq"] = seq = len(events)

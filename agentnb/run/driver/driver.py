@@ -123,16 +123,7 @@ class Driver:
             while state.stop_reason is None:
                 with lock:  # what it looks at is what it decides about: another thread may decide or end calls
                     todo = go_on(pace)
-                if todo is None:
-                    pass
-                elif todo == "wait":
-                    await self._wait()
-                    breath = clock() + BREATH
-                elif todo == "halt":
-                    break
-                elif todo == "failed":
-                    raise self.failed()
-                else:
+                if isinstance(todo, tuple):
                     self._performed, performance = todo
                     while await inline.perform(performance):
                         if pace == "pull":
@@ -142,6 +133,13 @@ class Driver:
                             if pace == "pull":
                                 yield
                     self._performed = None
+                elif todo == "wait":
+                    await self._wait()
+                    breath = clock() + BREATH
+                elif todo == "halt":
+                    break
+                elif todo == "failed":
+                    raise self.failed()
                 steps += 1
                 if steps == STEPS or clock() > breath:  # what never waits must not keep everybody else waiting
                     await asyncio.sleep(0)

@@ -116,9 +116,11 @@ class Work:
         return self._launch(pace, alone and len(wants) == 1) if self._intents else None
 
     def _may_still_start(self) -> bool:
-        """Whether what has just become a fact leaves the way open for more."""
-        state = self.frame.state
-        return state.stop_reason is None and state.cancelled is None and self.is_let_through()
+        """Whether what has just become a fact leaves the way open for more: whoever is told of it may close the gate."""
+        state, journal = self.frame.state, self._journal
+        if state.stop_reason is not None or state.cancelled is not None:
+            return False
+        return not (journal.observers or journal.watchers) or self.is_let_through()
 
     def is_let_through(self) -> bool:
         """Whether the gate is open for this loop."""
