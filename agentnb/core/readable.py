@@ -16,6 +16,8 @@ _ABOVE = 20
 """More levels than anything in an event stands below the line of a file that the event is in."""
 _FEW = 200 - _ABOVE
 """Levels that are not too many."""
+_SHORT = 2 * _FEW
+"""Bytes that cannot have more."""
 BITS = 14_000
 """Of an integer that is not too long."""
 
@@ -27,17 +29,18 @@ def readable(value: Any) -> Any:
     except ValueError:  # as for text that is not Unicode
         value = mended_inside(value)
         line = to_json(value)
-    check_readable(line)
+    if len(line) > _SHORT:
+        check_readable(line)
     return value
 
 
 def check_readable(line: bytes) -> None:
     """Raise ValueError for JSON that cannot be read, or not where it will stand."""
-    if len(line) > 2 * _FEW:
+    if len(line) > _SHORT:
         from_json(_ABOVE * b"[" + line + _ABOVE * b"]")
 
 
 def check_levels(line: bytes) -> None:
     """The same for a whole event, of whose values each is known to be readable, unless it has too many levels."""
-    if len(line) > 2 * _FEW and line.count(b"[") + line.count(b"{") > _FEW:
+    if len(line) > _SHORT and line.count(b"[") + line.count(b"{") > _FEW:
         from_json(line)

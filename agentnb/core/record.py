@@ -72,9 +72,7 @@ class Record(BaseModel):
         cls.make, cls.hold = map(staticmethod, _makers(cls, has_extra))  # type: ignore[assignment,method-assign]
 
 
-def _makers(
-    cls: type[Record], has_extra: bool
-) -> tuple[Callable[..., Record], Callable[[dict[str, Any]], Record]]:
+def _makers(cls: type[Record], has_extra: bool) -> tuple[Callable[..., Record], Callable[[dict[str, Any]], Record]]:
     """What makes instances of `cls`: functions of its own, which find what they need without looking it up.
 
     has_extra: whether instances that are not made here may have more than their fields.

@@ -116,7 +116,7 @@ class Work:
         return self._launch(pace, alone and len(wants) == 1) if self._intents else None
 
     def _may_still_start(self) -> bool:
-        """Whether what has just become a fact leaves the way open for more: whoever is told of it may close the gate."""
+        """Whether what has just become a fact leaves the way open for more: who is told of it may close the gate."""
         state, journal = self.frame.state, self._journal
         if state.stop_reason is not None or state.cancelled is not None:
             return False
