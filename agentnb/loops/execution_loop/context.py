@@ -79,6 +79,7 @@ class Context:
         """How many of the messages of each call of this tick are folded, and how many stand in the log."""
         self._seen = 0
         self._asked = False
+        self._position = -1
 
     @classmethod
     def of(cls, state: State) -> Context:
@@ -86,7 +87,8 @@ class Context:
         folded = state.memo
         if not isinstance(folded, Context):
             folded = state.memo = cls()
-        folded.catch_up(state)
+        if folded._position != state.position:
+            folded.catch_up(state)
         return folded
 
     def catch_up(self, state: State) -> None:
@@ -104,6 +106,7 @@ class Context:
         if self._asked is not (state.model == "asked"):
             self._asked = not self._asked
             self.version += 1
+        self._position = state.position
 
     def _take_ended(self, state: State) -> None:
         turn = self.turn

@@ -68,6 +68,9 @@ class Unattended:
 
     def due(self) -> float | None:
         """When the first question has stood long enough (epoch seconds); None where each is left to who will come."""
+        calls = (call for frame in self._journal.frames for call in frame.state.open.values())
+        if not self._journal.state.paused and all(call.status != "asking" for call in calls):
+            return None  # nobody is needed, and so it is all one what was declared
         headless = in_force()
         stand = [due for _, _, due in self._standing(headless)]
         return min([*stand, *(due for _, due in self._pause(headless))], default=None)
