@@ -53,8 +53,9 @@ class Cells:
         self.button, self.other = kernel.run(SETUP).split()
 
     def start(self, code: str) -> str:
-        """Start a cell and give its id once its code is running."""
-        cell = self.kernel.send(f"print('started')\n{code}")
+        """Start a cell and give its id once its code is running; of a cell that awaits, once it does."""
+        says_so = "asyncio.get_running_loop().call_soon(print, 'started')" if "await " in code else "print('started')"
+        cell = self.kernel.send(f"{says_so}\n{code}")
         self.kernel.until_printed(cell, "started")
         return cell
 
