@@ -22,7 +22,7 @@ from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.readable import check_levels
 from agentnb.core.state import CallState, State
-from agentnb.run.frame import Frame
+from agentnb.run.frame import UNKNOWN, Frame
 from agentnb.run.portable import not_serializable
 from agentnb.run.watchers import Watchers
 
@@ -93,10 +93,8 @@ class Journal(Watchers):
             kind = stamp["type"]
             if stamp["seq"] != -1:
                 raise UsageError(f"This {kind} is a fact already (seq {event.seq}); make a new one each time.")
-            try:
-                stamp["phase"] = frame.moves[state.phase, stamp["phase"], kind]
-            except KeyError:
-                stamp["phase"] = frame.opens(event)
+            phase = frame.moves.get((state.phase, stamp["phase"], kind), UNKNOWN)
+            stamp["phase"] = frame.opens(event) if phase is UNKNOWN else phase
             if not stamp["time"]:  # a fork's change was made when that of its recording was
                 stamp["time"] = time.time()
             stamp["path"] = frame.path
