@@ -59,7 +59,7 @@ class Record(BaseModel):
         """The fields that are not at their default."""
         for name, value in super().__repr_args__():
             field = type(self).model_fields.get(name or "")
-            if field is None or field.get_default(call_default_factory=True) != value:
+            if field is None or field.get_default(call_default_factory=True, validated_data={}) != value:
                 yield name, value
 
     @classmethod

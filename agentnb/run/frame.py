@@ -12,6 +12,8 @@ from agentnb.tools import as_tools, loop_of
 
 UNASKED = object()
 """In place of what stands beside a loop, while nobody has asked for it."""
+UNKNOWN = object()
+"""In place of where a kind of move leads, before it has been made."""
 
 
 class Frame:

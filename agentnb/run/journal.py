@@ -22,7 +22,7 @@ from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.readable import check_levels
 from agentnb.core.state import CallState, State
-from agentnb.run.frame import Frame
+from agentnb.run.frame import UNKNOWN, Frame
 from agentnb.run.portable import not_serializable
 from agentnb.run.watchers import Watchers
 
@@ -85,8 +85,7 @@ class Journal(Watchers):
         """
         if frame is None:
             frame = self.root
-        self.lock.acquire()  # `with` would take twice as long
-        try:
+        with self.lock:  # and no `acquire` with a `try` behind it: Ctrl-C may come in between
             state, events, recorder = frame.state, self.events, self.recorder
             if about is not None and state.open.get(about.id) is not about:
                 return False
@@ -94,10 +93,8 @@ class Journal(Watchers):
             kind = stamp["type"]
             if stamp["seq"] != -1:
                 raise UsageError(f"This {kind} is a fact already (seq {event.seq}); make a new one each time.")
-            try:
-                stamp["phase"] = frame.moves[state.phase, stamp["phase"], kind]
-            except KeyError:
-                stamp["phase"] = frame.opens(event)
+            phase = frame.moves.get((state.phase, stamp["phase"], kind), UNKNOWN)
+            stamp["phase"] = frame.opens(event) if phase is UNKNOWN else phase
             if not stamp["time"]:  # a fork's change was made when that of its recording was
                 stamp["time"] = time.time()
             stamp["path"] = frame.path
@@ -116,9 +113,7 @@ class Journal(Watchers):
                 observe(event, frame)
             if self.watchers:
                 self.tell(event)
-            return True
-        finally:
-            self.lock.release()
+        return True
 
     def frame_at(self, path: str) -> Frame | None:
         """The loop that is being run at this path; None where none is."""

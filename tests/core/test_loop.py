@@ -56,6 +56,14 @@ async def test_an_illegal_transition_ends_the_run_loudly_and_is_not_in_its_histo
     assert_folds(run)
 
 
+async def test_an_illegal_transition_is_shown_as_no_consequence_of_another_error() -> None:
+    run = Jumper().start(None)
+    with pytest.raises(RunFailed) as failed:
+        await run
+    assert failed.value.__cause__ is not None
+    assert failed.value.__cause__.__context__ is None
+
+
 async def test_a_loop_of_your_own_steps_and_restores() -> None:
     run = Ladder().start(None)
     await run.step("phase")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentnb import LimitReached, Loop, Run, RunCancelled, RunFailed, SessionLoop, Snapshot, UsageError, tool
-from agentnb.core.events import Event, StateUpdate
+from agentnb.core.events import Event, ModelStart, RunEnd, StateUpdate
 from agentnb.core.state import State
 from agentnb.run import runs_here
 from agentnb.testing import ScriptedLLM, call, text
@@ -233,6 +233,22 @@ async def test_a_pause_that_has_not_come_yet_can_be_taken_back() -> None:
     agent.release.set()
     assert await run == "done"
     assert "run_paused" not in types(run.events)
+
+
+async def test_a_loop_that_pauses_its_own_run_asks_its_model_no_more() -> None:
+    class Shy(Loop):
+        def advance(self, state: State) -> Event:
+            if state.messages:
+                return RunEnd(reason="completed", output=state.messages[-1].content)
+            assert run.pause()
+            return ModelStart(turn=1)
+
+    run = Shy(ScriptedLLM(["done"])).start("hi")
+    run.play()
+    await until(lambda: run.state.paused or run.state.over)
+    assert types(run.events) == ["run_start", "model_start", "run_paused"]
+    run.resume()
+    assert await run == "done"
 
 
 @pytest.mark.parametrize("position", range(len(WHOLE) - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import sys
 import threading
@@ -107,3 +108,34 @@ def test_calls_may_be_decided_while_the_run_looks_at_them() -> None:
         run.reject(id)
         time.sleep(0)  # lets the run look
     assert run.result(timeout=30) == "done"
+
+
+def test_ctrl_c_while_the_run_waits_for_another_thread_shuts_nobody_out_of_it() -> None:
+    spoken_to = threading.Event()
+
+    class Model:
+        async def stream(self, messages: Any, **options: Any) -> Any:
+            threading.Thread(target=run.steer, args=("look",)).start()
+            spoken_to.wait()
+            yield {"type": "stop", "reason": "stop"}
+
+    def keep_the_run_waiting(event: Any) -> None:
+        if event.type == "queued":
+            spoken_to.set()
+            time.sleep(0.05)  # nobody can see that the run has come to wait
+            _thread.interrupt_main()
+
+    run = SessionLoop(Model()).start("hi")
+    run.watch(keep_the_run_waiting)
+    loop = asyncio.new_event_loop()
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(_wait_for(run))
+    another = threading.Thread(target=run.cancel, daemon=True)
+    another.start()
+    another.join(10)
+    assert not another.is_alive()
+    loop.close()
+
+
+async def _wait_for(run: Run) -> Any:
+    return await run

@@ -110,7 +110,7 @@ def _declared(kind: type) -> dict[str, Any]:
     for base in reversed([base for base in kind.__mro__ if base not in AgentInTree.__mro__]):  # which declare none
         for attribute, value in vars(base).items():
             if isinstance(value, FieldInfo) and not value.is_required():
-                declared[attribute] = value.get_default(call_default_factory=True)
+                declared[attribute] = value.get_default(call_default_factory=True, validated_data={})
             elif isinstance(value, ModelPrivateAttr):
                 declared[attribute] = _private_default(value)
             elif isinstance(value, (list, dict, set)) and _is_a_field(base, attribute):

@@ -121,11 +121,8 @@ class Driver:
             if pace == "pull":
                 yield
             while state.stop_reason is None:
-                lock.acquire()  # what it looks at is what it decides about: another thread may decide or end calls
-                try:
+                with lock:  # what it looks at is what it decides about: another thread may decide or end calls
                     todo = go_on(pace)
-                finally:
-                    lock.release()
                 if isinstance(todo, tuple):
                     self._performed, performance = todo
                     while await inline.perform(performance):

@@ -146,13 +146,9 @@ class Asking:
 
     def _post(self, fact: Event) -> None:
         """Make it a fact, unless nobody wants the answer any more."""
-        lock = self._journal.lock
-        lock.acquire()  # `with` would take twice as long
-        try:
+        with self._journal.lock:
             if self._frame.state.model == "asked":
                 self._journal.append(fact, self._frame)
-        finally:
-            lock.release()
 
     def _tell(self, delta: Delta) -> None:
         delta.run_id = self._journal.run_id
