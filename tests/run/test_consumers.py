@@ -784,6 +784,10 @@ def _after_a_step(run: Any) -> Any:
     return run.pending
 
 
+_kept: list[asyncio.Task[Any]] = []
+"""Tasks that nothing ends: one that is collected warns, in whichever test that is."""
+
+
 def _run_whose_event_loop_was_closed() -> Run:
     """Its tool was running."""
     agent = Agent()
@@ -816,6 +820,36 @@ def test_whoever_waits_for_a_run_whose_event_loop_was_closed_is_told_so() -> Non
     run.cancel("no more")
     with pytest.raises(RunCancelled, match="no more"):
         run.result(timeout=30)
+
+
+@pytest.mark.parametrize("go_on", [Run.play, Run.resume])
+def test_a_run_whose_event_loop_was_closed_does_not_go_on_and_says_so(go_on: Callable[[Run], Any]) -> None:
+    run = _run_whose_event_loop_was_closed()
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        go_on(run)
+    assert "run_resumed" not in types(run.events)
+
+
+def test_nobody_drives_a_run_whose_event_loop_was_closed_and_there_is_nothing_to_pause() -> None:
+    run = _run_whose_event_loop_was_closed()
+    assert not run.driven
+    assert not run.pause()
+
+
+def test_a_step_behind_one_whose_event_loop_was_closed_says_so() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def begin() -> asyncio.Task[Any]:
+        stepping = asyncio.create_task(run.step("turn"))
+        await agent.holding.wait()
+        return stepping
+
+    loop = asyncio.new_event_loop()
+    _kept.append(loop.run_until_complete(begin()))
+    loop.close()
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        asyncio.run(run.step("turn"))
 
 
 async def test_playing_twice_is_playing_once() -> None:

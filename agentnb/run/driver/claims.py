@@ -79,14 +79,18 @@ class Driving:
     def settled(self) -> bool:
         """Whether driving on would change nothing: the run is over, or its model failed here and nobody resumed it."""
         failure = self.state.failure
-        is_let_go = self.gate.owner is None or self._is_gone
         is_at_its_end = self.state.over or self.driver.is_stuck
-        return (is_at_its_end and is_let_go) or (failure is not None and failure is not self._failed_before)
+        return (is_at_its_end and not self.is_driven) or (failure is not None and failure is not self._failed_before)
 
     @property
     def quiet(self) -> bool:
         """Whether it is settled and nothing more comes: what runs beside a model that failed is finished first."""
-        return self.settled and (self.gate.owner is None or self._is_gone or self.driver.is_at_rest)
+        return self.settled and (not self.is_driven or self.driver.is_at_rest)
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether somebody drives it."""
+        return self.gate.owner is not None and not self._is_gone
 
     @property
     def _is_gone(self) -> bool:
@@ -152,7 +156,7 @@ class Driving:
             if self._is_gone and not self.settled:
                 raise UsageError(GONE)
             stop = self.watch_releases(wake)
-            if self.settled and (self.gate.owner is None or self._is_gone):
+            if self.settled and not self.is_driven:
                 wake()
         try:
             yield released
@@ -174,8 +178,8 @@ class Driving:
         with self.journal.lock:
             if self.state.over:
                 return
-            self._playing = True
             self._go_on()
+            self._playing = True
             if self.gate.owner is None:
                 self._play_here()
 
@@ -217,7 +221,7 @@ class Driving:
         with self.journal.lock:
             if self.state.over or self.state.paused or self.gate.pausing is not None:
                 return False
-            if self.gate.owner in (None, "step"):  # it goes no further by itself
+            if not self.is_driven or self.gate.owner == "step":  # it goes no further by itself
                 return False
             self.gate.ask_for_pause(reason)
             self.driver.news.nudge()
@@ -235,6 +239,8 @@ class Driving:
     def _go_on(self) -> bool:
         if self.state.over:
             return False
+        if self._is_gone:
+            raise UsageError(GONE)
         was_pausing, self.gate.pausing = self.gate.pausing is not None, None
         if self.state.paused or self.state.failure is not None:
             self.journal.append(RunResumed.make())

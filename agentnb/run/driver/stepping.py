@@ -20,7 +20,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step(run, unit), home))
     gate = run.gate
     with run.journal.saying():
-        if gate.permit is not None:
+        if gate.permit is not None and run.is_driven:
             raise UsageError(
                 "A step is under way already; another can begin when it has ended. run.cancel() ends the run."
             )
