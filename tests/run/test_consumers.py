@@ -16,6 +16,7 @@ from agentnb.core.events import Delta
 from agentnb.loops.loop_agent import BaseAgent
 from agentnb.loops.loop_agent import Event as Said
 from agentnb.run import host as hosting
+from agentnb.run.driver import claims
 from agentnb.testing import ScriptedLLM, call, delay, text
 from tests.run.agents import Agent, sends
 from tests.worlds import (
@@ -850,6 +851,88 @@ def test_a_step_behind_one_whose_event_loop_was_closed_says_so() -> None:
     loop.close()
     with pytest.raises(UsageError, match="Nothing drives this run any more"):
         asyncio.run(run.step("turn"))
+
+
+def _run_driven_in_another_thread(closes: bool) -> tuple[Run, Callable[[], None]]:
+    """A run in the middle of a call, and what ends the event loop there, or only its thread, and no task of it."""
+    agent, begun, ends = Agent(), threading.Event(), threading.Event()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def play() -> None:
+        run.play()
+        await agent.holding.wait()
+        begun.set()
+        await asyncio.to_thread(ends.wait)
+
+    def drive() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(play())
+        if closes:
+            loop.close()
+
+    threading.Thread(target=drive).start()
+    assert begun.wait(10)
+    return run, ends.set
+
+
+async def _awaits(run: Run) -> None:
+    await run
+
+
+async def _steps(run: Run) -> None:
+    while await run.step("turn"):
+        pass
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "left"])
+@pytest.mark.parametrize("wait", [_awaits, collect, _steps])
+async def test_whoever_waits_already_when_the_event_loop_of_a_run_ends_is_told_so(
+    wait: Callable[[Run], Any], closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "LOOK_SECONDS", 0.01)
+    run, end = _run_driven_in_another_thread(closes)
+    waiting = asyncio.create_task(wait(run))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    end()
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        await waiting
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "left"])
+def test_whoever_blocks_for_a_result_when_the_event_loop_of_a_run_ends_is_told_so(
+    closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "LOOK_SECONDS", 0.01)
+    run, end = _run_driven_in_another_thread(closes)
+    wait = hosting.environment.wait
+
+    def wait_while_it_ends(*args: Any) -> None:
+        end()
+        wait(*args)
+
+    monkeypatch.setattr(hosting.environment, "wait", wait_while_it_ends)
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        run.result(timeout=30)
+
+
+async def test_a_step_of_a_run_that_goes_on_in_another_thread_ends_where_that_lets_go_of_it() -> None:
+    agent, begun, ends = Agent(), threading.Event(), threading.Event()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def play() -> None:
+        run.play()
+        await agent.holding.wait()
+        begun.set()
+        await asyncio.to_thread(ends.wait)
+
+    threading.Thread(target=asyncio.run, args=[play()]).start()
+    await asyncio.to_thread(begun.wait)
+    stepping = asyncio.create_task(run.step("turn"))
+    await until(lambda: run.pausing)
+    ends.set()
+    assert [event.type for event in await stepping][-1] == "call_start"
+    assert not run.state.over
 
 
 async def test_playing_twice_is_playing_once() -> None:

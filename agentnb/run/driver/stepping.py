@@ -41,7 +41,13 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
         await _drive(run)
     else:
         run.driver.news.nudge()
-        await asyncio.wrap_future(permit.done)
+        stop = run.watch_releases(gate.release_permit)
+        try:
+            if not run.is_driven:
+                gate.release_permit()
+            await asyncio.wrap_future(permit.done)
+        finally:
+            stop()
         run.reported = begins  # where the run has ended meanwhile, whoever drove it has left off, but not this step
     if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
         run.driver.unattended.stepped_in_vain()
