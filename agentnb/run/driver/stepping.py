@@ -51,6 +51,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
         run.reported = begins  # where the run has ended meanwhile, whoever drove it has left off, but not this step
     if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
         run.driver.unattended.stepped_in_vain()
+        await asyncio.sleep(0)  # the person may be a task beside this one, which steps again at once
     return taken
 
 
