@@ -785,8 +785,8 @@ def _after_a_step(run: Any) -> Any:
     return run.pending
 
 
-_kept: list[asyncio.Task[Any]] = []
-"""Tasks that nothing ends: one that is collected warns, in whichever test that is."""
+_kept: list[Any] = []
+"""Tasks that nothing ends, and runs that have some: one that is collected warns, in whichever test that is."""
 
 
 def _run_whose_event_loop_was_closed() -> Run:
@@ -914,6 +914,29 @@ def test_whoever_blocks_for_a_result_when_the_event_loop_of_a_run_ends_is_told_s
     monkeypatch.setattr(hosting.environment, "wait", wait_while_it_ends)
     with pytest.raises(UsageError, match="Nothing drives this run any more"):
         run.result(timeout=30)
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "left"])
+async def test_a_consumer_that_leaves_does_not_wait_for_a_call_that_another_event_loop_has_left(closes: bool) -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def steps() -> None:
+        while not agent.holding.is_set():
+            await run.step()
+            await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    await asyncio.to_thread(loop.run_until_complete, steps())
+    if closes:
+        loop.close()
+        _kept.append(run)
+    async with aclosing(aiter(run)) as events:
+        await anext(events)
+    assert run.stop_reason == "cancelled"
+    if not closes:
+        await asyncio.to_thread(loop.run_until_complete, asyncio.sleep(0))
+        loop.close()
 
 
 async def test_a_step_of_a_run_that_goes_on_in_another_thread_ends_where_that_lets_go_of_it() -> None:
