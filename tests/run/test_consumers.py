@@ -16,7 +16,7 @@ from agentnb.core.events import Delta
 from agentnb.loops.loop_agent import BaseAgent
 from agentnb.loops.loop_agent import Event as Said
 from agentnb.run import host as hosting
-from agentnb.run.driver import claims
+from agentnb.run.driver import claims, stepping
 from agentnb.testing import ScriptedLLM, call, delay, text
 from tests.run.agents import Agent, sends
 from tests.worlds import (
@@ -937,6 +937,52 @@ async def test_a_consumer_that_leaves_does_not_wait_for_a_call_that_another_even
     if not closes:
         await asyncio.to_thread(loop.run_until_complete, asyncio.sleep(0))
         loop.close()
+
+
+def _run_stepped_in_another_thread(how: str) -> tuple[Run, Callable[[], None]]:
+    """A run with a call in flight that a step has left there, and what ends that event loop, in one of three ways."""
+    agent, begun, ends = Agent(), threading.Event(), threading.Event()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    _kept.append(run)
+
+    async def steps() -> None:
+        while not agent.holding.is_set():
+            await run.step()
+            await asyncio.sleep(0)
+        begun.set()
+        await asyncio.to_thread(ends.wait)
+
+    def drive() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(steps())
+        if how == "closed":
+            loop.close()
+
+    threading.Thread(target=drive if how != "run" else lambda: asyncio.run(steps())).start()
+    assert begun.wait(10)
+    return run, ends.set
+
+
+@pytest.mark.parametrize("how", ["closed", "left"])
+async def test_a_step_in_another_event_loop_that_ends_without_ending_its_tasks_says_so(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stepping, "LOOK_SECONDS", 0.01)
+    run, end = _run_stepped_in_another_thread(how)
+    step = asyncio.create_task(run.step("turn"))
+    await until(lambda: run.driven)
+    end()
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        await step
+
+
+async def test_a_step_in_another_event_loop_that_ends_its_tasks_is_over_and_not_cancelled() -> None:
+    run, end = _run_stepped_in_another_thread("run")
+    step = asyncio.create_task(run.step("turn"))
+    await until(lambda: run.driven)
+    end()
+    assert await step == []
+    assert types(await run.step("turn")) == ["approval_request"]
 
 
 async def test_a_step_of_a_run_that_goes_on_in_another_thread_ends_where_that_lets_go_of_it() -> None:
