@@ -117,9 +117,9 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
 
 async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
     watching = Watching(run.journal, told)
-    stop = run.watch_releases(watching.wake)
     if run.gate.owner is None and not run.settled:  # calls of this run are in flight in another event loop
         run.play_on_host()
+    stop = run.watch_releases(watching.wake)
     try:
         while True:
             while watching.queue:
@@ -129,6 +129,8 @@ async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
                     if run.state.stop_reason == "error" or not run.state.over:
                         outcome(run)
                     return
+                if not run.settled:
+                    run.check_not_gone()
             if run.is_taken_here():
                 raise UsageError(TAKEN_HERE)
             await watching.wait(run)

@@ -20,6 +20,14 @@ from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 
 
+def loop_here() -> asyncio.AbstractEventLoop | None:
+    """The event loop that the caller runs in; None in a thread without one."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 class News:
     """The bell of one run's pump."""
 
@@ -46,10 +54,7 @@ class News:
 
     def is_here(self) -> bool:
         """Whether the caller is in the pump's event loop."""
-        try:
-            return self.loop is not None and asyncio.get_running_loop() is self.loop
-        except RuntimeError:
-            return False
+        return self.loop is not None and loop_here() is self.loop
 
     def _has_come(self, event: Event, frame: Frame) -> None:
         """Something became a fact; in whichever thread."""

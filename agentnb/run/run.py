@@ -108,7 +108,7 @@ class Run(Decisions, Recording):
     @property
     def driven(self) -> bool:
         """Whether anybody drives the run at the moment."""
-        return self._gate.owner is not None
+        return self._driving.is_driven
 
     @property
     def pausing(self) -> bool:
@@ -172,7 +172,10 @@ class Run(Decisions, Recording):
         return awaiting.result(self._driving, timeout)
 
     def play(self) -> None:
-        """Go on in the background, also after a pause or a failure of the model."""
+        """Go on in the background, also after a pause or a failure of the model.
+
+        Raises UsageError where the event loop that drove the run was closed under it.
+        """
         self._driving.play()
 
     def pause(self, reason: str = "paused") -> bool:
@@ -185,7 +188,10 @@ class Run(Decisions, Recording):
         return self._driving.pause(reason)
 
     def resume(self) -> bool:
-        """Go on after a pause, or ask a model that failed again; True where there was something to resume."""
+        """Go on after a pause, or ask a model that failed again; True where there was something to resume.
+
+        Raises UsageError as `play` does.
+        """
         return self._driving.resume()
 
     def cancel(self, reason: str = "cancelled") -> bool:

@@ -16,6 +16,7 @@ from agentnb.core.events import Delta
 from agentnb.loops.loop_agent import BaseAgent
 from agentnb.loops.loop_agent import Event as Said
 from agentnb.run import host as hosting
+from agentnb.run.driver import claims, stepping
 from agentnb.testing import ScriptedLLM, call, delay, text
 from tests.run.agents import Agent, sends
 from tests.worlds import (
@@ -784,6 +785,10 @@ def _after_a_step(run: Any) -> Any:
     return run.pending
 
 
+_kept: list[Any] = []
+"""Tasks that nothing ends, and runs that have some: one that is collected warns, in whichever test that is."""
+
+
 def _run_whose_event_loop_was_closed() -> Run:
     """Its tool was running."""
     agent = Agent()
@@ -816,6 +821,187 @@ def test_whoever_waits_for_a_run_whose_event_loop_was_closed_is_told_so() -> Non
     run.cancel("no more")
     with pytest.raises(RunCancelled, match="no more"):
         run.result(timeout=30)
+
+
+@pytest.mark.parametrize("go_on", [Run.play, Run.resume])
+def test_a_run_whose_event_loop_was_closed_does_not_go_on_and_says_so(go_on: Callable[[Run], Any]) -> None:
+    run = _run_whose_event_loop_was_closed()
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        go_on(run)
+    assert "run_resumed" not in types(run.events)
+
+
+def test_nobody_drives_a_run_whose_event_loop_was_closed_and_there_is_nothing_to_pause() -> None:
+    run = _run_whose_event_loop_was_closed()
+    assert not run.driven
+    assert not run.pause()
+
+
+def test_a_step_behind_one_whose_event_loop_was_closed_says_so() -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def begin() -> asyncio.Task[Any]:
+        stepping = asyncio.create_task(run.step("turn"))
+        await agent.holding.wait()
+        return stepping
+
+    loop = asyncio.new_event_loop()
+    _kept.append(loop.run_until_complete(begin()))
+    loop.close()
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        asyncio.run(run.step("turn"))
+
+
+def _run_driven_in_another_thread(closes: bool) -> tuple[Run, Callable[[], None]]:
+    """A run in the middle of a call, and what ends the event loop there, or only its thread, and no task of it."""
+    agent, begun, ends = Agent(), threading.Event(), threading.Event()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def play() -> None:
+        run.play()
+        await agent.holding.wait()
+        begun.set()
+        await asyncio.to_thread(ends.wait)
+
+    def drive() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(play())
+        if closes:
+            loop.close()
+
+    threading.Thread(target=drive).start()
+    assert begun.wait(10)
+    return run, ends.set
+
+
+async def _awaits(run: Run) -> None:
+    await run
+
+
+async def _steps(run: Run) -> None:
+    while await run.step("turn"):
+        pass
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "left"])
+@pytest.mark.parametrize("wait", [_awaits, collect, _steps])
+async def test_whoever_waits_already_when_the_event_loop_of_a_run_ends_is_told_so(
+    wait: Callable[[Run], Any], closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "LOOK_SECONDS", 0.01)
+    run, end = _run_driven_in_another_thread(closes)
+    waiting = asyncio.create_task(wait(run))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    end()
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        await waiting
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "left"])
+def test_whoever_blocks_for_a_result_when_the_event_loop_of_a_run_ends_is_told_so(
+    closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "LOOK_SECONDS", 0.01)
+    run, end = _run_driven_in_another_thread(closes)
+    wait = hosting.environment.wait
+
+    def wait_while_it_ends(*args: Any) -> None:
+        end()
+        wait(*args)
+
+    monkeypatch.setattr(hosting.environment, "wait", wait_while_it_ends)
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        run.result(timeout=30)
+
+
+@pytest.mark.parametrize("closes", [True, False], ids=["closed", "left"])
+async def test_a_consumer_that_leaves_does_not_wait_for_a_call_that_another_event_loop_has_left(closes: bool) -> None:
+    agent = Agent()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def steps() -> None:
+        while not agent.holding.is_set():
+            await run.step()
+            await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    await asyncio.to_thread(loop.run_until_complete, steps())
+    if closes:
+        loop.close()
+        _kept.append(run)
+    async with aclosing(aiter(run)) as events:
+        await anext(events)
+    assert run.stop_reason == "cancelled"
+    if not closes:
+        await asyncio.to_thread(loop.run_until_complete, asyncio.sleep(0))
+        loop.close()
+
+
+def _run_stepped_in_another_thread(how: str) -> tuple[Run, Callable[[], None]]:
+    """A run with a call in flight that a step has left there, and what ends that event loop, in one of three ways."""
+    agent, begun, ends = Agent(), threading.Event(), threading.Event()
+    run = agent.loop(asks("hold"), "done").start("hi")
+    _kept.append(run)
+
+    async def steps() -> None:
+        while not agent.holding.is_set():
+            await run.step()
+            await asyncio.sleep(0)
+        begun.set()
+        await asyncio.to_thread(ends.wait)
+
+    def drive() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(steps())
+        if how == "closed":
+            loop.close()
+
+    threading.Thread(target=drive if how != "run" else lambda: asyncio.run(steps())).start()
+    assert begun.wait(10)
+    return run, ends.set
+
+
+@pytest.mark.parametrize("how", ["closed", "left"])
+async def test_a_step_in_another_event_loop_that_ends_without_ending_its_tasks_says_so(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stepping, "LOOK_SECONDS", 0.01)
+    run, end = _run_stepped_in_another_thread(how)
+    step = asyncio.create_task(run.step("turn"))
+    await until(lambda: run.driven)
+    end()
+    with pytest.raises(UsageError, match="Nothing drives this run any more"):
+        await step
+
+
+async def test_a_step_in_another_event_loop_that_ends_its_tasks_is_over_and_not_cancelled() -> None:
+    run, end = _run_stepped_in_another_thread("run")
+    step = asyncio.create_task(run.step("turn"))
+    await until(lambda: run.driven)
+    end()
+    assert await step == []
+    assert types(await run.step("turn")) == ["approval_request"]
+
+
+async def test_a_step_of_a_run_that_goes_on_in_another_thread_ends_where_that_lets_go_of_it() -> None:
+    agent, begun, ends = Agent(), threading.Event(), threading.Event()
+    run = agent.loop(asks("hold"), "done").start("hi")
+
+    async def play() -> None:
+        run.play()
+        await agent.holding.wait()
+        begun.set()
+        await asyncio.to_thread(ends.wait)
+
+    threading.Thread(target=asyncio.run, args=[play()]).start()
+    await asyncio.to_thread(begun.wait)
+    stepping = asyncio.create_task(run.step("turn"))
+    await until(lambda: run.pausing)
+    ends.set()
+    assert [event.type for event in await stepping][-1] == "call_start"
+    assert not run.state.over
 
 
 async def test_playing_twice_is_playing_once() -> None:

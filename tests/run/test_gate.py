@@ -166,6 +166,18 @@ async def test_stepping_stops_where_only_a_person_can_move_on() -> None:
     assert types(await run.step("turn")) == ["approval_decision", "call_start", "call_end"]
 
 
+async def test_a_task_beside_one_that_steps_again_and_again_comes_to_decide() -> None:
+    run = Agent().loop(sends("a"), "done").start("hi")
+
+    async def approve() -> None:
+        run.approve("a")
+
+    await run.step("turn")
+    deciding = asyncio.create_task(approve())
+    assert await run.step() == []
+    assert deciding.done()
+
+
 async def test_pausing_finishes_what_runs_and_starts_nothing_new() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")

@@ -35,8 +35,6 @@ def result(run: Driving, timeout: float | None) -> Any:
     while not run.settled:
         try:
             with run.released() as released:
-                if run.gate.owner is None:
-                    run.play_on_host()
                 if run.driver.news.is_here():
                     raise UsageError("result() would block the event loop that drives this run; await the run instead.")
                 with run.driver.unattended.waited_for():
@@ -88,11 +86,8 @@ async def _drain(run: Driving) -> None:
 
 async def _wait_for_the_others(run: Driving) -> None:
     try:
-        with run.released() as released:
-            if run.gate.owner is None:
-                run.play_on_host()
-            with run.driver.unattended.waited_for():
-                await hosting.environment.wait_async(released, run.decisions)
+        with run.released() as released, run.driver.unattended.waited_for():
+            await hosting.environment.wait_async(released, run.decisions)
     except asyncio.CancelledError as stop:
         if hosting.environment.hosted:  # Stop in the cell that waits
             _stopped(run, stop)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from agentnb.run.driver.taker import Taker
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate, Owner
 from agentnb.run.journal import Journal
+from agentnb.run.news import loop_here
 from agentnb.run.portable import portable_text
 
 _in_background: dict[Driving, object] = {}
@@ -37,9 +39,14 @@ TAKEN_HERE = (
 
 
 GONE = (
-    "Nothing drives this run any more: its event loop was closed, or is in the process that this one was forked from."
+    "Nothing drives this run any more: its event loop was closed, or the thread of that has ended, or both are in the"
+    " process that this one was forked from."
     " agentnb.restore(run.snapshot(), loop) goes on from there."
 )
+
+
+LOOK_SECONDS = 1.0
+"""Between two looks whether the event loop that drives a run that somebody waits for is still there."""
 
 
 class Driving:
@@ -51,8 +58,8 @@ class Driving:
         self.gate = gate
         self.driver = driver
         self.decisions = Decisions(journal, driver.lost, driver.begin)
-        self._claimed_in: tuple[asyncio.AbstractEventLoop, int] | None = None
-        """The event loop and the process of whoever drives, or was the last to."""
+        self._claimed_in: tuple[asyncio.AbstractEventLoop, threading.Thread | None, int] | None = None
+        """The event loop, the thread and the process of whoever drives, or was the last to; agentnb's has no end."""
         self.taken_by: Taker | None = None
         """The code that takes the events one by one, where some does, and so drives the run."""
         self.reported = len(journal.events)
@@ -79,33 +86,43 @@ class Driving:
     def settled(self) -> bool:
         """Whether driving on would change nothing: the run is over, or its model failed here and nobody resumed it."""
         failure = self.state.failure
-        is_let_go = self.gate.owner is None or self._is_gone
         is_at_its_end = self.state.over or self.driver.is_stuck
-        return (is_at_its_end and is_let_go) or (failure is not None and failure is not self._failed_before)
+        return (is_at_its_end and not self.is_driven) or (failure is not None and failure is not self._failed_before)
 
     @property
     def quiet(self) -> bool:
         """Whether it is settled and nothing more comes: what runs beside a model that failed is finished first."""
-        return self.settled and (self.gate.owner is None or self._is_gone or self.driver.is_at_rest)
+        return self.settled and (not self.is_driven or self.driver.is_at_rest)
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether somebody drives it."""
+        return self.gate.owner is not None and not self._is_gone
 
     @property
     def _is_gone(self) -> bool:
-        """Whether the event loop of whoever drives was closed under it, or is in another process."""
+        """Whether the event loop of whoever drives was closed or left under it, or is in another process."""
         if self.gate.owner is None or self._claimed_in is None:
             return False
-        loop, process = self._claimed_in
-        return loop.is_closed() or process != os.getpid()
+        loop, thread, process = self._claimed_in
+        is_left = thread is not None and not thread.is_alive() and not loop.is_running()
+        return is_left or loop.is_closed() or process != os.getpid()
+
+    def check_not_gone(self) -> None:
+        """Raise UsageError where whoever drives can do so no more."""
+        if self._is_gone:
+            raise UsageError(GONE)
 
     # -- claiming --------------------------------------------------------------------------------------------------
 
     def claim(self, owner: Owner, there: asyncio.AbstractEventLoop | None = None) -> bool:
         """Drive from now on, here or `there`; False where somebody does, or where only another event loop can."""
         with self.journal.lock:
-            if self._is_gone:
-                raise UsageError(GONE)
+            self.check_not_gone()
             if self.gate.owner is not None or (owner != "play" and self.driver.home is not None):
                 return False
-            self._claimed_in = there or asyncio.get_running_loop(), os.getpid()
+            thread = threading.current_thread() if there is None else None
+            self._claimed_in = there or asyncio.get_running_loop(), thread, os.getpid()
             self.gate.owner = owner
             if owner == "play":
                 _in_background[self] = self._run()
@@ -129,19 +146,36 @@ class Driving:
             wake()
 
     def watch_releases(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` whenever whoever drives has let go; gives a function that ends it."""
+        """Call `wake` whenever whoever drives has let go, or can drive no more; gives a function that ends it."""
         with self.journal.lock:
             self._waiting = (*self._waiting, wake)
+        lookout = hosting.host.submit(self._look_out(wake)) if self._may_vanish else None
 
         def stop() -> None:
+            if lookout is not None:
+                lookout.cancel()
             with self.journal.lock:
                 self._waiting = tuple(other for other in self._waiting if other is not wake)
 
         return stop
 
+    @property
+    def _may_vanish(self) -> bool:
+        """Whether the event loop of whoever drives may end while the caller waits: not the caller's, nor agentnb's."""
+        there = self._claimed_in[0] if self._claimed_in is not None else None
+        return there is not None and there is not loop_here() and there is not hosting.host.loop
+
+    async def _look_out(self, wake: Callable[[], None]) -> None:
+        while not self._is_gone:  # noqa: ASYNC110 - nobody is told when an event loop is closed
+            await asyncio.sleep(LOOK_SECONDS)
+        wake()
+
     @contextmanager
     def released(self) -> Iterator[concurrent.futures.Future[None]]:
-        """What is done once whoever drives has let go, or at once where the run is settled; while somebody waits."""
+        """What is done once whoever drives has let go, or at once where the run is settled; while somebody waits.
+
+        Where nobody drives, it goes on in the background. Raises UsageError where whoever drives can do so no more.
+        """
         released: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def wake() -> None:
@@ -149,10 +183,12 @@ class Driving:
                 released.set_result(None)
 
         with self.journal.lock:
-            if self._is_gone and not self.settled:
-                raise UsageError(GONE)
+            if not self.settled:
+                self.check_not_gone()
+                if self.gate.owner is None:
+                    self.play_on_host()
             stop = self.watch_releases(wake)
-            if self.settled and (self.gate.owner is None or self._is_gone):
+            if self.settled and not self.is_driven:
                 wake()
         try:
             yield released
@@ -174,16 +210,13 @@ class Driving:
         with self.journal.lock:
             if self.state.over:
                 return
-            self._playing = True
             self._go_on()
+            self._playing = True
             if self.gate.owner is None:
                 self._play_here()
 
     def _play_here(self) -> None:
-        try:
-            here = None if hosting.environment.hosted else asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
+        here = None if hosting.environment.hosted else loop_here()
         if here is None:
             self.play_on_host()
         elif self.claim("play"):
@@ -217,7 +250,7 @@ class Driving:
         with self.journal.lock:
             if self.state.over or self.state.paused or self.gate.pausing is not None:
                 return False
-            if self.gate.owner in (None, "step"):  # it goes no further by itself
+            if not self.is_driven or self.gate.owner == "step":  # it goes no further by itself
                 return False
             self.gate.ask_for_pause(reason)
             self.driver.news.nudge()
@@ -235,6 +268,7 @@ class Driving:
     def _go_on(self) -> bool:
         if self.state.over:
             return False
+        self.check_not_gone()
         was_pausing, self.gate.pausing = self.gate.pausing is not None, None
         if self.state.paused or self.state.failure is not None:
             self.journal.append(RunResumed.make())

@@ -172,7 +172,8 @@ class Driver:
 
     async def close(self) -> None:
         """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run."""
-        await self._inflight.close()
+        if self.news.is_here():  # what another event loop has left in flight is not waited for here
+            await self._inflight.close()
 
     async def broken_off(self) -> None:
         """Wait until every task that the end of the run has broken off here has run its `finally`."""

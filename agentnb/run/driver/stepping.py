@@ -6,7 +6,7 @@ import asyncio
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Event, RunPaused, RunResumed
-from agentnb.run.driver.claims import TAKEN_HERE, Driving
+from agentnb.run.driver.claims import LOOK_SECONDS, TAKEN_HERE, Driving
 from agentnb.run.gate.gate import Permit, Unit, check_unit
 
 
@@ -17,10 +17,10 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
     """
     check_unit(unit)
     if run.gate.owner is None and (home := run.driver.home) is not None:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step(run, unit), home))
+        return await _step_there(run, unit, home)
     gate = run.gate
     with run.journal.saying():
-        if gate.permit is not None:
+        if gate.permit is not None and run.is_driven:
             raise UsageError(
                 "A step is under way already; another can begin when it has ended. run.cancel() ends the run."
             )
@@ -41,11 +41,33 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
         await _drive(run)
     else:
         run.driver.news.nudge()
-        await asyncio.wrap_future(permit.done)
+        stop = run.watch_releases(gate.release_permit)
+        try:
+            if not run.is_driven:
+                gate.release_permit()
+            await asyncio.wrap_future(permit.done)
+        finally:
+            stop()
         run.reported = begins  # where the run has ended meanwhile, whoever drove it has left off, but not this step
     if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
         run.driver.unattended.stepped_in_vain()
+        await asyncio.sleep(0)  # the person may be a task beside this one, which steps again at once
     return taken
+
+
+async def _step_there(run: Driving, unit: Unit, home: asyncio.AbstractEventLoop) -> list[Event]:
+    """Step in the event loop that has calls of the run in flight; where that ends its tasks, so does the step."""
+    stepping = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step(run, unit), home))
+    try:
+        while not (await asyncio.wait([stepping], timeout=LOOK_SECONDS))[0] and not home.is_closed():
+            run.check_not_gone()
+    except asyncio.CancelledError:
+        stepping.cancel()
+        raise
+    if stepping.done() and not stepping.cancelled():
+        return stepping.result()
+    run.check_not_gone()
+    return _take(run, unit, whatever=True)
 
 
 def _begin_behind_a_pause(run: Driving) -> None:
