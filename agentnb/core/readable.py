@@ -29,8 +29,7 @@ def readable(value: Any) -> Any:
     except ValueError:  # as for text that is not Unicode
         value = mended_inside(value)
         line = to_json(value)
-    if len(line) > _SHORT:
-        check_readable(line)
+    check_readable(line)
     return value
 
 

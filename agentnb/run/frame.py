@@ -24,9 +24,9 @@ class Frame:
     are the messages that were said to this loop itself, and not to whoever in the run listens. `finishes_calls`: a
     pause waits for the end of what its calls run, because it, or a loop above, does not pause inside
     (`Design.pauses_inside`); `finishes_first`: it waits for the end of the loop itself. `has_loops_inside`: some calls
-    may be performed by loops. `recorded` is how many facts of
-    the run there were when it was taken up from a recording, `companion` what stands beside it, once that is asked for
-    (`run.companions`). `hearing` is what the loop knows of the run, and holds on to no longer than anybody has the run.
+    may be performed by loops. `recorded` is how many facts of the run there were when it was taken up from a recording,
+    `companion` what stands beside it, once that is asked for (`run.companions`). `hearing` is what the loop knows of
+    the run, and holds on to no longer than anybody has the run.
     """
 
     __slots__ = (

@@ -5,7 +5,7 @@ import concurrent.futures
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -853,26 +853,42 @@ def test_a_step_behind_one_whose_event_loop_was_closed_says_so() -> None:
         asyncio.run(run.step("turn"))
 
 
-def _run_driven_in_another_thread(closes: bool) -> tuple[Run, Callable[[], None]]:
-    """A run in the middle of a call, and what ends the event loop there, or only its thread, and no task of it."""
+def _run_held_in_another_thread(
+    how: str, begin: Callable[[Run, Agent], Awaitable[None]]
+) -> tuple[Run, Callable[[], None]]:
+    """A run in the middle of a call, and what ends the event loop there.
+
+    how: it is `closed`, or only `left` by its thread, with its tasks as they are; `run`: with an end of each task.
+    """
     agent, begun, ends = Agent(), threading.Event(), threading.Event()
     run = agent.loop(asks("hold"), "done").start("hi")
+    _kept.append(run)
 
-    async def play() -> None:
-        run.play()
-        await agent.holding.wait()
+    async def hold() -> None:
+        await begin(run, agent)
         begun.set()
         await asyncio.to_thread(ends.wait)
 
     def drive() -> None:
         loop = asyncio.new_event_loop()
-        loop.run_until_complete(play())
-        if closes:
+        loop.run_until_complete(hold())
+        if how == "closed":
             loop.close()
 
-    threading.Thread(target=drive).start()
+    threading.Thread(target=drive if how != "run" else lambda: asyncio.run(hold())).start()
     assert begun.wait(10)
     return run, ends.set
+
+
+async def _played(run: Run, agent: Agent) -> None:
+    run.play()
+    await agent.holding.wait()
+
+
+async def _stepped(run: Run, agent: Agent) -> None:
+    while not agent.holding.is_set():
+        await run.step()
+        await asyncio.sleep(0)
 
 
 async def _awaits(run: Run) -> None:
@@ -884,13 +900,13 @@ async def _steps(run: Run) -> None:
         pass
 
 
-@pytest.mark.parametrize("closes", [True, False], ids=["closed", "left"])
+@pytest.mark.parametrize("how", ["closed", "left"])
 @pytest.mark.parametrize("wait", [_awaits, collect, _steps])
 async def test_whoever_waits_already_when_the_event_loop_of_a_run_ends_is_told_so(
-    wait: Callable[[Run], Any], closes: bool, monkeypatch: pytest.MonkeyPatch
+    wait: Callable[[Run], Any], how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "LOOK_SECONDS", 0.01)
-    run, end = _run_driven_in_another_thread(closes)
+    run, end = _run_held_in_another_thread(how, _played)
     waiting = asyncio.create_task(wait(run))
     for _ in range(20):
         await asyncio.sleep(0)
@@ -899,12 +915,12 @@ async def test_whoever_waits_already_when_the_event_loop_of_a_run_ends_is_told_s
         await waiting
 
 
-@pytest.mark.parametrize("closes", [True, False], ids=["closed", "left"])
+@pytest.mark.parametrize("how", ["closed", "left"])
 def test_whoever_blocks_for_a_result_when_the_event_loop_of_a_run_ends_is_told_so(
-    closes: bool, monkeypatch: pytest.MonkeyPatch
+    how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "LOOK_SECONDS", 0.01)
-    run, end = _run_driven_in_another_thread(closes)
+    run, end = _run_held_in_another_thread(how, _played)
     wait = hosting.environment.wait
 
     def wait_while_it_ends(*args: Any) -> None:
@@ -939,36 +955,12 @@ async def test_a_consumer_that_leaves_does_not_wait_for_a_call_that_another_even
         loop.close()
 
 
-def _run_stepped_in_another_thread(how: str) -> tuple[Run, Callable[[], None]]:
-    """A run with a call in flight that a step has left there, and what ends that event loop, in one of three ways."""
-    agent, begun, ends = Agent(), threading.Event(), threading.Event()
-    run = agent.loop(asks("hold"), "done").start("hi")
-    _kept.append(run)
-
-    async def steps() -> None:
-        while not agent.holding.is_set():
-            await run.step()
-            await asyncio.sleep(0)
-        begun.set()
-        await asyncio.to_thread(ends.wait)
-
-    def drive() -> None:
-        loop = asyncio.new_event_loop()
-        loop.run_until_complete(steps())
-        if how == "closed":
-            loop.close()
-
-    threading.Thread(target=drive if how != "run" else lambda: asyncio.run(steps())).start()
-    assert begun.wait(10)
-    return run, ends.set
-
-
 @pytest.mark.parametrize("how", ["closed", "left"])
 async def test_a_step_in_another_event_loop_that_ends_without_ending_its_tasks_says_so(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stepping, "LOOK_SECONDS", 0.01)
-    run, end = _run_stepped_in_another_thread(how)
+    run, end = _run_held_in_another_thread(how, _stepped)
     step = asyncio.create_task(run.step("turn"))
     await until(lambda: run.driven)
     end()
@@ -977,7 +969,7 @@ async def test_a_step_in_another_event_loop_that_ends_without_ending_its_tasks_s
 
 
 async def test_a_step_in_another_event_loop_that_ends_its_tasks_is_over_and_not_cancelled() -> None:
-    run, end = _run_stepped_in_another_thread("run")
+    run, end = _run_held_in_another_thread("run", _stepped)
     step = asyncio.create_task(run.step("turn"))
     await until(lambda: run.driven)
     end()
@@ -986,20 +978,10 @@ async def test_a_step_in_another_event_loop_that_ends_its_tasks_is_over_and_not_
 
 
 async def test_a_step_of_a_run_that_goes_on_in_another_thread_ends_where_that_lets_go_of_it() -> None:
-    agent, begun, ends = Agent(), threading.Event(), threading.Event()
-    run = agent.loop(asks("hold"), "done").start("hi")
-
-    async def play() -> None:
-        run.play()
-        await agent.holding.wait()
-        begun.set()
-        await asyncio.to_thread(ends.wait)
-
-    threading.Thread(target=asyncio.run, args=[play()]).start()
-    await asyncio.to_thread(begun.wait)
+    run, end = _run_held_in_another_thread("run", _played)
     stepping = asyncio.create_task(run.step("turn"))
     await until(lambda: run.pausing)
-    ends.set()
+    end()
     assert [event.type for event in await stepping][-1] == "call_start"
     assert not run.state.over
 
