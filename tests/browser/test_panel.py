@@ -396,12 +396,13 @@ def test_a_run_that_waits_reads_after_the_notebook_is_reopened_without_its_kerne
     notebook: Notebook, notebooks: Notebooks
 ) -> None:
     begin(notebook, "returned")
-    notebook.do(lambda page: page.locator("[data-agentnb-copy]").wait_for(state="attached"))
+    at_rest = "was waiting for a decision"  # the copy behind the cell is of a run on its way there
+    notebook.do(lambda page: page.locator("[data-agentnb-copy]", has_text=at_rest).wait_for(state="attached"))
     notebook.save()
     saved = notebook.path.with_name("waiting.ipynb")
     shutil.copy(notebook.path, saved)
     again = notebooks.open_file(saved)
-    again.wait_output(SHOW, "was waiting for a decision")
+    again.wait_output(SHOW, at_rest)
     error = again.do(lambda page: page.get_by_text("Error displaying widget").first)
     again.do(lambda page: error.wait_for(state="attached"))
     assert again.do(lambda page: error.is_hidden())
