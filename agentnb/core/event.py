@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from agentnb.core.record import Record
@@ -32,7 +32,7 @@ class Event(Record):
         return False
 
 
-@dataclass(slots=True)  # not frozen, which would double what it costs: there is one of these for every token
+@dataclass(slots=True, repr=False)  # not frozen, which would double what it costs: there is one for every token
 class Delta:
     """Something on its way: shown to whoever is watching, then gone.
 
@@ -53,3 +53,8 @@ class Delta:
     arguments: str = ""
     call_id: str | None = None
     data: Any = None
+
+    def __repr__(self) -> str:
+        """What is not at its default, as records show themselves."""
+        said = ((field, getattr(self, field.name)) for field in fields(self))
+        return f"Delta({', '.join(f'{field.name}={value!r}' for field, value in said if value != field.default)})"

@@ -62,6 +62,9 @@ class Record(BaseModel):
             if field is None or field.get_default(call_default_factory=True, validated_data={}) != value:
                 yield name, value
 
+    def __str__(self) -> str:
+        return repr(self)  # pydantic's own leaves out the class, which is what tells one event from another
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)

@@ -91,10 +91,20 @@ def test_made_records_hash_like_constructed_ones() -> None:
 def test_a_record_is_shown_with_what_it_has_and_not_with_what_it_has_not() -> None:
     asked = ToolCall(id="c1", name="look")
     assert repr(Message(role="user", content="go")) == "Message(role='user', content='go')"
-    assert str(Message(role="assistant", tool_calls=[asked], mood="calm")) == (
-        "role='assistant' tool_calls=[ToolCall(id='c1', name='look')] mood='calm'"
+    assert repr(Message(role="assistant", tool_calls=[asked], mood="calm")) == (
+        "Message(role='assistant', tool_calls=[ToolCall(id='c1', name='look')], mood='calm')"
     )
     assert (
         repr(e.CallEnd(seq=3, run_id="r", call_id="c1", result=0))
         == "CallEnd(seq=3, run_id='r', call_id='c1', result=0)"
+    )
+
+
+def test_a_printed_event_says_what_it_is() -> None:
+    assert str(e.ModelStart(seq=2, turn=1)) == "ModelStart(seq=2, turn=1)"
+
+
+def test_a_printed_delta_shows_what_it_brings() -> None:
+    assert str(e.Delta("text_delta", content="Hello", run_id="r")) == (
+        "Delta(type='text_delta', content='Hello', run_id='r')"
     )
