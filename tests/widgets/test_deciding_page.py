@@ -715,6 +715,24 @@ def test_nothing_that_others_said_is_executed_in_decisions_breakpoints_and_queue
     assert shown.errors == []
 
 
+@pytest.mark.parametrize("width", [250, 700])
+def test_a_call_fits_its_place(page: Page, width: int) -> None:
+    page.goto("about:blank")
+    page.set_viewport_size({"width": width, "height": 900})
+    run = waiting(*deletes("/a" * 200))
+    shown = PanelPage(page, RecordedPanel(run, parts=("approvals",)))
+    shown.settle()
+    card = page.get_by_role("group", name="delete_file").bounding_box()
+    assert card is not None
+    for control in page.locator("#here :is(button, input, select)").all():
+        box = control.bounding_box()
+        assert box is None or box["x"] + box["width"] <= card["x"] + card["width"]
+    run.cancel()
+    assert shown.panel is not None
+    shown.panel.close()
+    page.set_viewport_size({"width": 1000, "height": 1000})
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("dark", 1000), ("light", 480), ("dark", 360)])
 def test_a_table_of_calls_fits_its_place(page: Page, scheme: Any, width: int) -> None:
     page.goto("about:blank")
