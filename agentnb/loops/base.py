@@ -69,10 +69,12 @@ class Loop(Design):
     """
 
     def __init__(
-        self, llm: Any = None, tools: Iterable[Any] | Mapping[str, Any] = (), *, name: str | None = None
+        self, llm: Any = None, tools: Iterable[Any] | Mapping[str, Any] | None = (), *, name: str | None = None
     ) -> None:
         if isinstance(llm, str):
             raise UsageError(f"A model is an object, not its name: agentnb.llms.OpenAI({llm!r}) for one.")
+        if tools is None:
+            tools = ()
         if isinstance(tools, str) or not isinstance(tools, Iterable):
             raise UsageError(f"Tools come as a list, also a single one: [{_named(tools)}].")
         if name is not None and not isinstance(name, str):
@@ -135,7 +137,7 @@ class Loop(Design):
         function: Function,
         /,
         llm: Any = None,
-        tools: Sequence[Any] | Mapping[str, Any] = (),
+        tools: Sequence[Any] | Mapping[str, Any] | None = (),
         *,
         name: str | None = None,
         phases: Phases | None = None,
@@ -147,7 +149,7 @@ class Loop(Design):
     def from_generator(
         *,
         llm: Any = None,
-        tools: Sequence[Any] | Mapping[str, Any] = (),
+        tools: Sequence[Any] | Mapping[str, Any] | None = (),
         name: str | None = None,
         phases: Phases | None = None,
         system_prompt: str | None = None,

@@ -65,6 +65,11 @@ def test_a_single_tool_that_is_in_no_list_is_told_to_be(make: Callable[[Any, Any
         make(None, double)
 
 
+@pytest.mark.parametrize("make", MADE.values(), ids=list(MADE))
+def test_no_tools_may_be_said_by_none(make: Callable[[Any, Any], Loop]) -> None:
+    assert make(None, None).tools == ()
+
+
 @pytest.mark.parametrize("shown", SHOWN)
 def test_a_loop_is_shown_with_its_name_and_its_tools(shown: str) -> None:
     assert repr(SHOWN[shown]()) == shown

@@ -62,7 +62,7 @@ class Agent(Loop):
     def __init__(
         self,
         llm: Any,
-        tools: Sequence[Any] | Mapping[str, Any] = (),
+        tools: Sequence[Any] | Mapping[str, Any] | None = (),
         *,
         system_prompt: str | None = None,
         retriever: Any = None,

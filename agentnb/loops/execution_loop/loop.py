@@ -76,7 +76,7 @@ class ExecutionLoop(ExecutionRequests):
     def __init__(
         self,
         llm: Any,
-        tools: Sequence[Any] | Mapping[str, Any] = (),
+        tools: Sequence[Any] | Mapping[str, Any] | None = (),
         *,
         output: Any = None,
         confirm: Confirm | None = None,

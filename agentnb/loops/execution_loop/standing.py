@@ -30,7 +30,7 @@ class ExecutionStanding(Loop):
     def __init__(
         self,
         llm: Any,
-        tools: Sequence[Any] | Mapping[str, Any],
+        tools: Sequence[Any] | Mapping[str, Any] | None,
         given: Sequence[Any],
         *,
         plan: Mode | None,

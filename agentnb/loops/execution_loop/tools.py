@@ -156,7 +156,7 @@ def check_schema(schema: Mapping[str, Any]) -> None:
     Draft202012Validator.check_schema(schema)
 
 
-def with_schemas(tools: Sequence[Any] | Mapping[str, Any], activities: Mapping[str, Activity]) -> Any:
+def with_schemas(tools: Sequence[Any] | Mapping[str, Any] | None, activities: Mapping[str, Activity]) -> Any:
     """The tools, with those that are schemas as tools."""
     if isinstance(tools, Mapping):
         return {

@@ -57,7 +57,7 @@ class GeneratorLoop(Loop):
         self,
         function: Function,
         llm: Any = None,
-        tools: Sequence[Any] | Mapping[str, Any] = (),
+        tools: Sequence[Any] | Mapping[str, Any] | None = (),
         *,
         name: str | None = None,
         phases: Phases | None = None,

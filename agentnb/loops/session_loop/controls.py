@@ -28,7 +28,7 @@ class SessionControls(Loop):
     def __init__(
         self,
         llm: Any,
-        tools: Sequence[Any],
+        tools: Sequence[Any] | None,
         *,
         queue: MessageQueue | None,
         messages: Sequence[Any],

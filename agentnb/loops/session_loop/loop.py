@@ -78,7 +78,7 @@ class SessionLoop(SessionControls):
     def __init__(
         self,
         llm: Any,
-        tools: Sequence[Any] = (),
+        tools: Sequence[Any] | None = (),
         *,
         queue: MessageQueue | None = None,
         steering_mode: SteeringMode = "after_batch",
