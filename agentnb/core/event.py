@@ -26,6 +26,10 @@ class Event(Record):
     phase: str | None = None
     type: str
 
+    def __str__(self) -> str:
+        """Its kind comes first: pydantic's own text has the fields alone, and `type` is at its default."""
+        return repr(self)
+
     @property
     def terminal(self) -> bool:
         """True on the one event that ends the run."""
