@@ -715,7 +715,7 @@ def test_nothing_that_others_said_is_executed_in_decisions_breakpoints_and_queue
     assert shown.errors == []
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("dark", 1000), ("light", 480), ("dark", 360)])
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 1000), ("light", 480), ("dark", 360), ("light", 220)])
 def test_a_table_of_calls_fits_its_place(page: Page, scheme: Any, width: int) -> None:
     page.goto("about:blank")
     page.emulate_media(color_scheme=scheme)
@@ -733,5 +733,26 @@ def test_a_table_of_calls_fits_its_place(page: Page, scheme: Any, width: int) ->
         assert box is None or (box["x"] >= 0 and box["x"] + box["width"] <= width)
     run.cancel()
     assert shown.panel is not None
+
+
+def test_in_a_narrow_table_the_whole_name_of_a_tool_is_there_to_be_read(page: Page) -> None:
+    page.goto("about:blank")
+    page.set_viewport_size({"width": 360, "height": 900})
+    names = ["write_the_summary_of_all_the_measurements_here", "write_the_summary_of_all_the_measurements_away"]
+
+    def write(path: str) -> str:
+        return path
+
+    tools = [tool(write, name=name, approve=True) for name in names]
+    run = SessionLoop(ScriptedLLM([[call(name, {"path": "a"}) for name in names]]), tools).start("Write.")
+    run.submit_step("turn").result(30)
+    shown = PanelPage(page, RecordedPanel(run, parts=("controls", "approvals")))
+    for name in names:
+        around = row(shown, tool=name).bounding_box()
+        written = row(shown, tool=name).locator("code").first.bounding_box()
+        assert around is not None
+        assert written is not None
+        assert written["x"] + written["width"] <= around["x"] + around["width"]
+    run.cancel()
     shown.panel.close()
     page.set_viewport_size({"width": 1000, "height": 1000})
