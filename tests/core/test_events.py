@@ -27,6 +27,16 @@ def test_the_vocabulary_is_closed() -> None:
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
+def test_a_printed_event_says_which_kind_it_is(kind: type[e.Event]) -> None:
+    @settings(max_examples=1)
+    @given(event_of(kind))
+    def printed(event: e.Event) -> None:
+        assert f"{event}".startswith(f"{kind.__name__}(seq=")
+
+    printed()
+
+
+@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
 def test_an_event_comes_back_from_json_as_it_was(kind: type[e.Event]) -> None:
     @settings(max_examples=30)
     @given(event_of(kind))

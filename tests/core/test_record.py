@@ -100,10 +100,6 @@ def test_a_record_is_shown_with_what_it_has_and_not_with_what_it_has_not() -> No
     )
 
 
-def test_a_printed_event_says_what_it_is() -> None:
-    assert str(e.ModelStart(seq=2, turn=1)) == "ModelStart(seq=2, turn=1)"
-
-
 def test_a_printed_delta_shows_what_it_brings() -> None:
     assert str(e.Delta("text_delta", content="Hello", run_id="r")) == (
         "Delta(type='text_delta', content='Hello', run_id='r')"

@@ -733,7 +733,7 @@ def test_a_call_fits_its_place(page: Page, width: int) -> None:
     page.set_viewport_size({"width": 1000, "height": 1000})
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("dark", 1000), ("light", 480), ("dark", 360)])
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 1000), ("light", 480), ("dark", 360), ("light", 220)])
 def test_a_table_of_calls_fits_its_place(page: Page, scheme: Any, width: int) -> None:
     page.goto("about:blank")
     page.emulate_media(color_scheme=scheme)
@@ -749,6 +749,30 @@ def test_a_table_of_calls_fits_its_place(page: Page, scheme: Any, width: int) ->
     for control in page.locator("#here :is(button, input, select)").all():
         box = control.bounding_box()
         assert box is None or (box["x"] >= 0 and box["x"] + box["width"] <= width)
+    run.cancel()
+    assert shown.panel is not None
+    shown.panel.close()
+    page.set_viewport_size({"width": 1000, "height": 1000})
+
+
+def test_in_a_narrow_table_the_whole_name_of_a_tool_is_there_to_be_read(page: Page) -> None:
+    page.goto("about:blank")
+    page.set_viewport_size({"width": 360, "height": 900})
+    names = ["write_the_summary_of_all_the_measurements_here", "write_the_summary_of_all_the_measurements_away"]
+
+    def write(path: str) -> str:
+        return path
+
+    tools = [tool(write, name=name, approve=True) for name in names]
+    run = SessionLoop(ScriptedLLM([[call(name, {"path": "a"}) for name in names]]), tools).start("Write.")
+    run.submit_step("turn").result(30)
+    shown = PanelPage(page, RecordedPanel(run, parts=("controls", "approvals")))
+    for name in names:
+        around = row(shown, tool=name).bounding_box()
+        written = row(shown, tool=name).locator("code").first.bounding_box()
+        assert around is not None
+        assert written is not None
+        assert written["x"] + written["width"] <= around["x"] + around["width"]
     run.cancel()
     assert shown.panel is not None
     shown.panel.close()
