@@ -50,8 +50,16 @@ class Attached(Sequence["Run | RecordedRun"]):
 
     def __repr__(self) -> str:
         if not self._found:
-            return f"No run is under way. All of them:\n{self.table!r}"
+            return f"{self._none} All of them:\n{self.table!r}"
         return "\n".join(map(headline, self._found))
+
+    @property
+    def _none(self) -> str:
+        table = self.table
+        is_kept = table is not None and any(row.stands == "cancelled" and row.store in table.places for row in table)
+        # Jupyter interrupts a kernel before it starts it anew, and an interrupt cancels the run that a cell waits for.
+        how = " What was cancelled, a restart of the kernel included, goes on by agentnb.attach(name, loop)."
+        return f"No run is under way.{how if is_kept else ''}"
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -61,7 +69,7 @@ class Attached(Sequence["Run | RecordedRun"]):
                 _say(*_headline(run))
             display(run)  # type: ignore[no-untyped-call]  # IPython's is untyped
         if not self._found:
-            _say("No run is under way. All of them:")
+            _say(f"{self._none} All of them:")
             display(self.table)  # type: ignore[no-untyped-call]  # the same
         elif len(self._found) > SHOWN:
             _say(f"and {len(self._found) - SHOWN:,} more: agentnb.attach(name) shows one")
@@ -91,7 +99,8 @@ def _headline(run: Run | RecordedRun) -> tuple[str, str]:
     if not isinstance(run, RecordedRun):
         return said, ""
     said += f"; {len(run.events)} events in {run.store.where}, read only"
-    return (f"{said}.", "") if run.state.over else (f"{said}. To go on from there:", f"agentnb.attach({name!r}, loop)")
+    is_over = run.state.over and run.stop_reason != "cancelled"
+    return (f"{said}.", "") if is_over else (f"{said}. To go on from there:", f"agentnb.attach({name!r}, loop)")
 
 
 @overload

@@ -97,6 +97,19 @@ def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_g
     assert "No run is under way" in texts(shown(restarted, "agentnb.attach()"))
 
 
+def test_of_a_cancelled_run_is_said_how_it_goes_on(newest: LiveKernel, tmp_path: Path) -> None:
+    with LiveKernel("ipykernel7") as first:
+        first.run(f"%cd -q {tmp_path}\n{WORLD}\n{BEFORE}\nrun.cancel()")
+    newest.run(f"%cd -q {tmp_path}\n{WORLD}")
+    said = texts(shown(newest, "agentnb.attach()"))
+    assert "No run is under way. What was cancelled, a restart of the kernel included, goes on by" in said
+    assert "To go on from there: agentnb.attach('unfinished', loop)" in newest.run(
+        "from agentnb.notebook.attaching import headline\nprint(headline(agentnb.attach('unfinished')))"
+    )
+    newest.run("run = agentnb.attach('unfinished', loop('done'))\nrun.approve('w')")
+    assert newest.run("print(await run, outcome(run))").strip() == "done wrote a.txt"
+
+
 def test_in_the_same_kernel_the_run_itself_comes_back(newest: LiveKernel, tmp_path: Path) -> None:
     newest.run(f"%cd -q {tmp_path}\n{WORLD}\nrun = loop().start('go', name='here')\nawait run.step('turn')")
     bundles = shown(newest, "agentnb.attach()")
