@@ -91,7 +91,7 @@ class SavedCopy:
     def _look(self) -> None:
         self._timer = None
         self._is_due.release()
-        if isinstance(self._run, Replay) or standing(self._run) not in ("running", "cancelling"):
+        if isinstance(self._run, Replay) or standing(self._run) not in ("running", "pausing", "cancelling"):
             try:
                 self._context.run(self.bring_up_to_date)
             except Exception:

@@ -602,7 +602,7 @@ def test_a_button_says_what_it_is_for_or_why_it_is_off(show: Callable[..., Panel
     for button in page.get_by_role("button").all():
         assert not button.is_visible() or button.get_attribute("title") or button.get_attribute("aria-label"), button
     off = {name: page.get_by_role("button", name=name, exact=True) for name in ("Pause", "Approve selected", "Step")}
-    expect(off["Pause"]).to_have_attribute("title", "Nothing is playing.")
+    expect(off["Pause"]).to_have_attribute("title", "Nothing is playing, or a pause is due.")
     expect(off["Approve selected"]).to_have_attribute("title", "Select calls first.")
     expect(off["Step"]).to_have_attribute("title", "Go on by one step, then pause")
     run.cancel()

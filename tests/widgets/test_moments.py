@@ -42,7 +42,7 @@ class Told:
         }  # what drives it can be pressed live only
         if not self.run.state.paused:
             status["paused_for"] = ""  # that it is about to pause is a wish, and no fact
-        if not self.run.driven and status["standing"] == "paused":
+        if status["standing"] == "pausing" or (not self.run.driven and status["standing"] == "paused"):
             status["standing"] = "running"  # nor is a fact that nobody drives it at the moment
         now["said"] = {path: self.said(path) for path in ("", *(one["path"] for one in now["status"]["nested"]))}
         return json.loads(json.dumps(now))

@@ -332,6 +332,19 @@ def test_play_pause_and_cancel_do_what_they_say(show: Callable[[Any], Shown]) ->
     assert shown.click("control", action="Cancel")["note"] == "There was nothing to do."
 
 
+def test_a_pause_that_waits_for_what_is_in_flight_is_said_and_can_be_taken_back(show: Callable[[Any], Shown]) -> None:
+    run = session([[*text("One two"), delay(30)]])
+    shown = show(run)
+    shown.click("control", action="Play")
+    shown.until(lambda: shown.panel.status["standing"] == "running")
+    shown.click("control", action="Pause")
+    shown.until(lambda: shown.panel.status["standing"] == "pausing")
+    assert [shown.panel.status["can"][name] for name in ("Pause", "Play")] == [False, True]
+    shown.click("control", action="Play")
+    shown.until(lambda: shown.panel.status["standing"] == "running")
+    run.cancel()
+
+
 def test_messages_go_to_the_queue_they_were_meant_for(show: Callable[[Any], Shown]) -> None:
     run = session([[*text("One"), delay(30)]])
     shown = show(run)

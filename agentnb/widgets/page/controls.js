@@ -9,7 +9,7 @@ const PLAYING = "It is playing; Pause comes first.";
 const BUTTONS = [
   ["Step", "Go on by one step, then pause", PLAYING],
   ["Play", "Go on until the end, a breakpoint or Pause", PLAYING],
-  ["Pause", "Stop before the next step; what is in flight is finished first", "Nothing is playing."],
+  ["Pause", "Stop before the next step; what is in flight is finished first", "Nothing is playing, or a pause is due."],
   ["Cancel", "End the run for good", "It is being cancelled."],
   ["Snapshot", "Keep the run as it stands, to go on from there later", ""],
   ["Fork", "Begin another run from here; this one stays as it is", "Nothing has happened yet."],

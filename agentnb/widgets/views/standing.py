@@ -43,8 +43,8 @@ def standing(run: Recording) -> str:
         return "waiting for you"
     if state.paused:
         return "paused"
-    if run.driven:
-        return "running"
+    if run.driven:  # and what is in flight is finished before a pause
+        return "pausing" if run.paused_for else "running"
     return "paused" if state.position else "not started"
 
 
@@ -65,6 +65,7 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
     """What the panel's head and diagrams show. Counts are of the whole run; `turn` is the outermost loop's."""
     state = run.state
     over, paused, driven = bool(state.over), bool(state.paused), bool(run.driven)
+    pausing = bool(run.paused_for) and not paused
     loops.follow(run.events)
     return {
         "run": one_line(str(run.name or "")),
@@ -89,8 +90,8 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
         "queued": queued(run),
         "can": {
             "Step": not over and (paused or not driven),
-            "Play": not over and (paused or not driven),
-            "Pause": driven and not over and not paused,
+            "Play": not over and (paused or pausing or not driven),
+            "Pause": driven and not over and not (paused or pausing),
             "Cancel": not over and state.cancelled is None,
             "Snapshot": True,
             "Steer": not over,
