@@ -155,7 +155,15 @@ def rows_message(first: int, rows: list[dict[str, Any]], total: int | None = Non
 
 def state(**changes: Any) -> dict[str, Any]:
     """The traits of a panel without a kernel behind it."""
-    status = {"run": "r", "id": "r", "loop": "Loop", "standing": "running", "phase": "running", "can": {"Pause": True}}
+    status = {
+        "run": "r",
+        "id": "r",
+        "loop": "Loop",
+        "standing": "running",
+        "phase": "running",
+        "lives": True,
+        "can": {"Pause": True},
+    }
     table = table_of({"running": ["done"], "done": []})
     return {
         "key": "k", "parts": list(PARTS), "status": status, "pending": [],

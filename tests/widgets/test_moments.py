@@ -38,6 +38,7 @@ class Told:
         status = now["status"] = {
             **now["status"],
             "can": {},
+            "lives": None,
             "position": None,
         }  # what drives it can be pressed live only
         if not self.run.state.paused:

@@ -27,9 +27,10 @@ DRAWN = """() => {
     "aria-describedby", "aria-activedescendant", "aria-labelledby", "datetime"]);
   const told = (node) => {
     if (node.nodeType === Node.TEXT_NODE) return node.textContent.trim();
-    const apart = "style, .agentnb-then, .agentnb-axis, .agentnb-spoken[aria-live], .agentnb-empty";
+    const time = ".agentnb-usage-facts > :first-child"; // live it grows while one looks
+    const apart = `style, .agentnb-then, .agentnb-axis, .agentnb-spoken[aria-live], .agentnb-empty, ${time}`;
     if (node.nodeType !== Node.ELEMENT_NODE || !node.getClientRects().length || node.matches(apart)) return "";
-    const going = /not over/.test(node.getAttribute("aria-label") ?? ""); // live it grows while one looks
+    const going = /not over/.test(node.getAttribute("aria-label") ?? ""); // so does this
     const marks = [...node.attributes].filter(({ name }) => !dull.has(name) && !(going && name === "aria-label"));
     const inside = [...node.childNodes].filter((child) => !(going && child.className === "agentnb-took"));
     const said = inside.map(told).filter(Boolean).join(" ");

@@ -334,6 +334,17 @@ def test_loops_inside_are_lanes_and_what_is_open_grows(show: Callable[[Any], Pan
     assert "not over" in (bar.get_attribute("aria-label") or "")
 
 
+def test_the_time_a_run_takes_goes_on_while_something_is_open(show: Callable[[Any], PanelPage]) -> None:
+    run = asking_inside()
+    run.play()
+    shown = show(run)
+    shown.until(lambda: run.pending, "the question")
+    taken = shown.page.get_by_role("region", name="Tokens, cost and time").locator(".agentnb-fact").first
+    shown.until(lambda: "s" in taken.inner_text(), "the time")
+    before = taken.inner_text()
+    shown.until(lambda: taken.inner_text() != before, "time goes on")
+
+
 def test_of_ten_thousand_things_only_those_in_view_are_drawn(page: Page) -> None:
     made = [{"seq": 0, "time": 1000, "type": "run_start", "group": "run", "summary": "", "thing": 0, "name": "long"}]
     for n in range(1, 10_001):

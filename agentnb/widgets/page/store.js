@@ -208,6 +208,13 @@ export class Store {
     return (Date.now() + this.skew) / 1000;
   }
 
+  // Up to when the run has come: time goes on for what is open while somebody drives it, or plays its recording.
+  until() {
+    const { trace, model, gone } = this,
+      lives = trace.open.size && model.get("status")?.lives && !gone;
+    return lives ? Math.max(trace.last, this.now()) : trace.last;
+  }
+
   // -- whether the kernel lives
 
   alive() {

@@ -46,14 +46,6 @@ export class Timeline {
     this.draw();
   }
 
-  // Time goes on for what is open while somebody drives the run, or plays its recording.
-  now() {
-    const { trace, model, gone } = this.store,
-      status = model.get("status") ?? {};
-    const lives = trace.open.size && status.can?.Pause && !gone;
-    return lives ? Math.max(trace.last, this.store.now()) : trace.last;
-  }
-
   draw() {
     this.things = this.store.trace.order();
     this.list.draw();
@@ -80,7 +72,7 @@ export class Timeline {
 
   begin(start, end) {
     const { began } = this.store.trace;
-    this.at = this.now();
+    this.at = this.store.until();
     const [from, to] = this.scope(this.things.slice(start, end), this.at);
     this.span = { from, to, now: this.at, began };
     this.drawTicks(from - began, to - began);

@@ -6,6 +6,7 @@ import { duration } from "./trace.js";
 const COLUMNS = 48; // turns in the small chart: the last ones
 const LINES = 200; // turns in the table
 const PAUSE_USAGE = 250; // milliseconds between two drawings: nobody reads sums faster
+const TIME_GOES = 1000; // and while nothing happens but time
 const EMPTY = "\u2013";
 
 export class Usage {
@@ -32,6 +33,7 @@ export class Usage {
 
   dispose() {
     clearTimeout(this.timer);
+    clearTimeout(this.tick);
   }
 
   update() {
@@ -48,9 +50,10 @@ export class Usage {
   draw() {
     const { trace, model } = this.store,
       usage = model.get("status")?.usage ?? {};
-    const { spent } = trace;
+    const { spent } = trace,
+      until = this.store.until();
     const facts = [
-      ["time", trace.last > trace.began ? duration(trace.last - trace.began) : EMPTY],
+      ["time", until > trace.began ? duration(until - trace.began) : EMPTY],
       ["model", spent.model ? duration(spent.model) : ""],
       ["calls", spent.call ? duration(spent.call) : ""],
       ["waiting for you", spent.wait ? duration(spent.wait) : ""],
@@ -62,6 +65,8 @@ export class Usage {
       say(told[i].firstChild, name);
       say(told[i].lastChild, value);
     });
+    clearTimeout(this.tick);
+    if (until > trace.last) this.tick = setTimeout(() => this.el.isConnected && this.draw(), TIME_GOES);
     this.drawChart();
     if (!this.table.hidden) this.drawTable();
   }

@@ -65,7 +65,7 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
     """What the panel's head and diagrams show. Counts are of the whole run; `turn` is the outermost loop's."""
     state = run.state
     over, paused, driven = bool(state.over), bool(state.paused), bool(run.driven)
-    pausing = bool(run.paused_for) and not paused
+    pausing, lives = bool(run.paused_for) and not paused, driven and not over and not paused
     loops.follow(run.events)
     return {
         "run": one_line(str(run.name or "")),
@@ -79,6 +79,7 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
         "latest": latest_of(loops.root),
         **nested_status(loops),
         "over": over,
+        "lives": lives,
         "turn": state.turn,
         "requests": state.requests,
         "calls": state.calls_started,
@@ -91,7 +92,7 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
         "can": {
             "Step": not over and (paused or not driven),
             "Play": not over and (paused or pausing or not driven),
-            "Pause": driven and not over and not (paused or pausing),
+            "Pause": lives and not pausing,
             "Cancel": not over and state.cancelled is None,
             "Snapshot": True,
             "Steer": not over,
