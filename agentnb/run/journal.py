@@ -168,12 +168,11 @@ class Journal(Watchers):
         with self.lock:
             if type(news) is Delta and self.state.stop_reason is not None:
                 return
+            self._untold.append(news)
             if self._telling:
-                self._untold.append(news)
                 return
             self._telling = True
             try:
-                self.tell_each(news)
                 while self._untold:
                     self.tell_each(self._untold.popleft())
             finally:
