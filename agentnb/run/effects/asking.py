@@ -54,7 +54,7 @@ class Asking:
         state = self._frame.state
         reply, started = self._design.new_reply(state), time.monotonic()
         stream: Any = None
-        task = asyncio.current_task(self._inflight.news.loop)  # which need not be found first
+        task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         if self._holds_up:
             self._inflight.news.flush()
         try:
