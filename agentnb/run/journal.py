@@ -109,10 +109,12 @@ class Journal(Watchers):
             if recorder is not None:
                 recorder.record(seq, line)
             self.fresh = True
-            for observe in self.observers:
-                observe(event, frame)
-            if self.watchers:
-                self.tell(event)
+            try:
+                for observe in self.observers:
+                    observe(event, frame)
+            finally:  # Ctrl-C may break off a breakpoint's function, and it is a fact all the same
+                if self.watchers:
+                    self.tell(event)
         return True
 
     def frame_at(self, path: str) -> Frame | None:
