@@ -25,7 +25,10 @@ _set_extra = _EXTRA.__set__
 
 
 class _AlwaysNone:
-    """In place of a slot that would hold None in every instance: to set two of these is a fifth of making a record."""
+    """In place of a slot that would hold None in every instance: to set two of these is a fifth of making a record.
+
+    Such are the extra fields of a class that forbids them, and the private attributes of one that declares none.
+    """
 
     def __get__(self, instance: object, owner: type | None = None) -> None:
         return None
@@ -111,11 +114,6 @@ def _makers(cls: type[Record], has_extra: bool) -> tuple[Callable[..., Record], 
         for name, factory in factories:
             if name not in fields:
                 fields[name] = factory()
-        self = _new(cls)
-        _set_dict(self, template | fields)
-        _set_fields_set(self, fields_set)
-        if has_extra:
-            _set_extra(self, None)
-        return self
+        return hold(template | fields)
 
     return make_with_factories if factories else make, hold

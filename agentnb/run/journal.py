@@ -109,10 +109,12 @@ class Journal(Watchers):
             if recorder is not None:
                 recorder.record(seq, line)
             self.fresh = True
-            for observe in self.observers:
-                observe(event, frame)
-            if self.watchers:
-                self.tell(event)
+            try:
+                for observe in self.observers:
+                    observe(event, frame)
+            finally:  # Ctrl-C may break off a breakpoint's function, and it is a fact all the same
+                if self.watchers:
+                    self.tell(event)
         return True
 
     def frame_at(self, path: str) -> Frame | None:
@@ -168,12 +170,11 @@ class Journal(Watchers):
         with self.lock:
             if type(news) is Delta and self.state.stop_reason is not None:
                 return
+            self._untold.append(news)
             if self._telling:
-                self._untold.append(news)
                 return
             self._telling = True
             try:
-                self.tell_each(news)
                 while self._untold:
                     self.tell_each(self._untold.popleft())
             finally:

@@ -67,3 +67,42 @@ def test_one_that_ends_watching_as_it_is_told_hears_no_more_and_the_others_are_t
     watchers.tell_each("a")
     watchers.tell_each("b")
     assert heard == ["first a", "second a", "second b"]
+
+
+def test_after_one_is_broken_off_the_others_are_still_told_in_order() -> None:
+    run = Agent().two_turns().start("hi")
+    run.steer("first")
+    told: list[int] = []
+
+    def say_more(news: Any) -> None:
+        told.append(news.seq)
+        if news.seq == 2:
+            run.follow_up("at once")
+
+    def stop(news: Any) -> None:
+        if news.seq == 2:
+            raise KeyboardInterrupt
+
+    run.watch(say_more)
+    run.watch(stop)
+    with pytest.raises(KeyboardInterrupt):
+        run.steer("second")
+    run.steer("third")
+    assert told == [2, 3, 4]
+
+
+def test_they_are_told_of_a_fact_also_where_a_breakpoint_that_was_asked_about_it_is_broken_off() -> None:
+    run = Agent().two_turns().start("hi")
+    run.steer("first")
+    told: list[Any] = []
+
+    def stop(event: Any, state: Any) -> None:
+        if event.seq == 2:
+            raise KeyboardInterrupt
+
+    run.breakpoints.add(stop)
+    run.watch(told.append)
+    with pytest.raises(KeyboardInterrupt):
+        run.steer("second")
+    run.steer("third")
+    assert told == run.events[2:]

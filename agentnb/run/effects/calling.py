@@ -18,7 +18,7 @@ from typing import Any, Literal
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
-from agentnb.core.loop import Design, Result, beside
+from agentnb.core.loop import Result, beside
 from agentnb.core.maybe_async import settled
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
@@ -66,7 +66,6 @@ class Calling:
         self._policy = policy
         self._gate = gate
         self._inflight = inflight
-        self._binds = type(frame.design).bind is not Design.bind
         self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
         self.failure: tuple[ErrorInfo | None, BaseException] | None = None
         """How the last of the loop's own calls to fail did, and the exception: for whoever raises RunFailed from it."""
@@ -142,7 +141,7 @@ class Calling:
         """Make the call ready to run with these arguments. Raises InvalidArguments."""
         # A copy: what a tool does to a list it was given must not happen to the history.
         copied = to_plain(arguments)
-        made = self._design.bind(tool, call, copied, self._frame.state) if self._binds else tool.bind(copied)
+        made = self._design.bind(tool, call, copied, self._frame.state)
         self._bound[call.id] = (arguments, made)
         return made
 
@@ -153,7 +152,7 @@ class Calling:
         """
         design, journal, frame = self._design, self._journal, self._frame
         # In a context of the call's own.
-        task = asyncio.current_task(self._inflight.news.loop)  # which need not be found first
+        task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         current_call.set((journal.run_id, frame.path, call.id, task))
         is_own = call.hidden and frame.is_own(call)
         if is_own:

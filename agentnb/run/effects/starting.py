@@ -66,9 +66,6 @@ class Work:
         """The calls that are to be launched, in the order they were made."""
         self._model = (MODEL._replace(path=frame.path),)
         self._enter = enter
-        kind = type(frame.design)
-        self._has_room_for_all = kind.with_room is Design.with_room
-        self._detaches_none = kind.detaches is Design.detaches
         self.inside: dict[str, Work] = {}
         """The loops that perform calls of this one, by the call."""
 
@@ -120,11 +117,8 @@ class Work:
 
     def _may_still_start(self) -> bool:
         """Whether what has just become a fact leaves the way open: the loop's code, or who is told, may pause."""
-        state, journal = self.frame.state, self._journal
-        if state.stop_reason is not None or state.cancelled is not None:
-            return False
-        may_have_closed = self._gate.pausing is not None or journal.observers or journal.watchers
-        return not may_have_closed or self.is_let_through()
+        state = self.frame.state
+        return state.stop_reason is None and state.cancelled is None and self.is_let_through()
 
     def is_let_through(self) -> bool:
         """Whether the gate is open for this loop."""
@@ -175,7 +169,7 @@ class Work:
         arguments = self._verdicts.may_begin_with(call, effect)
         if arguments is None:
             return
-        has_room = self._has_room_for_all or self.frame.design.with_room((call,), self.frame.state)
+        has_room = self.frame.design.with_room((call,), self.frame.state)
         if not (has_room and self._intend(call, effect, arguments)) and call.status == "proposed":
             self._verdicts.keep(call, arguments)
 
@@ -196,7 +190,7 @@ class Work:
             arguments=arguments,
             attempt=call.attempt + 1,
             own=own,
-            detached=not self._detaches_none and frame.design.detaches(call),
+            detached=frame.design.detaches(call),
         )
         self._journal.append(intent, frame, call)
         return True
@@ -228,7 +222,7 @@ class Work:
             call = open.get(call_id)
             if call is None:
                 continue
-            if self.frame.has_loops_inside and (loop := self.frame.loop_for(call)) is not None:
+            if (loop := self.frame.loop_for(call)) is not None:
                 self._enter(self, call, loop)
                 continue
             if (end := self.frame.design.instead_of(call, self.frame.state)) is not None:
