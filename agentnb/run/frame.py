@@ -23,21 +23,21 @@ class Frame:
     `above` is the loop whose call `call` it performs, `state` where it stands, in the state of the whole run. `said`
     are the messages that were said to this loop itself, and not to whoever in the run listens. `finishes_calls`: a
     pause waits for the end of what its calls run, because it, or a loop above, does not pause inside
-    (`Design.pauses_inside`); `finishes_first`: it waits for the end of the loop itself. `recorded` is how many facts of
-    the run there were when it was taken up from a recording, `companion` what stands beside it, once that is asked for
-    (`run.companions`). `hearing` is what the loop knows of the run, and holds on to no longer than anybody has the run.
-    `moves` are the kinds of move it has made: from which phase, the phase that the event names, the event's type; and
-    the phase that this opens, as its table says, which does not change.
+    (`Design.pauses_inside`); `finishes_first`: it waits for the end of the loop itself. `has_loops_inside`: some calls
+    may be performed by loops. `recorded` is how many facts of the run there were when it was taken up from a recording,
+    `companion` what stands beside it, once that is asked for (`run.companions`). `hearing` is what the loop knows of
+    the run, and holds on to no longer than anybody has the run.
     """
 
     __slots__ = (
-        "_has_loop_tools",
+        "_performs_loops",
         "above",
         "call",
         "companion",
         "design",
         "finishes_calls",
         "finishes_first",
+        "has_loops_inside",
         "hearing",
         "moves",
         "path",
@@ -64,13 +64,15 @@ class Frame:
         self.said: list[Message] = []
         self.hearing: object = None
         self.tools: dict[str, Tool] = as_tools(design.tools)
-        self._has_loop_tools = any(loop_of(tool) is not None for tool in self.tools.values())
+        self._performs_loops = type(design).loop_for is not Design.loop_for
+        has_loop_tools = any(loop_of(tool) is not None for tool in self.tools.values())
+        self.has_loops_inside: bool = self._performs_loops or has_loop_tools
         design.has_tools(self.tools)
 
     def loop_for(self, call: CallState) -> Design | None:
         """The loop that performs this call, where no tool and no activity does."""
-        loop = self.design.loop_for(call, self.state)
-        if loop is None and self._has_loop_tools and not self.is_own(call):
+        loop = self.design.loop_for(call, self.state) if self._performs_loops else None
+        if loop is None and self.has_loops_inside and not self.is_own(call):
             loop = loop_of(self.tools.get(call.name))
         return loop
 

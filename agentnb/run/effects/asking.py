@@ -14,6 +14,7 @@ from typing import Any
 
 from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelFailed
+from agentnb.core.loop import Design
 from agentnb.core.maybe_async import settled
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
@@ -42,6 +43,8 @@ class Asking:
         self._inflight = inflight
         self._sequential = {name for name, tool in frame.tools.items() if tool.sequential}
         self._options = frame.design.request_options(list(frame.tools.values()))
+        kind = type(frame.design)
+        self._sends_history = kind.messages_for is Design.messages_for and kind.amended is Design.amended
         self._history = PlainHistory(frame.design.system_prompt)
         self._model: Model | None = None
         self.error: BaseException | None = None
@@ -118,6 +121,8 @@ class Asking:
             model = self._model = as_model(self._design.llm)
         if prepared is not None:
             messages: Sequence[Any] = prepared
+        elif self._sends_history:
+            messages = self._history.of(state.messages)
         elif (own := self._design.messages_for(state)) is not None:
             own[:0] = self._history.prefix  # to copy a long list takes as long as the rest of a turn
             messages = own

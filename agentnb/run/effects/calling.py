@@ -18,7 +18,7 @@ from typing import Any, Literal
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
-from agentnb.core.loop import Result, beside
+from agentnb.core.loop import Design, Result, beside
 from agentnb.core.maybe_async import settled
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
@@ -66,6 +66,7 @@ class Calling:
         self._policy = policy
         self._gate = gate
         self._inflight = inflight
+        self._binds = type(frame.design).bind is not Design.bind
         self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
         self.failure: tuple[ErrorInfo | None, BaseException] | None = None
         """How the last of the loop's own calls to fail did, and the exception: for whoever raises RunFailed from it."""
@@ -141,7 +142,7 @@ class Calling:
         """Make the call ready to run with these arguments. Raises InvalidArguments."""
         # A copy: what a tool does to a list it was given must not happen to the history.
         copied = to_plain(arguments)
-        made = self._design.bind(tool, call, copied, self._frame.state)
+        made = self._design.bind(tool, call, copied, self._frame.state) if self._binds else tool.bind(copied)
         self._bound[call.id] = (arguments, made)
         return made
 

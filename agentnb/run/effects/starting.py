@@ -66,6 +66,9 @@ class Work:
         """The calls that are to be launched, in the order they were made."""
         self._model = (MODEL._replace(path=frame.path),)
         self._enter = enter
+        kind = type(frame.design)
+        self._has_room_for_all = kind.with_room is Design.with_room
+        self._detaches_none = kind.detaches is Design.detaches
         self.inside: dict[str, Work] = {}
         """The loops that perform calls of this one, by the call."""
 
@@ -169,7 +172,7 @@ class Work:
         arguments = self._verdicts.may_begin_with(call, effect)
         if arguments is None:
             return
-        has_room = self.frame.design.with_room((call,), self.frame.state)
+        has_room = self._has_room_for_all or self.frame.design.with_room((call,), self.frame.state)
         if not (has_room and self._intend(call, effect, arguments)) and call.status == "proposed":
             self._verdicts.keep(call, arguments)
 
@@ -190,7 +193,7 @@ class Work:
             arguments=arguments,
             attempt=call.attempt + 1,
             own=own,
-            detached=frame.design.detaches(call),
+            detached=not self._detaches_none and frame.design.detaches(call),
         )
         self._journal.append(intent, frame, call)
         return True
@@ -222,7 +225,7 @@ class Work:
             call = open.get(call_id)
             if call is None:
                 continue
-            if (loop := self.frame.loop_for(call)) is not None:
+            if self.frame.has_loops_inside and (loop := self.frame.loop_for(call)) is not None:
                 self._enter(self, call, loop)
                 continue
             if (end := self.frame.design.instead_of(call, self.frame.state)) is not None:

@@ -42,7 +42,6 @@ class Verdicts:
         self._inflight = inflight
         self._checks_at_once = policy is None and frame.design.before_call is None
         self._resolves = type(frame.design).arguments is not Design.arguments
-        """Asked of the class: a loop may well keep something of its own under that name."""
         self.kept: dict[str, tuple[dict[str, Any], Said]] = {}
         """What the checks have said and nothing has come of yet, and about which arguments."""
         self.left_open = _questions_for(policy, frame)
