@@ -167,14 +167,15 @@ def _count_request(state: State, event: e.ModelStart) -> None:
 def _model_end(state: State, event: e.ModelEnd) -> None:
     if state.model != "asked":
         raise ImpossibleEvent(f"The model answers, and nobody has asked it (seq {event.seq}).")
-    message = event.message
+    fields = event.__dict__
+    message = fields["message"]
     state.model = "idle"
     state.reply = event
     state.messages.append(message)
     for call in message.tool_calls:
         if call.id not in state.calls:
             calls.open_call(state, call, hidden=False)
-    if event.usage:
+    if fields["usage"]:
         _add_usage(state, event)
     if len(state.open) == state.detached:
         calls.settle(state)

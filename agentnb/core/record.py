@@ -114,6 +114,11 @@ def _makers(cls: type[Record], has_extra: bool) -> tuple[Callable[..., Record], 
         for name, factory in factories:
             if name not in fields:
                 fields[name] = factory()
-        return hold(template | fields)
+        self = _new(cls)
+        _set_dict(self, template | fields)
+        _set_fields_set(self, fields_set)
+        if has_extra:
+            _set_extra(self, None)
+        return self
 
     return make_with_factories if factories else make, hold

@@ -171,7 +171,8 @@ class Reply:
 
     def _add(self, call: Mapping[str, Any]) -> None:
         function = call.get("function", call)  # OpenAI's own shape nests name and arguments
-        arguments, malformed = parse_arguments(_given_to(function))
+        given = function["arguments"] if "arguments" in function else _given_to(function)
+        arguments, malformed = parse_arguments(given)
         id = str(call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}")
         name = function.get("name") or ""
         if not (id.isascii() and name.isascii()):

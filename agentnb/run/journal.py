@@ -170,11 +170,14 @@ class Journal(Watchers):
         with self.lock:
             if type(news) is Delta and self.state.stop_reason is not None:
                 return
-            self._untold.append(news)
-            if self._telling:
-                return
+            if self._telling or self._untold:  # the latter where Ctrl-C has broken off a watcher
+                self._untold.append(news)
+                if self._telling:
+                    return
+                news = self._untold.popleft()
             self._telling = True
             try:
+                self.tell_each(news)
                 while self._untold:
                     self.tell_each(self._untold.popleft())
             finally:

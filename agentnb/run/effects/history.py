@@ -9,6 +9,8 @@ from typing import Any
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.views import COPY_LIMIT
 
+_hand_over = Message.handed_over  # found once: an attribute of a record is looked for in three places
+_NOTHING: Mapping[int, dict[str, Any]] = {}
 ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 
@@ -48,14 +50,14 @@ class PlainHistory:
             plain.append(copy)
         return plain
 
-    def of(self, messages: Sequence[Message], amended: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    def of(self, messages: Sequence[Message], amended: Mapping[int, dict[str, Any]] = _NOTHING) -> list[dict[str, Any]]:
         """The messages as plain dicts, with what is `amended` in place of those at its positions."""
         if len(self._plain) != self._length:  # a model has put something into what it was given
             self._start_over()
         plain = self._plain
         for message in messages[self._seen :]:
             if message.role in ROLES:
-                plain.append(message.handed_over())
+                plain.append(_hand_over(message))
             else:
                 self._left_out.append(len(plain) - len(self.prefix) + len(self._left_out))
         self._seen, self._length = len(messages), len(plain)

@@ -120,8 +120,11 @@ class Work:
 
     def _may_still_start(self) -> bool:
         """Whether what has just become a fact leaves the way open: the loop's code, or who is told, may pause."""
-        state = self.frame.state
-        return state.stop_reason is None and state.cancelled is None and self.is_let_through()
+        state, journal = self.frame.state, self._journal
+        if state.stop_reason is not None or state.cancelled is not None:
+            return False
+        may_have_closed = self._gate.pausing is not None or journal.observers or journal.watchers
+        return not may_have_closed or self.is_let_through()
 
     def is_let_through(self) -> bool:
         """Whether the gate is open for this loop."""
