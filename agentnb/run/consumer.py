@@ -20,6 +20,7 @@ from agentnb.run import host as hosting
 from agentnb.run.driver.awaiting import outcome
 from agentnb.run.driver.claims import TAKEN_HERE, Driving
 from agentnb.run.driver.taker import Taker
+from agentnb.run.host import call_in
 from agentnb.run.journal import Journal
 
 
@@ -40,8 +41,8 @@ class Watching:
         if self._news is not None:
             if threading.get_ident() == self._thread:
                 self._wake()
-            elif not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._wake)
+            else:
+                call_in(self._loop, self._wake)
 
     def _wake(self) -> None:
         if self._news is not None and not self._news.done():
@@ -59,8 +60,7 @@ class Watching:
 
     def wake(self) -> None:
         """End a wait. Safe from every thread."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
+        call_in(self._loop, self._wake)
 
 
 def consume(run: Driving) -> AsyncGenerator[Event | Delta, None]:

@@ -38,6 +38,12 @@ STEP_STOPPED = "The step goes on to its end in the background, and another can b
 """What Stop in a cell that waits for a step has done."""
 
 
+def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Call it in that event loop, from any thread. One that was closed meanwhile has nobody left who waits for it."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
+
+
 class Environment(Protocol):
     """Where agentnb runs: whether runs live on the host thread, and how a caller waits.
 
@@ -83,11 +89,7 @@ class PlainPython:
             if not done.done():
                 done.set_result(None)
 
-        def wake_there(_: object) -> None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
-                loop.call_soon_threadsafe(wake)
-
-        future.add_done_callback(wake_there)
+        future.add_done_callback(lambda _: call_in(loop, wake))
         await done
 
     def stopped(self, stop: BaseException, words: str) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from agentnb.core.errors import StorageError
 from agentnb.core.events import Event
 from agentnb.run.frame import Frame
+from agentnb.run.host import call_in
 from agentnb.run.journal import Journal
 
 
@@ -107,8 +108,8 @@ class News:
 
     def call(self, function: Callable[[], None]) -> None:
         """Call it in the pump's event loop, where there is one. Safe from every thread."""
-        if self.loop is not None and not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(function)
+        if self.loop is not None:
+            call_in(self.loop, function)
 
     def _flush_as_scheduled(self) -> None:
         if self._scheduled is not None:  # the run may have ended since, and its store be closed
