@@ -280,7 +280,7 @@ def _parse(url: str) -> httpx.URL:
     except httpx.InvalidURL as error:
         raise UsageError(f"base_url is not a URL: {error}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host or not 0 < (parsed.port or 1) < 2**16:
-        raise UsageError("base_url must be an http:// or https:// URL")
+        raise UsageError("base_url must be an http:// or https:// URL, such as http://localhost:8000/v1")
     return parsed
 
 

@@ -76,6 +76,8 @@ class Loop(Design):
         if tools is None:
             tools = ()
         if isinstance(tools, str) or not isinstance(tools, Iterable):
+            if isinstance(llm, list):
+                raise UsageError("The model comes first, and then the list of its tools.")
             raise UsageError(f"Tools come as a list, also a single one: [{_named(tools)}].")
         if name is not None and not isinstance(name, str):
             raise UsageError(f"name= takes the loop's name, a text, not {name!r:.80}.")

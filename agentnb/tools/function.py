@@ -224,7 +224,8 @@ def _arguments_of(
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             extra = True
         elif parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
-            raise UsageError(f"The tool {name} takes {parameter}, which a model cannot give by name.")
+            what = f"The tool {name} takes {parameter}, which a model cannot give by name"
+            raise UsageError(f"{what}: wrap it in a function of your own.")
         elif parameter.name == "progress" and not _is_data(hints.get("progress")):
             takes_progress = True
         else:

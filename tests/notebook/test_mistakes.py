@@ -66,6 +66,7 @@ MISTAKES = [
     ("agentnb.restore(over, agentnb.Agent(None))", "RecordingMismatch", "the loop to go on with is Agent"),
     ("agentnb.SessionLop(None)", "UnknownName", "has no attribute 'SessionLop'. Did you mean: 'SessionLoop'?"),
     ("agentnb.SessionLoop('gpt-5', [write])", "UsageError", "not its name: agentnb.llms.OpenAI('gpt-5')"),
+    ("agentnb.SessionLoop([write], ScriptedLLM([]))", "UsageError", "The model comes first, and then the list of its"),
     ("agentnb.SessionLoop(None, write)", "UsageError", "Tools come as a list, also a single one: [write]."),
     ("await agentnb.SessionLoop(ScriptedLLM(['x']), [42]).start('go')", "UsageError", "42 is no tool: give a function"),
     ("await agentnb.SessionLoop(7, []).start('go')", "RunFailed", "int is no model"),
