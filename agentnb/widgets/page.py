@@ -20,7 +20,7 @@ MODULES = (
     *("text", "trace", "typed", "player", "store", "form", "breakpoints", "queue", "head", "controls", "position"),
     *("call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("diagram", "graph", "panel"),
+    *("diagram", "graph", "focus", "panel"),
 )
 STYLES = ("panel", "views", "acting")
 FROZEN_STYLES = ("panel", "frozen")

@@ -258,6 +258,36 @@ def test_the_keyboard_goes_through_the_rows_and_stays_when_one_is_decided(show: 
     assert shown.page.evaluate("document.activeElement.closest('.agentnb') !== null")
 
 
+def test_the_focus_stays_in_the_panel_when_the_last_call_is_decided(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    row(shown).get_by_role("button", name="Approve", exact=True).focus()
+    shown.page.keyboard.press("Enter")
+    shown.until(lambda: not run.pending, "the decision")
+    run.result(30)
+    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 0, "the row to go")
+    expect(shown.page.get_by_role("group", name="Panel")).to_be_focused()
+
+
+def test_the_focus_goes_to_the_cell_when_the_panel_is_taken_away(show: Callable[..., PanelPage]) -> None:
+    shown = show(waiting(*deletes("/a")))
+    shown.page.evaluate("document.body.insertAdjacentHTML('afterbegin', '<div id=cell tabindex=0>2</div>')")
+    shown.page.evaluate("document.getElementById('cell').append(document.getElementById('here'))")
+    row(shown).get_by_role("button", name="Approve", exact=True).focus()
+    shown.page.evaluate("() => { window.dispose(); document.getElementById('here').remove(); }")
+    expect(shown.page.locator("#cell")).to_be_focused()
+
+
+def test_the_focus_is_not_taken_back_by_what_a_person_has_left(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    row(shown).get_by_role("button", name="Edit", exact=True).focus()
+    shown.page.mouse.click(990, 990)  # where nothing is
+    run.approve("c0")
+    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 0, "the row to go")
+    assert shown.page.evaluate("document.activeElement === document.body")
+
+
 def test_many_calls_are_announced_together(show: Callable[..., PanelPage]) -> None:
     shown = show(mixed(), "approvals")
     page = shown.page

@@ -16,7 +16,7 @@ export class Approvals {
     this.calls = new Map();
     this.spoken = el("div", { class: "agentnb-spoken", role: "status", "aria-live": "polite" });
     this.news = [];
-    this.heading = el("span", { class: "agentnb-heading", tabindex: "-1" });
+    this.heading = el("span", { class: "agentnb-heading" });
     this.all = button("Approve all", () => this.decide("approve", [...this.calls.values()], ""), {
       class: "agentnb-button agentnb-primary",
       title: "Let all of them run, those with an open form as it says",
@@ -164,7 +164,7 @@ export class Approvals {
     return () => {
       const next = this.list.children[Math.min(at, this.list.children.length - 1)];
       const same = [...(next?.querySelectorAll("button") ?? [])].find((node) => node.textContent === held);
-      (same ?? next?.querySelector("button.agentnb-primary") ?? this.decided.first() ?? this.heading).focus();
+      (same ?? next?.querySelector("button.agentnb-primary") ?? this.decided.first())?.focus();
     };
   }
 

@@ -17,6 +17,7 @@ import { Usage } from "./usage.js";
 import { Tabs } from "./tabs.js";
 import { Diagram } from "./diagram.js";
 import { Graphs } from "./graph.js";
+import { keepFocus } from "./focus.js";
 
 const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
 const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // one is seen, in this order
@@ -49,7 +50,8 @@ function render({ model, el: host }) {
   const store = storeOf(model),
     parts = model.get("parts") ?? ALL,
     has = (name) => parts.includes(name);
-  const root = el("div", { class: "agentnb agentnb-panel mathjax_ignore tex2jax_ignore" });
+  const root = el("div", { class: "agentnb agentnb-panel mathjax_ignore tex2jax_ignore", role: "group", "aria-label": "Panel" });
+  keepFocus(root);
   const kernel = el("p", { class: "agentnb-problem", role: "status", hidden: true });
   // To an event, from any of the parts. A panel without a list of events shows it alone.
   const alone = has("events") ? null : new Details(store, () => alone.show(null), (at) => go(at));

@@ -1,0 +1,23 @@
+// The focus, where what had it goes away: it stays in the panel, and with the panel gone it goes to the cell around it.
+// Otherwise it falls to the page, where no key does anything, and whoever works by keyboard is nowhere.
+
+const isGone = (node) => !node.isConnected || !node.getClientRects().length;
+
+export function keepFocus(root) {
+  let around = []; // what can have the focus outside, the innermost first
+  root.addEventListener("focusin", () => {
+    around = [];
+    for (let node = root.parentElement; node; node = node.parentElement) if (node.hasAttribute("tabindex")) around.push(node);
+  });
+  // It comes before an element is taken away, and after one was hidden. What can still be seen was left by a person; and
+  // where a part of the panel knows a better place, it has moved the focus there by the time this looks.
+  root.addEventListener("focusout", ({ target }) => {
+    root.removeAttribute("tabindex"); // a click beside the controls goes to the cell, as everywhere else in it
+    queueMicrotask(() => {
+      const { activeElement } = document;
+      if (!isGone(target) || (activeElement && activeElement !== document.body)) return;
+      if (!isGone(root)) root.tabIndex = -1;
+      [root, ...around].find((node) => !isGone(node))?.focus({ preventScroll: true });
+    });
+  });
+}
