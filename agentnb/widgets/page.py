@@ -17,10 +17,10 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "trace", "typed", "player", "store", "form", "breakpoints", "queue", "head", "controls", "position"),
-    *("call", "decisions", "approvals"),
+    *("text", "focus", "trace", "typed", "player", "store", "form", "breakpoints", "queue", "head", "controls"),
+    *("position", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("diagram", "graph", "focus", "panel"),
+    *("diagram", "graph", "panel"),
 )
 STYLES = ("panel", "views", "acting")
 FROZEN_STYLES = ("panel", "frozen")

@@ -258,14 +258,46 @@ def test_the_keyboard_goes_through_the_rows_and_stays_when_one_is_decided(show: 
     assert shown.page.evaluate("document.activeElement.closest('.agentnb') !== null")
 
 
-def test_the_focus_stays_in_the_panel_when_the_last_call_is_decided(show: Callable[..., PanelPage]) -> None:
-    run = waiting(*deletes("/a"))
+def test_behind_the_last_call_the_next_question_is_a_tab_away(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a"), then=(deletes("/b"), "Done."))
     shown = show(run)
     row(shown).get_by_role("button", name="Approve", exact=True).focus()
     shown.page.keyboard.press("Enter")
     shown.until(lambda: not run.pending, "the decision")
-    run.result(30)
     shown.until(lambda: shown.page.locator(".agentnb-call").count() == 0, "the row to go")
+    expect(shown.page.get_by_role("group", name="Waiting calls")).to_be_focused()
+    run.play()
+    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 1, "the next call")
+    shown.page.keyboard.press("Enter")
+    assert run.pending
+    shown.page.keyboard.press("Tab")
+    shown.page.keyboard.press("Tab")
+    expect(row(shown).get_by_role("button", name="Approve", exact=True)).to_be_focused()
+
+
+def test_a_key_that_is_held_down_decides_one_call(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    row(shown).get_by_role("button", name="Approve", exact=True).focus()
+    shown.page.keyboard.down("Enter")
+    shown.until(lambda: len(run.pending) == 3, "the decision")
+    shown.until(lambda: row(shown, 2).count() == 0, "the row to go")
+    expect(row(shown).get_by_role("button", name="Approve", exact=True)).to_be_focused()
+    shown.page.keyboard.down("Enter")  # again, without up: it repeats
+    shown.page.keyboard.up("Enter")
+    shown.settle()
+    assert len(run.pending) == 3
+
+
+def test_the_focus_stays_in_the_panel_when_what_had_it_goes(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    run.approve("c0")
+    undo = shown.page.get_by_role("button", name="Undo: delete_file", exact=True)
+    shown.until(lambda: undo.count() == 1, "the decision")
+    undo.focus()
+    run.result(30)
+    shown.until(lambda: undo.count() == 0, "the call to begin")
     expect(shown.page.get_by_role("group", name="Panel")).to_be_focused()
 
 
@@ -276,6 +308,34 @@ def test_the_focus_goes_to_the_cell_when_the_panel_is_taken_away(show: Callable[
     row(shown).get_by_role("button", name="Approve", exact=True).focus()
     shown.page.evaluate("() => { window.dispose(); document.getElementById('here').remove(); }")
     expect(shown.page.locator("#cell")).to_be_focused()
+
+
+def test_whoever_types_presses_nothing_when_somebody_else_decides(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a", "/b"))
+    shown = show(run)
+    press(row(shown), "Edit")
+    expect(row(shown).get_by_label("path", exact=True)).to_be_focused()
+    run.approve("c0")
+    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 1, "the row to go")
+    for key in ("Space", "Enter", "d", "d"):
+        shown.page.keyboard.press(key)
+    shown.settle()
+    assert [pending.id for pending in run.pending] == ["c1"]
+    panel = shown.page.get_by_role("group", name="Panel")
+    expect(panel).to_be_focused()
+    assert panel.get_attribute("data-lm-suppress-shortcuts") is not None, "the notebook takes bare letters for commands"
+
+
+def test_a_reason_given_by_keyboard_leads_to_the_next_call(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a", "/b"))
+    shown = show(run)
+    row(shown).get_by_role("button", name="Details of delete_file").click()
+    reason = row(shown).get_by_label("Reason")
+    reason.fill("not this")
+    reason.press("Enter")
+    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 1, "the row to go")
+    assert [pending.id for pending in run.pending] == ["c1"]
+    expect(row(shown).get_by_role("button", name="Approve", exact=True)).to_be_focused()
 
 
 def test_the_focus_is_not_taken_back_by_what_a_person_has_left(show: Callable[..., PanelPage]) -> None:

@@ -336,7 +336,7 @@ def test_a_pause_that_waits_for_what_is_in_flight_is_said_and_can_be_taken_back(
     run = session([[*text("One two"), delay(30)]])
     shown = show(run)
     shown.click("control", action="Play")
-    shown.until(lambda: shown.panel.status["standing"] == "running")
+    shown.until(lambda: shown.panel.status["requests"] == 1)  # before there is anything in flight a pause is at once
     shown.click("control", action="Pause")
     shown.until(lambda: shown.panel.status["standing"] == "pausing")
     assert [shown.panel.status["can"][name] for name in ("Pause", "Play")] == [False, True]

@@ -3,6 +3,7 @@
 import { allow, button, count, el, say, unique } from "./text.js";
 import { Call, REMEMBER, remembering } from "./call.js";
 import { Decided } from "./decisions.js";
+import { isTyping } from "./focus.js";
 
 const SPEAK_EVERY = 2000; // milliseconds: calls may come by the dozen, and each would be read out
 
@@ -33,15 +34,20 @@ export class Approvals {
       this.instead,
       " goes on from here as another run.",
     );
-    this.waiting = el("div", { class: "agentnb-waiting" }, this.bar, this.then, this.table, this.list);
+    const place = { class: "agentnb-waiting", role: "group", "aria-label": "Waiting calls", tabindex: "-1" };
+    this.waiting = el("div", place, this.bar, this.then, this.table, this.list);
     this.decided = new Decided(store, (answer) => this.tell(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
     this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.empty, this.waiting, this.note, this.decided.el);
-    // The next question may stand under the pointer within milliseconds, and the second half of a double click must not
-    // decide what nobody has read yet.
+    // The next question may stand under the pointer, or have the focus, within milliseconds. Neither the second half of a
+    // double click nor a key that is held down may decide what nobody has read yet.
     const ignoreSecond = (event) => {
       if (event.detail > 1 && event.target.closest("button")) event.stopPropagation();
     };
+    const ignoreHeld = (event) => {
+      if (event.repeat && event.key === "Enter" && event.target.closest("button")) event.preventDefault();
+    };
     this.el.addEventListener("click", ignoreSecond, true);
+    this.el.addEventListener("keydown", ignoreHeld, true);
     this.timer = setInterval(() => {
       for (const call of this.calls.values()) call.tick();
     }, 1000);
@@ -146,25 +152,29 @@ export class Approvals {
     return undefined;
   }
 
-  // Takes away what is decided; where the focus was in it, gives what moves it to the call that takes its place.
+  // Takes away what is decided; where the focus was in it, gives what moves it to the call that takes its place. Where
+  // somebody else has decided and this one types, it does not: a space would press the button it comes to.
   remove(keys) {
     const nodes = [...this.list.children],
       at = nodes.findIndex((node) => node.contains(document.activeElement)),
-      held = at >= 0 ? document.activeElement.textContent : "";
+      held = at >= 0 ? document.activeElement.textContent : "",
+      types = at >= 0 && isTyping(document.activeElement);
     let lost = false;
     for (const [key, call] of this.calls)
       if (!keys.has(key)) {
-        lost ||= call.el === nodes[at];
+        lost ||= call.el === nodes[at] && (call.busy || !types);
         if (call.typed.size && !call.busy)
           this.tell(`${call.item.name} does not wait any more; what was typed in its form is not used.`, false);
         call.el.remove();
         this.calls.delete(key);
       }
     if (!lost) return null;
+    const left = [...this.list.children];
     return () => {
-      const next = this.list.children[Math.min(at, this.list.children.length - 1)];
+      const next = left[Math.min(at, left.length - 1)];
       const same = [...(next?.querySelectorAll("button") ?? [])].find((node) => node.textContent === held);
-      (same ?? next?.querySelector("button.agentnb-primary") ?? this.decided.first())?.focus();
+      // From the place of the next question it is a Tab away, and no key answers it unread.
+      (same ?? next?.querySelector("button.agentnb-primary") ?? this.waiting).focus({ preventScroll: true });
     };
   }
 

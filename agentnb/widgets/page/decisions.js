@@ -23,10 +23,6 @@ export class Decided {
     this.update();
   }
 
-  first() {
-    return this.open.querySelector("button");
-  }
-
   update() {
     const { recent = [], rules = [], open = 0 } = this.store.model.get("decisions") ?? {};
     this.bar.hidden = open < 2;

@@ -1,7 +1,11 @@
 // The focus, where what had it goes away: it stays in the panel, and with the panel gone it goes to the cell around it.
 // Otherwise it falls to the page, where no key does anything, and whoever works by keyboard is nowhere.
 
+const SUPPRESS = "data-lm-suppress-shortcuts"; // JupyterLab's, on bare letters
 const isGone = (node) => !node.isConnected || !node.getClientRects().length;
+
+// Whether keys are text there. The next of them must neither press a button nor be a command of the notebook's.
+export const isTyping = (node) => node.matches("textarea, select, input:not([type=checkbox])");
 
 export function keepFocus(root) {
   let around = []; // what can have the focus outside, the innermost first
@@ -12,12 +16,15 @@ export function keepFocus(root) {
   // It comes before an element is taken away, and after one was hidden. What can still be seen was left by a person; and
   // where a part of the panel knows a better place, it has moved the focus there by the time this looks.
   root.addEventListener("focusout", ({ target }) => {
-    root.removeAttribute("tabindex"); // a click beside the controls goes to the cell, as everywhere else in it
+    for (const name of ["tabindex", SUPPRESS]) root.removeAttribute(name); // for a click beside the controls, as everywhere in a cell
     queueMicrotask(() => {
       const { activeElement } = document;
       if (!isGone(target) || (activeElement && activeElement !== document.body)) return;
-      if (!isGone(root)) root.tabIndex = -1;
-      [root, ...around].find((node) => !isGone(node))?.focus({ preventScroll: true });
+      if (!isGone(root)) {
+        root.tabIndex = -1;
+        root.toggleAttribute(SUPPRESS, isTyping(target));
+        root.focus({ preventScroll: true });
+      } else if (!isTyping(target)) around.find((node) => !isGone(node))?.focus({ preventScroll: true });
     });
   });
 }
