@@ -267,9 +267,13 @@ def test_ctrl_c_while_a_server_starts_ends_it(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     stopping = threading.Thread(target=stop)
-    stopping.start()
-    with pytest.raises(KeyboardInterrupt):
-        connect([sys.executable, "-c", code])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs us in the background
+    try:
+        stopping.start()
+        with pytest.raises(KeyboardInterrupt):
+            connect([sys.executable, "-c", code])
+    finally:
+        signal.signal(signal.SIGINT, before)
     stopping.join()
     with pytest.raises(ProcessLookupError):
         os.kill(processes[0], 0)
