@@ -142,6 +142,17 @@ async def test_a_call_is_decided_by_what_pending_gives_too() -> None:
     assert (told(run)["b"], told(run)["d"]) == ("Rejected: no", "sent already")
 
 
+async def test_a_decision_is_taken_back_by_what_pending_gave_before_it() -> None:
+    run = Agent().loop(sends("a", "b"), "done").start("hi")
+    first, second = await waiting(run, 2)
+    run.approve(first)
+    run.undo(first)
+    assert {item.id for item in run.pending} == {"a", "b"}
+    run.reject(first, "no")
+    run.reject(second, "no")
+    await run
+
+
 async def test_what_waits_is_shown_without_its_schema_and_named_with_its_tool() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     (item,) = await waiting(run)

@@ -88,11 +88,12 @@ class Decisions:
             if rule:
                 decide_those_waiting(self._journal)
 
-    def undo(self, id: str | Decided) -> None:
+    def undo(self, id: str | Decided | Pending) -> None:
         """Take back what was decided about a call that has not begun: it is asked about again, with the time it had.
 
-        What the decision was to be remembered for is forgotten with it. Raises UnknownCall where no such call is open,
-        UsageError where it is not decided or has begun.
+        id: the call's, or the call as `decided` gives it, or as `pending` gave it. What the decision was to be
+        remembered for is forgotten with it. Raises UnknownCall where no such call is open, UsageError where it is not
+        decided or has begun.
         """
         with self._journal.saying():
             frame, call = self._decided(id)
@@ -198,9 +199,9 @@ class Decisions:
         how = f"{decided.decision} by {decided.by}" if decided is not None else call.status
         raise AlreadyDecided(f"The call {id!r} is decided already: {how}.")
 
-    def _decided(self, one: str | Decided) -> tuple[Frame, CallState]:
+    def _decided(self, one: str | Decided | Pending) -> tuple[Frame, CallState]:
         """The call, if it is decided and has not begun."""
-        id = one.id if isinstance(one, Decided) else one
+        id = one.id if isinstance(one, Decided | Pending) else one
         found = self._find(id)
         if found is None:
             raise UnknownCall(f"No call {id!r} is open.")
