@@ -83,7 +83,8 @@ class HttpModel(ABC):
     ) -> None:
         for forbidden in ("api_key", "key"):
             if forbidden in options:
-                raise UsageError(f"{forbidden} is not an option: API keys are read from the environment only")
+                where = f"the environment variable {key.variable}" if key is not None else "the environment"
+                raise UsageError(f"{forbidden} is not an option: API keys are read from {where} only")
         if not isinstance(model, str):
             raise UsageError(f"model is a model's name, as a text, not {model!r}.")
         if type(max_retries) is not int or max_retries < 0:

@@ -322,6 +322,12 @@ def test_what_cannot_work_is_refused_at_once(wrong: dict[str, Any]) -> None:
         OpenAI(**{"model": "m", **wrong})
 
 
+def test_a_key_that_is_given_is_refused_with_the_variable_it_belongs_in() -> None:
+    with pytest.raises(UsageError, match="OPENAI_API_KEY") as refused:
+        OpenAI("m", api_key="sk-1")
+    assert "sk-1" not in str(refused.value)
+
+
 async def test_a_model_can_be_sent_to_another_process(peer: Peer) -> None:
     peer.replies(HELLO, HELLO)
     model = OpenAI("m", peer.url, temperature=0)
