@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import subprocess
 import sys
@@ -31,6 +32,11 @@ from tests.worlds import types, until
 async def fail(path: str) -> str:
     """Fail."""
     raise FileNotFoundError(f"there is no {path}")
+
+
+@tool(approve=True)
+def delete(path: str) -> None:
+    """Delete."""
 
 
 def failing() -> SessionLoop:
@@ -69,6 +75,19 @@ async def test_a_run_goes_on_where_another_process_left_it(place: str, open_stor
     again = restore(other.load("x"), Agent().two_turns(), store=other)
     await again
     assert types(other.load("x").events) == types(again.events)
+
+
+async def test_a_question_that_is_seen_is_in_the_store(place: str, open_store: Callable[[str], Store]) -> None:
+    def asking() -> SessionLoop:
+        return SessionLoop(ScriptedLLM([[call("delete", {"path": "a"})], "done"]), [delete])
+
+    run = asking().start("go", name="asks", store=open_store(place))
+    run.play()
+    while not run.pending:
+        await asyncio.sleep(0)  # looks whenever the event loop comes round
+    kept = restore(open_store(place).load("asks"), asking())
+    assert [item.name for item in kept.pending] == ["delete"]
+    run.cancel()
 
 
 async def test_of_two_that_go_on_with_a_run_the_second_is_told(place: str, open_store: Callable[[str], Store]) -> None:

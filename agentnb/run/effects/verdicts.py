@@ -126,7 +126,8 @@ class Verdicts:
             journal.append(verdict, frame, call)
         elif verdict.decision == "ask":
             if not decide_as_before(journal, frame, call, arguments):
-                journal.append(_question(call, verdict, arguments), frame, call)
+                with journal.saying():  # whoever sees the question in `pending` finds it in the store, too
+                    journal.append(_question(call, verdict, arguments), frame, call)
         else:
             looked_at = arguments if arguments is not call.arguments else None
             decision = ApprovalDecision.make(
