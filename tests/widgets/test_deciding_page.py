@@ -326,6 +326,64 @@ def test_whoever_types_presses_nothing_when_somebody_else_decides(show: Callable
     assert panel.get_attribute("data-lm-suppress-shortcuts") is not None, "the notebook takes bare letters for commands"
 
 
+def test_the_focus_does_not_move_to_the_button_of_another_call_when_somebody_else_decides(
+    show: Callable[..., PanelPage],
+) -> None:
+    run = waiting(*deletes("/a", "/b"))
+    shown = show(run)
+    row(shown).get_by_role("button", name="Approve", exact=True).focus()
+    run.approve("c0")
+    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 1, "the row to go")
+    shown.page.keyboard.press("Enter")
+    shown.settle()
+    assert [pending.id for pending in run.pending] == ["c1"]
+
+
+def test_a_reason_that_was_typed_for_nothing_is_told(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    row(shown).get_by_label("Reason").fill("too dangerous")
+    run.approve("c0")
+    told = shown.page.get_by_text("delete_file does not wait any more; the reason that was typed is not used.")
+    shown.until(lambda: told.count() == 1, "the note")
+
+
+@pytest.mark.parametrize("key", [{"isComposing": True}, {"keyCode": 229}], ids=["composing", "the last one in Safari"])
+def test_an_enter_that_belongs_to_an_input_method_decides_nothing(show: Callable[..., PanelPage], key: Any) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    reason = row(shown).get_by_label("Reason")
+    reason.fill("危険")
+    pressed = {"key": "Enter", "bubbles": True, "cancelable": True, **key}
+    reason.evaluate("(node, key) => node.dispatchEvent(new KeyboardEvent('keydown', key))", pressed)
+    shown.settle()
+    assert shown.sent("decision") == []
+    reason.press("Enter")
+    shown.until(lambda: not run.pending, "the decision")
+
+
+def test_no_letter_is_a_command_of_the_notebook_while_a_button_has_the_focus(show: Callable[..., PanelPage]) -> None:
+    shown = show(waiting(*deletes("/a")))
+    shown.page.evaluate("window.heard = []; document.addEventListener('keydown', ({ key }) => window.heard.push(key))")
+    row(shown).get_by_role("button", name="Edit", exact=True).focus()
+    for key in ("d", "d", "Shift+Enter", "Control+s"):
+        shown.page.get_by_role("button", name="Snapshot", exact=True).press(key)
+    assert shown.page.evaluate("window.heard") == ["Shift", "Enter", "Control", "s"]
+
+
+def test_a_message_that_was_typed_when_the_run_ends_can_still_be_copied(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    box = shown.page.get_by_label("Message to the run")
+    box.fill("and then this")
+    run.cancel()
+    pause = shown.page.get_by_role("button", name="Pause", exact=True)
+    shown.until(lambda: pause.get_attribute("title") == "The run is over.", "the end")
+    expect(box).to_be_focused()
+    expect(box).to_have_value("and then this")
+    assert not box.is_editable()
+
+
 def test_a_reason_given_by_keyboard_leads_to_the_next_call(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a", "/b"))
     shown = show(run)

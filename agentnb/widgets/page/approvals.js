@@ -3,7 +3,7 @@
 import { allow, button, count, el, say, unique } from "./text.js";
 import { Call, REMEMBER, remembering } from "./call.js";
 import { Decided } from "./decisions.js";
-import { isTyping } from "./focus.js";
+import { isEnter } from "./keys.js";
 
 const SPEAK_EVERY = 2000; // milliseconds: calls may come by the dozen, and each would be read out
 
@@ -38,16 +38,12 @@ export class Approvals {
     this.waiting = el("div", place, this.bar, this.then, this.table, this.list);
     this.decided = new Decided(store, (answer) => this.tell(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
     this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.empty, this.waiting, this.note, this.decided.el);
-    // The next question may stand under the pointer, or have the focus, within milliseconds. Neither the second half of a
-    // double click nor a key that is held down may decide what nobody has read yet.
+    // The next question may stand under the pointer within milliseconds, and the second half of a double click must not
+    // decide what nobody has read yet.
     const ignoreSecond = (event) => {
       if (event.detail > 1 && event.target.closest("button")) event.stopPropagation();
     };
-    const ignoreHeld = (event) => {
-      if (event.repeat && event.key === "Enter" && event.target.closest("button")) event.preventDefault();
-    };
     this.el.addEventListener("click", ignoreSecond, true);
-    this.el.addEventListener("keydown", ignoreHeld, true);
     this.timer = setInterval(() => {
       for (const call of this.calls.values()) call.tick();
     }, 1000);
@@ -78,7 +74,7 @@ export class Approvals {
     };
     this.reason.addEventListener("keydown", (event) => {
       event.stopPropagation();
-      if (event.key === "Enter" && !event.isComposing) this.selected.reject.click();
+      if (isEnter(event)) this.selected.reject.click();
     });
     this.how = el("span", { class: "agentnb-dim agentnb-picked-count" });
     return el(
@@ -153,18 +149,17 @@ export class Approvals {
   }
 
   // Takes away what is decided; where the focus was in it, gives what moves it to the call that takes its place. Where
-  // somebody else has decided and this one types, it does not: a space would press the button it comes to.
+  // somebody else has decided, nothing does: the next key would press a button that it was not meant for.
   remove(keys) {
     const nodes = [...this.list.children],
       at = nodes.findIndex((node) => node.contains(document.activeElement)),
-      held = at >= 0 ? document.activeElement.textContent : "",
-      types = at >= 0 && isTyping(document.activeElement);
+      held = at >= 0 ? document.activeElement.textContent : "";
     let lost = false;
     for (const [key, call] of this.calls)
       if (!keys.has(key)) {
-        lost ||= call.el === nodes[at] && (call.busy || !types);
-        if (call.typed.size && !call.busy)
-          this.tell(`${call.item.name} does not wait any more; what was typed in its form is not used.`, false);
+        lost ||= call.el === nodes[at] && call.busy;
+        const typed = call.typed.size ? "what was typed in its form" : call.reason.value ? "the reason that was typed" : "";
+        if (typed && !call.busy) this.tell(`${call.item.name} does not wait any more; ${typed} is not used.`, false);
         call.el.remove();
         this.calls.delete(key);
       }

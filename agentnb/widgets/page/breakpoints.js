@@ -1,6 +1,7 @@
 // Where the run pauses: a form of small conditions, and what there is, each to be switched off or taken away.
 
 import { GONE, button, count, el, enable, number, say, unique } from "./text.js";
+import { isEnter } from "./keys.js";
 
 export class Breakpoints {
   constructor(store) {
@@ -35,7 +36,7 @@ export class Breakpoints {
     this.toggle.setAttribute("aria-controls", this.el.id);
     this.el.addEventListener("keydown", (event) => {
       event.stopPropagation(); // the notebook has shortcuts on bare letters
-      if (event.key === "Enter" && event.target.matches("input[type=text]") && !event.isComposing) this.send();
+      if (isEnter(event) && event.target.matches("input[type=text]")) this.send();
       if (event.key === "Escape") {
         this.show(false);
         this.toggle.focus();
@@ -123,8 +124,8 @@ export class Breakpoints {
     return { el: node, update };
   }
 
-  send() {
-    const given = {
+  given() {
+    return {
       event: this.event.value,
       tool: this.tool.value,
       field: this.field.value,
@@ -133,7 +134,12 @@ export class Breakpoints {
       phase: this.phase.value,
       cost: this.cost.value,
     };
+  }
+
+  send() {
+    const given = this.given();
     this.ask({ do: "add", ...given }, () => {
+      if (JSON.stringify(given) !== JSON.stringify(this.given())) return; // the next is being typed
       for (const control of [this.tool, this.field, this.value, this.cost]) control.value = "";
       this.event.value = this.phase.value = "";
     });

@@ -3,6 +3,7 @@
 
 import { BUSY, allow, button, el, hung, inOneLine, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
+import { isEnter } from "./keys.js";
 
 export const REMEMBER = {
   "": "only this time",
@@ -115,7 +116,7 @@ export class Call {
       event.preventDefault();
       this.approvals.beside(this, event.key === "ArrowDown" ? 1 : -1)?.pick.focus();
     }
-    if (event.key !== "Enter" || event.isComposing || !target.matches("input[type=text]")) return;
+    if (!isEnter(event) || !target.matches("input[type=text]")) return;
     event.preventDefault();
     if (target === this.reason) this.rejects.click();
     else this.decide("approve");

@@ -3,6 +3,7 @@
 import { BUSY, GONE, button, el, enable, say } from "./text.js";
 import { Breakpoints } from "./breakpoints.js";
 import { Head } from "./head.js";
+import { isEnter } from "./keys.js";
 
 const PLAYING = "It is playing; Pause comes first.";
 // What each button is for, and why it may be off.
@@ -48,12 +49,12 @@ export class Controls {
     );
     this.text.addEventListener("keydown", (event) => {
       event.stopPropagation(); // the notebook has shortcuts on bare letters
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      if (!isEnter(event) || event.shiftKey) return;
       event.preventDefault();
       this.press("Steer");
     });
     this.snapshotName.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.isComposing) this.press("Snapshot");
+      if (isEnter(event)) this.press("Snapshot");
       event.stopPropagation();
     });
     const { Step, Play, Pause, Cancel, Snapshot, Fork } = this.buttons;
@@ -102,7 +103,7 @@ export class Controls {
       this.busy.delete(name);
       this.tell(answer);
       if (talking && answer.ok && this.text.value === text) this.text.value = "";
-      if (name === "Snapshot" && answer.ok) this.snapshotName.value = "";
+      if (name === "Snapshot" && answer.ok && this.snapshotName.value === more.name) this.snapshotName.value = "";
       this.update();
     });
   }
@@ -122,7 +123,8 @@ export class Controls {
       enable(control, status.can?.[name] && !this.busy.has(name) && !this.store.gone, off);
       control.classList.toggle("agentnb-busy", this.busy.has(name));
     }
-    this.text.disabled = !status.can?.Steer || this.store.gone;
+    this.text.readOnly = !status.can?.Steer || this.store.gone;
+    this.text.disabled = this.text.readOnly && !this.text.value; // what was typed can still be taken elsewhere
     this.fork.hidden = status.can?.Fork === undefined;
     say(this.forkAt, this.store.selected ? `at #${this.store.selected.seq}` : "at the newest event");
     return undefined;

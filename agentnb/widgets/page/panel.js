@@ -18,6 +18,7 @@ import { Tabs } from "./tabs.js";
 import { Diagram } from "./diagram.js";
 import { Graphs } from "./graph.js";
 import { keepFocus } from "./focus.js";
+import { keepKeys } from "./keys.js";
 
 const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
 const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // one is seen, in this order
@@ -52,6 +53,7 @@ function render({ model, el: host }) {
     has = (name) => parts.includes(name);
   const root = el("div", { class: "agentnb agentnb-panel mathjax_ignore tex2jax_ignore", role: "group", "aria-label": "Panel" });
   keepFocus(root);
+  keepKeys(root);
   const kernel = el("p", { class: "agentnb-problem", role: "status", hidden: true });
   // To an event, from any of the parts. A panel without a list of events shows it alone.
   const alone = has("events") ? null : new Details(store, () => alone.show(null), (at) => go(at));
