@@ -105,8 +105,9 @@ class Loop(Design):
         person is asked; True, False, a callable of the call, or rules (`agentnb.run.approvals.policy`). breakpoints:
         pause at these; callables of `(event, state)`, or an event type, a tool's name, or a phase. limits: end at
         these; `turns, calls, seconds, tokens, cost`, of all the loops inside too. A call is one of a tool. The seconds
-        of a run that was restored or forked begin when it goes on. The cost is what the server tells, as
-        OpenRouter's does; OpenAI's and Anthropic's tell tokens alone, and the run ends at a limit that cannot be kept.
+        of a run that was restored or forked begin when it goes on. Tokens and cost are what the server tells. OpenAI's
+        and Anthropic's tell no cost, as OpenRouter's does, and a run ends at a limit of it; of one that tells nothing
+        at all (`usage` stays empty) neither is counted.
         """
         return self._start(input=input, name=name, store=store, approve=approve, breakpoints=breakpoints, limits=limits)
 
