@@ -1,11 +1,11 @@
 // The focus, where what had it goes away: it stays in the panel, and with the panel gone it goes to the cell around it.
 // Otherwise it falls to the page, where no key does anything, and whoever works by keyboard is nowhere.
 
-const SUPPRESS = "data-lm-suppress-shortcuts"; // JupyterLab's, on bare letters
+const SUPPRESS = "data-lm-suppress-shortcuts"; // JupyterLab's: an Enter would begin to edit the cell
 const isGone = (node) => !node.isConnected || !node.getClientRects().length;
 
 // Whether keys are text there. The next of them must neither press a button nor be a command of the notebook's.
-export const isTyping = (node) => node.matches("textarea, select, input:not([type=checkbox])");
+const isTyping = (node) => node.matches("textarea, select, input:not([type=checkbox])");
 
 export function keepFocus(root) {
   let around = []; // what can have the focus outside, the innermost first
