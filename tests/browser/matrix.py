@@ -4,7 +4,7 @@
     python -m tests.browser.matrix --kernels newest 6.31.0 --settings disabled --shapes await blocking --clicks 10
 
 Prints a line for every combination, and ends with 1 where a click was lost or doubled, or a cell got stuck. The whole
-matrix takes about a quarter of an hour; `test_matrix.py` has a cut of it. Releases of ipykernel that are not there yet
+matrix takes about a quarter of an hour; `test_clicks.py` has a cut of it. Releases of ipykernel that are not there yet
 are installed beside each other in tests/.cache. `newest` is the environment's own.
 """
 
