@@ -85,7 +85,7 @@ def _tool(event: Event, state: State, call_id: str | None) -> str | None:
     return call.name if call is not None else getattr(event, "name", None)
 
 
-def _text(event: Event) -> str:  # noqa: C901 - one line for each kind of event
+def _text(event: Event) -> str:
     match event:
         case RunStart():
             return words_of(event.input)

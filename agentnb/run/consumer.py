@@ -72,7 +72,7 @@ def consume(run: Driving) -> AsyncGenerator[Event | Delta, None]:
     return events
 
 
-async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, None]:  # noqa: C901 - from first to last
+async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, None]:
     told, events = 0, run.journal.events
     while run.settled and not run.state.over and told < len(events):  # it may be resumed while its failure is told
         yield events[told]

@@ -106,7 +106,7 @@ class Driver:
         """Whether nothing happens in what is in flight, or nothing is."""
         return self._inflight.is_at_rest
 
-    async def pump(self, pace: Pace) -> AsyncGenerator[None, None]:  # noqa: C901 - one loop, read from top to bottom
+    async def pump(self, pace: Pace) -> AsyncGenerator[None, None]:
         """Move the run on until it is over, or until a step's permit is used up and nobody else drives.
 
         Raises RunFailed when the model failed, and when the loop or the driver did.

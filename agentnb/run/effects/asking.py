@@ -52,7 +52,7 @@ class Asking:
         self._holds_up = False
         """Whether the last answer was computed in the event loop, and for long: nothing is written meanwhile."""
 
-    async def ask(self, *, pulled: bool = False) -> None:  # noqa: C901 - one request, read from top to bottom
+    async def ask(self, *, pulled: bool = False) -> None:
         """One request to the model, from the stream's start to its end."""
         state = self._frame.state
         reply, started = self._design.new_reply(state), time.monotonic()

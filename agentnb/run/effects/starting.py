@@ -83,9 +83,7 @@ class Work:
             wants = [effect for effect in wants if effect.id not in waiting]
         return [Effect(kind, id, frame.path) for kind, id, _ in wants] if frame.path else wants
 
-    def start(  # noqa: C901 - every reason not to start something, in one place
-        self, wants: Sequence[Effect], pace: Pace, alone: bool
-    ) -> ToPerform | None:
+    def start(self, wants: Sequence[Effect], pace: Pace, alone: bool) -> ToPerform | None:
         """Start what is wanted and not in flight; gives the one effect that the pump is to perform itself.
 
         It stops where the gate closes. For a consumer that pulls it stops at each new fact, so that the consumer can
