@@ -86,8 +86,8 @@ class Design(ABC):
     before_call: Callable[[CallState, State], Any] | None = None
     """Asked before each of the model's calls; a text it returns blocks the call, and says why. May be async.
 
-    It may also return an unstamped `ApprovalDecision` by `loop`: a rejection, or another call instead, which is looked
-    at as the first one was."""
+    It may also return an unstamped `ApprovalDecision`: a rejection, or another call instead, which with `recheck` is
+    checked as the first one was."""
 
     after_call: Callable[[CallState, CallEnd, State], Any] | None = None
     """Asked after each of the model's calls; a mapping it returns replaces fields of the result. May be async."""
