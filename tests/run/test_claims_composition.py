@@ -555,7 +555,7 @@ async def test_outer_and_inner_calls_of_one_id_both_wait() -> None:
     run = await started(SessionLoop(Model(turn, "fin"), [*world.tools, asking(world)]).start("go"), 2)
     outer, inner = sorted(run.pending, key=lambda waiting: waiting.path)
     assert (outer.id, outer.path, inner.id, inner.path) == ("c1", "", "c1", "critic")
-    with pytest.raises(UsageError):
+    with pytest.raises(AgentnbError):
         run.reject("c1", "no")
     run.reject(outer, "no")
     run.approve(inner)
