@@ -102,14 +102,14 @@ def approval_decision(state: State, event: e.ApprovalDecision) -> None:
     call = _the_open(state, event)
     note_rule(state, event)
     call.decision = event
-    call.status = "proposed" if event.by == "loop" else "ready"  # what the loop has decided is looked at again
+    call.status = "proposed" if event.is_checked_again else "ready"
     if event.decision in ("edit", "replace"):
         call.undecided = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
         call.name = event.name if event.name is not None else call.name
         if event.arguments is not None:  # a copy: a reader who changes the decision has not changed what runs
             call.arguments = to_plain(event.arguments)
         call.malformed = None
-        if event.by == "loop":
+        if event.is_checked_again:
             call.replaced = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
 
 
@@ -123,7 +123,9 @@ def _take_back(state: State, event: e.ApprovalDecision) -> None:
         before = call.undecided
         call.name, call.arguments, call.malformed = before.name, before.arguments, before.malformed
     call.decision = call.undecided = None
-    call.status = "asking"  # at once, so that nothing can run it before it is asked about
+    # At once, so that nothing can run it before it is asked about; and no answer to the old question counts any more.
+    call.status = "asking"
+    call.approval = None
 
 
 def note_rule(state: State, event: e.ApprovalDecision) -> None:

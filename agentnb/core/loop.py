@@ -90,8 +90,8 @@ class Design(ABC):
     before_call: Callable[[CallState, State], Any] | None = None
     """Asked before each of the model's calls; a text it returns blocks the call, and says why. May be async.
 
-    It may also return an unstamped `ApprovalDecision` by `loop`: a rejection, or another call instead, which is looked
-    at as the first one was."""
+    It may also return an unstamped `ApprovalDecision`: a rejection, or another call instead, which with `recheck` is
+    checked as the first one was."""
 
     after_call: Callable[[CallState, CallEnd, State], Any] | None = None
     """Asked after each of the model's calls; a mapping it returns replaces fields of the result. May be async."""
@@ -241,6 +241,10 @@ class Design(ABC):
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
         """How the calls of this answer are to be run, as fields of its `ModelEnd`."""
         return {}
+
+    def may_call(self) -> Collection[str]:
+        """Names of functions that the loop may call besides its tools and activities, as far as its code tells."""
+        return ()
 
     def config(self) -> dict[str, Any]:
         """What decides how this loop behaves, as plain data: a recording is checked against it when it is restored."""
