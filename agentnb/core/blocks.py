@@ -89,7 +89,7 @@ def _text_block(value: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _image_block(value: dict[str, Any]) -> dict[str, Any] | None:
-    rest: dict[str, Any] = {}
+    rest: dict[object, object] = {}
     match value:
         case {"source": {"type": "base64", "media_type": str(), "data": str(data), **rest}, **more}:
             block = _image(data)
