@@ -31,7 +31,11 @@ class CallProposed(Event):
 
 
 class ApprovalRequest(Event):
-    """A person is asked about a call, with exactly these arguments; silence until `deadline` (epoch seconds) is no."""
+    """A person is asked about a call, with exactly these arguments; silence until `deadline` (epoch seconds) is no.
+
+    `seen` is how many events there were when the policy was asked that has left the call to a person; None where none
+    was asked.
+    """
 
     type: Literal["approval_request"] = "approval_request"
     call_id: str
@@ -40,6 +44,7 @@ class ApprovalRequest(Event):
     reason: str = ""
     deadline: float | None = None
     unknown: bool = False
+    seen: int | None = None
 
 
 class ApprovalDecision(Event):
