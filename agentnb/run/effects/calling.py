@@ -21,6 +21,7 @@ from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Eve
 from agentnb.core.loop import Design, Result, beside
 from agentnb.core.maybe_async import settled
 from agentnb.core.messages import to_plain
+from agentnb.core.running import act_for
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool, current_call
 from agentnb.core.wanted import Effect
@@ -155,6 +156,7 @@ class Calling:
         # In a context of the call's own.
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         current_call.set((journal.run_id, frame.path, call.id, task))
+        act_for(journal, None)
         is_own = call.hidden and frame.is_own(call)
         if is_own:
             beside.set(companion_of(frame, journal.events))
