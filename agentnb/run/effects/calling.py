@@ -15,12 +15,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+from agentnb.core.call_events import name_of_function
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.loop import Design, Result, beside
 from agentnb.core.maybe_async import settled
 from agentnb.core.messages import to_plain
+from agentnb.core.running import act_for
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool, current_call
 from agentnb.core.wanted import Effect
@@ -112,7 +114,9 @@ class Calling:
                 self._go_if_ended(call, error, task)
                 return blocked(call, words_of(error))
             if isinstance(said, ApprovalDecision):
-                return portable_decision(said)
+                # Code has decided, and no person: `human` is only what a decision says that names nobody.
+                by = name_of_function(self._design.before_call) if said.by in ("human", "loop") else said.by
+                return portable_decision(said).model_copy(update={"by": by, "recheck": said.is_checked_again})
             if said is not None:
                 return blocked(call, said)
         if self._policy is None:
@@ -182,6 +186,7 @@ class Calling:
         # In a context of the call's own.
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         current_call.set((journal.run_id, frame.path, call.id, task))
+        act_for(journal, None)
         is_own = call.hidden and frame.is_own(call)
         if is_own:
             beside.set(companion_of(frame, journal.events))
