@@ -15,6 +15,7 @@ from agentnb.core.errors import THROWN_IN, RunFailed
 from agentnb.core.events import CallEnd, Event, ModelFailed
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
+from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import expire, next_deadline
 from agentnb.run.approvals.policy import Policy
 from agentnb.run.driver.listening import finish_handing_on
@@ -46,6 +47,7 @@ class Driver:
         self._journal = journal
         self._gate = gate
         self._policy = policy
+        self._contexts = LiveContexts(journal)
         self._state: State = journal.state
         self._first = first
         self._inline = Inline()
@@ -58,14 +60,14 @@ class Driver:
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
         self._inflight.name_of = self._name_of
-        self.unattended = Unattended(journal, gate, self._inflight)
+        self.unattended = Unattended(journal, gate, self._inflight, self._contexts)
         self._nesting = Nesting(journal, self._make_work)
         self._works = self._nesting.works
         self._nesting.begin()
         self._moving = Moving(journal, gate, self._inflight, self._nesting)
 
     def _make_work(self, frame: Frame) -> Work:
-        return Work(frame, self._journal, self._gate, self._inflight, self._policy, self._nesting.enter)
+        return Work(frame, self._journal, self._gate, self._inflight, self._policy, self._contexts, self._nesting.enter)
 
     @property
     def crash(self) -> BaseException | None:
