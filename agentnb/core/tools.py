@@ -38,6 +38,12 @@ class Tool(Protocol):
         """The call with these arguments, ready to run. Raises InvalidArguments that names the argument at fault."""
 
 
+FOR_PROVIDERS = ("strict", "cache_control", "defer_loading")
+"""What a tool may have beside these, and its specification then has too: how a provider is to treat it."""
+
+
 def specification(tool: Tool) -> dict[str, Any]:
-    """The tool as a model is told of it."""
-    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    """The tool as a model is told of it, with what a provider wants said of it where the tool says that."""
+    told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    given = {name: getattr(tool, name, None) for name in FOR_PROVIDERS}
+    return told | {name: value for name, value in given.items() if value is not None and not callable(value)}

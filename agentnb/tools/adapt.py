@@ -9,7 +9,7 @@ from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.loop import Design
-from agentnb.core.tools import Tool
+from agentnb.core.tools import FOR_PROVIDERS, Tool
 from agentnb.tools.described import DescribedTool, described_by
 from agentnb.tools.function import FunctionTool
 from agentnb.tools.loop import LoopTool
@@ -57,8 +57,14 @@ def _from_object(item: Any, does: Callable[..., Any], name: str) -> Tool:
     if "sequential" in (getattr(item, "execution_mode", None), getattr(item, "executionMode", None)):
         options["sequential"] = True
     if isinstance(schema, Mapping) and (by_place := described_by(schema, does)) is not None:
-        return DescribedTool(does, schema=schema, by_place=by_place, name=name, description=description, **options)
-    made = FunctionTool(does, name=name, description=description, **options)
-    if isinstance(schema, Mapping):
-        made.parameters = dict(schema)
+        made: FunctionTool = DescribedTool(
+            does, schema=schema, by_place=by_place, name=name, description=description, **options
+        )
+    else:
+        made = FunctionTool(does, name=name, description=description, **options)
+        if isinstance(schema, Mapping):
+            made.parameters = dict(schema)
+    for option in FOR_PROVIDERS:
+        if (value := getattr(item, option, None)) is not None and not callable(value):
+            setattr(made, option, value)
     return made
