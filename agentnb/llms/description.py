@@ -61,7 +61,7 @@ def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "schema":
             recorded[name] = _title(value)
         elif name in ("headers", "extra_headers", "default_headers"):
-            recorded[name] = sorted(map(str, value)) if isinstance(value, Mapping) else "..."
+            recorded[name] = sorted(map(str, value)) if isinstance(value, Mapping | list) else "..."
         else:
             recorded[name] = _plain(value, name)
     return recorded
@@ -98,7 +98,9 @@ def _title(schema: Any) -> Any:
 
 
 def _tool_name(tool: Any) -> Any:
-    """Return what a tool is called, in whichever form a model is given it."""
+    """Return what a tool is called, in whichever form a model is given it, its name alone for one."""
+    if isinstance(tool, str):
+        return mended(tool)
     given = tool if isinstance(tool, Mapping) else {"name": getattr(tool, "name", None)}
     inside = given.get("function")
     name = (inside if isinstance(inside, Mapping) else given).get("name") or given.get("type")
