@@ -118,9 +118,14 @@ def all_text_of(content: object) -> str:
     return "\n".join(_block_text(block) for block in content)
 
 
-def _block_text(block: object) -> str:
+def _block_text(block: Any) -> str:
     if (shown := picture(block)) is not None:
         return shown.placeholder
+    match block:
+        case {"type": "document", "source": {"type": "text", "data": str(data)}}:
+            return data
+        case {"type": "search_result", "content": list(parts)}:
+            return "\n".join([str(block.get("title") or ""), *map(_block_text, parts)]).strip()
     if isinstance(block, Mapping):
         return str(block["text"]) if "text" in block else f"[{block.get('type', 'content')}]"
     return str(block)

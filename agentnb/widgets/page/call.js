@@ -1,9 +1,14 @@
 // One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
 // row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
 
-import { BUSY, allow, button, el, hung, inOneLine, number, say } from "./text.js";
+import { BUSY, allow, button, el, hung, inOneLine, isSaidInOneLine, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 import { isEnter } from "./keys.js";
+
+// Why Approve is off: some of what would run has not been in sight.
+const CUT = "Show all of the arguments first.",
+  BELOW = "Read to the end of the arguments first.";
+export const UNSEEN = "Some arguments have not been in sight to their end: so they cannot be approved yet.";
 
 export const REMEMBER = {
   "": "only this time",
@@ -23,9 +28,13 @@ export class Call {
     this.item = item;
     this.approvals = approvals;
     this.busy = false;
+    this.since = performance.now(); // when the question was first rendered here
     this.opened = false; // in a table: laid out in full
     this.open = null; // the word of the form that is open: Edit, Replace or Answer
     this.forms = {};
+    this.seen = false; // whether the end of the arguments has been in sight; Approve is off before
+    this.looked = false; // whether the browser has told
+    this.sight = new IntersectionObserver((marks) => this.look(marks));
     this.pick = el("input", {
       type: "checkbox",
       class: "agentnb-pick",
@@ -39,6 +48,7 @@ export class Call {
     });
     this.why = el("p", { class: "agentnb-why" });
     this.brief = el("span", { class: "agentnb-brief", text: inOneLine(item.arguments) });
+    if (item.length <= item.arguments.length && isSaidInOneLine(item.arguments)) this.mark(this.brief);
     this.left = el("span", { class: "agentnb-left" });
     this.shown = el("pre", {
       class: "agentnb-arguments",
@@ -74,7 +84,8 @@ export class Call {
     if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"), { title: "Say what the call gave" });
     const approve = button("Approve", () => this.decide("approve"), { class: "agentnb-button agentnb-primary", title: "Let it run" });
     const reject = button("Reject", () => this.decide("reject"), { title: "Do not let it run; the model is told" });
-    this.buttons = [approve, reject, ...Object.values(this.toggles)];
+    this.buttons = [reject, ...Object.values(this.toggles)];
+    this.approves = approve;
     this.rejects = reject;
     this.all =
       item.length > item.arguments.length ? button("Show all", () => this.showAll(), { class: "agentnb-link" }) : null;
@@ -124,15 +135,47 @@ export class Call {
 
   show(text, length) {
     this.shown.replaceChildren(...hung(text));
-    if (length > text.length)
+    this.cut = length > text.length;
+    if (this.cut)
       this.shown.append(el("span", { class: "agentnb-dim", text: `\u2026 (${number(length)} characters in all)` }));
+    else this.mark(this.shown.lastElementChild);
+  }
+
+  // A mark at the end of a text. The browser tells when it is in sight: in the window, and not scrolled or cut away.
+  mark(node) {
+    const end = el("span", { class: "agentnb-end" });
+    node.append(end);
+    this.sight.observe(end);
+  }
+
+  look(marks) {
+    this.looked = true;
+    this.seen ||= marks.some((mark) => mark.isIntersecting);
+    if (this.seen) this.sight.disconnect();
+    this.update(this.item);
+    this.approvals.count();
+  }
+
+  // Why the call cannot be approved now; empty where it can. Another tool, and a result, are what the form says.
+  unread() {
+    if (this.seen || this.open === "Replace" || this.open === "Answer") return "";
+    if (!this.cut) return BELOW;
+    return this.all?.isConnected ? CUT : "These arguments are too long for a page: read and approve them in code (run.pending).";
   }
 
   showAll() {
-    this.store.ask({ type: "show", id: this.item.id }, (answer) => {
+    this.store.ask({ type: "show", ...this.identity() }, (answer) => {
       this.show(answer.text, answer.length);
       this.all.remove();
+      this.update(this.item);
     });
+  }
+
+  // What identifies the question: its run, its path and the number of its event. One that was not asked yet has no
+  // number; then the call and how often it was started do.
+  identity() {
+    const { run, path, event, id, attempt } = this.item;
+    return { run, path, event, id, attempt };
   }
 
   unfold() {
@@ -158,6 +201,8 @@ export class Call {
     this.tick();
     this.lay();
     for (const control of this.buttons) allow(control, this.store, !this.busy, BUSY);
+    allow(this.approves, this.store, !this.busy && !this.unread(), this.busy ? BUSY : this.unread());
+    this.explain();
     for (const control of [this.pick, this.reason, this.remember?.choice].filter(Boolean)) control.disabled = this.store.replays;
   }
 
@@ -183,7 +228,9 @@ export class Call {
           ? `Approve runs ${name} with the values above instead.`
           : this.open === "Answer"
             ? "Approve takes the text above as the call's result; nothing runs."
-            : "",
+            : this.looked && !this.store.replays
+              ? this.unread()
+              : "",
     );
   }
 
@@ -201,7 +248,7 @@ export class Call {
       this.form.append(this.forms[word].el);
       this.form.querySelector("input, textarea, select")?.focus();
     }
-    this.explain();
+    this.update(this.item);
   }
 
   fill(word) {
@@ -226,7 +273,8 @@ export class Call {
   // What is decided, with what an open form says; null where that does not fit, which is said beside it. Among others a
   // form that was only looked at says nothing.
   told(decision, remember = this.remember?.choice.value, alone = true) {
-    const call = { id: this.item.id, digest: this.item.digest };
+    const seconds = (performance.now() - this.since) / 1000;
+    const call = { ...this.identity(), digest: this.item.digest, seconds };
     if (decision === "reject") return { ...call, decision, reason: this.reason.value, remember };
     if (!this.open || !(alone || this.typed.has(this.open))) return { ...call, decision, remember };
     const form = this.forms[this.open],
@@ -241,6 +289,7 @@ export class Call {
 
   decide(decision) {
     if (this.busy || this.store.gone || this.store.replays) return;
+    if (decision === "approve" && this.unread()) return;
     const told = this.told(decision);
     if (told) this.approvals.send([this], told);
   }
