@@ -126,6 +126,8 @@ def _block_text(block: Any) -> str:
             return data
         case {"type": "search_result", "content": list(parts)}:
             return "\n".join([str(block.get("title") or ""), *map(_block_text, parts)]).strip()
+        case _:
+            pass
     if isinstance(block, Mapping):
         return str(block["text"]) if "text" in block else f"[{block.get('type', 'content')}]"
     return str(block)
