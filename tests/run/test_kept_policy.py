@@ -201,7 +201,11 @@ async def decided(approve: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("said", "decision"),
-    [([{"tool": "s*", "decision": "approve"}, {"decision": "reject"}], "approve"), (False, "reject"), (True, "approve")],
+    [
+        ([{"tool": "s*", "decision": "approve"}, {"decision": "reject"}], "approve"),
+        (False, "reject"),
+        (True, "approve"),
+    ],
 )
 async def test_a_policy_may_be_the_path_of_a_json_file(tmp_path: Path, said: Any, decision: str) -> None:
     path = tmp_path / "policy.json"

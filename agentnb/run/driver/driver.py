@@ -15,6 +15,7 @@ from agentnb.core.errors import THROWN_IN, RunFailed
 from agentnb.core.events import Event, ModelFailed
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
+from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import expire, next_deadline
 from agentnb.run.approvals.policy import Policy
 from agentnb.run.driver.listening import finish_handing_on
@@ -56,6 +57,7 @@ class Driver:
         self._gate = gate
         self._policy = policy
         self._judges_open_questions = judges_open_questions
+        self._contexts = LiveContexts(journal)
         self._state: State = journal.state
         self._first = first
         self._inline = Inline()
@@ -65,7 +67,7 @@ class Driver:
         """Whether it has crashed and could not even be ended by that: to drive it on would be to crash again."""
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
-        self.unattended = Unattended(journal, gate, self._inflight)
+        self.unattended = Unattended(journal, gate, self._inflight, self._contexts)
         self._nesting = Nesting(journal, self._make_work)
         self._works = self._nesting.works
         self._nesting.begin()
@@ -78,6 +80,7 @@ class Driver:
             self._gate,
             self._inflight,
             self._policy,
+            self._contexts,
             self._nesting.enter,
             judges_open_questions=self._judges_open_questions,
         )

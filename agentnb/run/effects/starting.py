@@ -16,6 +16,7 @@ from agentnb.core.events import CallStart, ModelStart, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
+from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.pending import question_to_ask
 from agentnb.run.approvals.policy import Policy
 from agentnb.run.effects.asking import Asking
@@ -52,13 +53,14 @@ class Work:
         gate: Gate,
         inflight: InFlight,
         policy: Policy | None,
+        contexts: LiveContexts,
         enter: Callable[[Work, CallState, Design], None],
         *,
         judges_open_questions: bool = False,
     ) -> None:
         self.frame = frame
         self.asking = Asking(frame, journal, inflight)
-        self.calling = Calling(frame, journal, policy, gate, inflight)
+        self.calling = Calling(frame, journal, policy, contexts, gate, inflight)
         self._verdicts = Verdicts(
             frame, journal, policy, self.calling, inflight, judges_open_questions=judges_open_questions
         )

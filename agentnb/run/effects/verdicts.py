@@ -7,6 +7,7 @@ comes of it: a call that nothing objects to may have to wait for room.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -148,7 +149,7 @@ class Verdicts:
     async def _answer_by_policy(self, call: CallState) -> None:
         asked = call.approval
         assert asked is not None
-        verdict = await self._calling.put_to_policy(call, asked.arguments)
+        verdict = await self._calling.put_to_policy(call, asked.arguments, asked)
         with self._journal.lock:
             if verdict.decision != "ask" and call.status == "asking" and call.approval is asked:
                 self._apply(verdict, call, asked.arguments)
@@ -188,7 +189,7 @@ def _asking_again(verdict: Verdict, why: str) -> Verdict:
     if verdict.decision in ("reject", "terminate"):
         return verdict
     reason = f"{why} {verdict.reason}" if verdict.decision == "ask" and verdict.reason else why
-    return Verdict("ask", reason, verdict.deadline)
+    return replace(verdict, decision="ask", reason=reason, arguments=None)
 
 
 def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], why: str) -> ApprovalRequest:
@@ -199,6 +200,7 @@ def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], why:
         reason=f"{why} {verdict.reason}".strip() if why and why not in verdict.reason else verdict.reason,
         earlier=call.approval.seq if call.approval is not None else None,
         deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
+        seen=verdict.seen,
     )
 
 
