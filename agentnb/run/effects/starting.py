@@ -32,7 +32,7 @@ Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
 
 pull: a consumer takes each event before the next thing happens; the model is asked here, at the consumer's pace.
-drain: as fast as it goes; a call that is alone in flight is performed here too.
+drain: as fast as it goes; the model is asked here too.
 step: nothing is done here, so that what is in flight goes on between two steps.
 """
 
@@ -270,7 +270,7 @@ class Work:
             if (end := self.frame.design.instead_of(call, self.frame.state)) is not None:
                 self._journal.append(end, self.frame, call)
                 continue
-            if alone and not call.detached and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
+            if alone and not call.detached and pace != "step" and self.frame.is_own(call):
                 return effect, self.calling.perform(call, inline=pace)
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None
