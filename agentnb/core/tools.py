@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
@@ -74,6 +76,12 @@ def _shown(item: Any) -> str:
     function = getattr(item, "function", item)
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     return f"{module}.{name}" if module and name else f"{item!r:.80}"
+
+
+def fingerprint_of(tool: Tool) -> str:
+    """A short hash of the tool as a model and a person are told of it: its name, its description and its schema."""
+    text = json.dumps(specification(tool), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def specification(tool: Tool) -> dict[str, Any]:
