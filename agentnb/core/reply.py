@@ -12,7 +12,7 @@ from typing import Any
 from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
-from agentnb.core.readable import parse_arguments
+from agentnb.core.readable import parse_arguments, readable
 from agentnb.core.unicode import mended, mended_inside
 
 # Found once: each attribute of a record's class is looked for by way of its metaclass.
