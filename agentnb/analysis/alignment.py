@@ -35,7 +35,9 @@ _MESSAGE = {
 }
 _ERROR = {"traceback"}
 UNSAID: dict[str, Any] = {
-    **dict.fromkeys(("seq", "time", "run_id", "forked_from", "timing", "deadline", "fingerprint"), True),
+    **dict.fromkeys(
+        ("seq", "time", "run_id", "forked_from", "ancestors", "inherited", "timing", "deadline", "fingerprint"), True
+    ),
     "message": _MESSAGE,
     "error": _ERROR,
 }

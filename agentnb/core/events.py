@@ -99,7 +99,8 @@ class RunStart(Event):
     loop's, the call of the loop above that it performs. `forked_from`: a fork's, the run and the event it departs from
     (`"4f2c…@17"`). `listens`: whether the loop has a conversation of its own. `max_result_chars`: how many characters
     of a result the model is sent at most; None, as in older recordings, for all. `system_prompt`: what the model is
-    told first, where `config` does not have that.
+    told first, where `config` does not have that. `ancestors`: a fork's, the runs that its first events were inherited
+    from, the oldest first, each with the number of the first event that is not of it or of one before it.
     """
 
     type: Literal["run_start"] = "run_start"
@@ -115,6 +116,7 @@ class RunStart(Event):
     listens: bool = True
     max_result_chars: int | None = None
     system_prompt: str | None = None
+    ancestors: list[tuple[str, int]] = Field(default_factory=list)
 
 
 class PhaseChange(Event):
