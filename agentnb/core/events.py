@@ -97,7 +97,8 @@ class RunStart(Event):
 
     `history` are the messages of earlier runs, `queued` what the user had queued before the run began. `call`: a nested
     loop's, the call of the loop above that it performs. `forked_from`: a fork's, the run and the event it departs from
-    (`"4f2c…@17"`). `listens`: whether the loop has a conversation of its own.
+    (`"4f2c…@17"`). `listens`: whether the loop has a conversation of its own. `max_result_chars`: how many characters
+    of a result the model is sent at most; None, as in older recordings, for all.
     """
 
     type: Literal["run_start"] = "run_start"
@@ -111,6 +112,7 @@ class RunStart(Event):
     call: str = ""
     forked_from: str = ""
     listens: bool = True
+    max_result_chars: int | None = None
 
 
 class PhaseChange(Event):
@@ -190,12 +192,13 @@ class RunPaused(Event):
     """Nothing is in flight any more, and nothing new starts until it is resumed.
 
     `by`: whether somebody has asked for it (`human`), or it stands where a `step` of a run that plays ended, or at a
-    `breakpoint`.
+    `breakpoint`. `before`: the path and id of the call that the breakpoint stops before; the call has not begun.
     """
 
     type: Literal["run_paused"] = "run_paused"
     reason: str = ""
     by: str = "human"
+    before: tuple[str, str] | None = None
 
 
 class RunResumed(Event):
