@@ -99,6 +99,7 @@ export class Call {
       "div",
       { class: "agentnb-call", role: "group", "aria-label": item.name },
       el("div", { class: "agentnb-call-head" }, this.pick, this.more, name, this.brief, this.why, this.left),
+      item.view ? el("p", { class: "agentnb-view", text: item.view }) : null,
       this.shown,
       this.all,
       this.form,
