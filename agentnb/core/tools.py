@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, Protocol, runtime_checkable
@@ -36,6 +38,12 @@ class Tool(Protocol):
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """The call with these arguments, ready to run. Raises InvalidArguments that names the argument at fault."""
+
+
+def fingerprint_of(tool: Tool) -> str:
+    """A short hash of the tool as a model and a person are told of it: its name, its description and its schema."""
+    text = json.dumps(specification(tool), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def specification(tool: Tool) -> dict[str, Any]:

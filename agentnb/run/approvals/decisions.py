@@ -215,6 +215,7 @@ class Decisions:
             "reviewer": self._decider.name(reviewer),
             "seconds": self._decider.seconds,
             "question": question.seq,
+            "tool": frame.fingerprints.get(call.name),
             "shown": question_digest(
                 call.name,
                 question.arguments,
@@ -242,7 +243,7 @@ class Decisions:
             decision=decision,
             name=name,
             arguments=portable(arguments),
-            **self._decided_by(frame, call, reviewer),
+            **{**self._decided_by(frame, call, reviewer), "tool": frame.fingerprints.get(tool.name)},
         )
         self._journal.append(made, frame)
 
