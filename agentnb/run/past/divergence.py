@@ -124,7 +124,7 @@ class Check:
             return CallStart(call_id=call.id, name=call.name, arguments=made, attempt=call.attempt + 1)
         if isinstance(made, Refusal):
             return made.end
-        asks = why_it_asks(tool) if (tool := frame.tools[call.name]).approve else None
+        asks = why_it_asks(tool) if (tool := frame.tools[call.name]).approve is True else None
         if isinstance(event, CallStart) and asks is not None and call.decision is None:
             return ApprovalRequest(call_id=call.id, name=call.name, arguments=made, reason=asks)
         if isinstance(event, ApprovalRequest) and asks is None and event.reason == why_it_asks(tool):
