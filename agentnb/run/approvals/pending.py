@@ -80,13 +80,16 @@ class Stood(NamedTuple):
     tools: Mapping[str, Tool]
 
 
-def question_digest(
-    name: str, arguments: object, reason: str, schema: object, *, unknown: bool = False, view: str = ""
-) -> str:
+def question_digest(name: str, question: ApprovalRequest, tool: Tool | None, view: str) -> str:
     """Return the SHA-256 of a question as it is shown to a person, from its canonical JSON."""
-    shown = {"name": name, "arguments": arguments, "reason": reason, "schema": schema, "unknown": unknown}
-    if view:
-        shown["view"] = view
+    shown = {
+        "name": name,
+        "arguments": question.arguments,
+        "reason": question.reason,
+        "schema": tool.parameters if tool is not None else {},
+        "unknown": question.unknown,
+        "view": view,
+    }
     text = json.dumps(shown, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -168,13 +171,12 @@ def _decided(path: str, call: CallState, run_id: str) -> Decided:
 
 def _pending(frame: Frame | Stood, call: CallState, question: ApprovalRequest, run_id: str) -> Pending:
     tool = frame.tools.get(call.name)
-    schema = tool.parameters if tool is not None else {}
-    view = _view(tool, question.arguments)
+    view = view_of(tool, question.arguments)
     return Pending(
         id=call.id,
         name=call.name,
         arguments=copy.deepcopy(question.arguments),  # to be changed and given to `edit`, and not to change the history
-        schema=schema,
+        schema=tool.parameters if tool is not None else {},
         reason=question.reason,
         deadline=question.deadline,
         unknown=question.unknown,
@@ -182,14 +184,12 @@ def _pending(frame: Frame | Stood, call: CallState, question: ApprovalRequest, r
         event=question.seq if question.seq >= 0 else None,
         run_id=run_id,
         attempt=call.attempt,
-        shown=question_digest(
-            call.name, question.arguments, question.reason, schema, unknown=question.unknown, view=view
-        ),
+        shown=question_digest(call.name, question, tool, view),
         view=view,
     )
 
 
-def _view(tool: Tool | None, arguments: Mapping[str, Any]) -> str:
+def view_of(tool: Tool | None, arguments: Mapping[str, Any]) -> str:
     """Return what the tool makes of the arguments for a person; where that fails, how."""
     make = getattr(tool, "view", None)
     if make is None:
