@@ -22,7 +22,7 @@ from agentnb.run.approvals.policy import why_it_asks
 from agentnb.run.frame import Frame
 from agentnb.run.refusals import Refusal, misfit, unfit
 
-_STAMP = {"seq", "time", "run_id", "path", "phase"}
+_STAMP = {"seq", "time", "run_id", "path", "phase", "inherited"}
 _SHOWN = 300
 _DECIDED = {"message", "model_start", "call_proposed", "state_update", "phase_change", "run_end"}
 
