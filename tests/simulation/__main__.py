@@ -45,7 +45,9 @@ def play_many(first: int, count: int, processes: int) -> int:
     seconds = time.perf_counter() - began
     for words, times in found.most_common():
         print(f"{times:5} times: {words}")
-    print(f"{count} seeds, {failing} failed, {events} events, {seconds:.0f} s, {count / seconds * 60:.0f} seeds a minute")
+    print(
+        f"{count} seeds, {failing} failed, {events} events, {seconds:.0f} s, {count / seconds * 60:.0f} seeds a minute"
+    )
     return failing
 
 

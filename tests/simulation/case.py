@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import io
 import logging
+import os
 import tempfile
 import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,12 @@ from agentnb.errors import RecordingMissing, ReplayDiverged, StorageError
 from tests.simulation import model
 from tests.simulation.choices import Choices
 from tests.simulation.loop import Hang, VirtualLoop, run
-from tests.simulation.people import Act, Person, draw_acts
+from tests.simulation.people import OF_A_QUESTION, PATIENCE, RESTLESS, Act, Person, draw_act, draw_acts
 from tests.simulation.store import Trouble, copied, draw_trouble, make_unreliable
 from tests.simulation.worlds import NOTES, Notes, Plan, Ran, build, draw_plan
 
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+"""Where stores are: in memory, where there is such a place."""
 TRIES = 60
 """How often a run that its model failed is taken up again."""
 
@@ -77,9 +79,9 @@ def draw_case(choices: Choices) -> Case:
         order=given.below(1000),
         policy=given.pick(None, None, True, "rules", tuple(given.pick(*words) for _ in range(7))),
         limits=given.pick(None, None, None, None, {"calls": 4}, {"turns": 3}, {"seconds": 3.0}, {"tokens": 20}),
-        breakpoints=given.pick((), (), ("call_start",), ("asking",), ("call_end",)),
+        breakpoints=given.pick((), (), (), (), ("call_start",), ("asking",), ("call_end",)),
         acts=draw_acts(part("acts"), 60),
-        watches=tuple((one.below(60), draw_acts(one, 1)[0]) for one in part("watches").many(5, 40) if draw_acts(one, 1)),
+        watches=tuple((one.below(60), draw_act(one, RESTLESS)) for one in part("watches").many(5, 40)),
         drives=(given.pick("await", "pull", "pull", "play", "step"), given.pick(None, None, None, given.below(30))),
         reads=tuple(one.pick(None, None, 1 + one.below(40)) for one in part("reads").many(2, 40)),
         trouble=draw_trouble(part("store")) if given.chance(40) else None,
@@ -117,7 +119,9 @@ def play(case: Case) -> Story:
         warnings.simplefilter("always")
         agentnb.headless("reject", after=3.0, attended=case.attended)
         stack.callback(agentnb.headless, None)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) if case.trouble is not None else None
+        folder = (
+            Path(stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY))) if case.trouble is not None else None
+        )
         try:
             ended = run(lambda loop: _Live(case, story, loop, folder).live(), order=case.order)
             story.faults += [f"left running: {task}" for task in ended.left]
@@ -243,6 +247,11 @@ class _Live:
         run = self.run
         for act in self.case.acts:
             await asyncio.sleep(act.after)
+            if act.what in OF_A_QUESTION:
+                for _ in range(PATIENCE):
+                    if run.pending or run.state.over:
+                        break
+                    await asyncio.sleep(0.1)
             if self.done or run.state.over:
                 return
             if act.what == "step":
@@ -252,7 +261,7 @@ class _Live:
                     self.story.log.append(f"{self.loop.now:.2f} step {type(error).__name__}: {error}")
             else:
                 self.person.act(act)
-        for _ in range(400):
+        for _ in range(2000):
             await asyncio.sleep(0.2)
             if self.done or run.state.over:
                 return
@@ -332,7 +341,7 @@ class _Live:
 
     def _die(self) -> None:
         assert self.folder is not None
-        file = copied(self.file, self.folder / "killed.db")
+        file = copied(self.file, self.folder / f"killed{len(self.images)}.db")
         self.images.append(_Image(file, tuple(self.notes.ran), tuple(self.run.events)))
 
     def _is_on_disk(self, event: Event) -> bool:
@@ -400,7 +409,7 @@ class _Live:
         NOTES[again.id] = notes
         inherited = len(again.events)
         person = Person(again, self.loop.time, lambda: self._rebuilt("fork of a fork"))
-        for _ in range(400):
+        for _ in range(2000):
             if again.state.over:
                 break
             for item in again.pending:
@@ -415,10 +424,8 @@ class _Live:
         if not again.state.over:
             self.fault(f"it does not come to an end: {again!r}, pending {again.pending}", where=where)
             again.cancel()
-        try:
+        with suppress(AgentnbError):
             await again
-        except AgentnbError:
-            pass
         if (crash := again._driver.crash) is not None and not isinstance(crash, StorageError):
             self.fault("".join(traceback.format_exception(crash))[-1500:], where=where)
         await asyncio.sleep(5)
@@ -470,8 +477,3 @@ def _policy(policy: Any) -> Any:
         return {"approve": True, "reject": False, "ask": None}[what]
 
     return judge
-
-
-def collect() -> None:
-    """Let what is unreachable tell of itself: a task that was dropped, a coroutine that nobody awaited."""
-    gc.collect()

@@ -1,8 +1,8 @@
 """An event loop whose clock is virtual: nothing waits, a hang is an error, and a number decides what comes first.
 
-The clock stands still while code runs. When nothing is ready it jumps to the next timer; when there is no timer either,
-nothing can ever happen again, and that raises `Hang`. The callbacks that are due in one turn of the loop run in an order
-that is drawn from `order`; 0 keeps the order of asyncio.
+The clock does not move while code runs. When nothing is ready it jumps to the next timer; when there is no timer
+either, nothing can ever happen again, and that raises `Hang`. The callbacks that are due in one turn of the loop run in
+an order that is drawn from `order`; 0 keeps the order of asyncio.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import selectors
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -26,7 +26,9 @@ EPOCH = 1_700_000_000.0
 """The virtual time since the epoch at which a world begins."""
 MOST_TURNS = 200_000
 JITTER = 1e-6
-"""Seconds by which timers are late, so that those that are due together fire in a random order."""
+"""Seconds by which timers are late at most, so that those that are due together fire in a random order."""
+TICK = 1e-11
+"""Seconds by which each timer is later than the one before, so that those that are due together keep their order."""
 
 
 class Hang(AssertionError):
@@ -41,6 +43,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.errors: list[dict[str, Any]] = []
         self._random = random.Random(order) if order else None
         self._turns_left = most_turns
+        self._timers = 0
         super().__init__(_Selector(self))
         self.set_exception_handler(lambda _, context: self.errors.append(context))
 
@@ -50,7 +53,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def call_at(self, when: float, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:
         """A timer, a little late as every timer is."""
-        late = self._random.random() * JITTER if self._random is not None else 0.0
+        self._timers += 1
+        late = self._random.random() * JITTER if self._random is not None else self._timers * TICK
         return super().call_at(when + late, *args, **kwargs)
 
     def pass_time(self, timeout: float | None, is_woken: bool) -> None:
@@ -70,12 +74,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             ready.extend(handles)
 
     def _doing(self) -> str:
-        frames = [(task.get_name(), task.get_stack(limit=1)) for task in asyncio.all_tasks(self)]
+        """What the tasks wait for."""
+        places = {}
+        for task in asyncio.all_tasks(self):
+            inner: Any = task.get_coro()
+            while hasattr(getattr(inner, "cr_await", None), "cr_frame"):
+                inner = inner.cr_await
+            places[task.get_name()] = getattr(inner, "cr_frame", None)
         return ", ".join(
-            f"{name} at {stack[-1].f_code.co_qualname if hasattr(stack[-1].f_code, 'co_qualname') else ''}"
-            f" ({stack[-1].f_code.co_filename.rpartition('/')[2]}:{stack[-1].f_lineno})"
-            for name, stack in frames
-            if stack
+            f"{name} in {frame.f_code.co_name} ({frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"
+            for name, frame in places.items()
+            if frame is not None
         )
 
 
@@ -147,12 +156,11 @@ def _close(loop: VirtualLoop) -> None:
     for task in asyncio.all_tasks(loop):
         task.cancel()
     try:
-        for _ in range(50):
-            if not (tasks := asyncio.all_tasks(loop)):
-                break
-            loop.run_until_complete(asyncio.wait(tasks, timeout=1))
-    except BaseException:  # noqa: S110 - the world has failed already, and its report is on the way
-        pass
+        with suppress(BaseException):  # where it fails the world has failed before, and its report is on the way
+            for _ in range(50):
+                if not (tasks := asyncio.all_tasks(loop)):
+                    break
+                loop.run_until_complete(asyncio.wait(tasks, timeout=1))
     finally:
         asyncio.set_event_loop(None)
         loop.close()

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from agentnb import Run
@@ -76,7 +77,7 @@ def _order(events: Sequence[Event]) -> Iterator[str]:
         yield "the events are not numbered one after the other"
     if [event.terminal for event in events].count(True) != 1 or not events[-1].terminal:
         yield f"there is not one terminal event, at the end: the last is {events[-1].type}"
-    if any(later.time < earlier.time for earlier, later in zip(events, events[1:], strict=False)):
+    if any(later.time < earlier.time for earlier, later in pairwise(events)):
         yield "time goes backwards"
 
 
@@ -194,8 +195,7 @@ def _decisions(events: Sequence[Event], said: Sequence[Said]) -> Iterator[str]:
         questions = [
             event
             for event in events[: one.event]
-            if isinstance(event, ApprovalRequest)
-            and (event.path, event.call_id) == (decision.path, decision.call_id)
+            if isinstance(event, ApprovalRequest) and (event.path, event.call_id) == (decision.path, decision.call_id)
         ]
         question = questions[-1] if questions else None
         where = f"{one.what} of {one.item.id!r} at {one.item.path!r} (decision {decision.seq})"
@@ -215,9 +215,7 @@ def _decisions(events: Sequence[Event], said: Sequence[Said]) -> Iterator[str]:
             yield f"{where} put {one.arguments} in place, and the record has {decision.arguments}"
 
 
-def _functions(
-    run: Run, calls: Mapping[tuple[str, str], _Call], ran: Sequence[Ran], inherited: int
-) -> Iterator[str]:
+def _functions(run: Run, calls: Mapping[tuple[str, str], _Call], ran: Sequence[Ran], inherited: int) -> Iterator[str]:
     """Whether each function that ran had been started, and with the arguments of that."""
     times: Counter[tuple[str, str]] = Counter()
     for one in ran:

@@ -6,7 +6,7 @@ agentnb refuses is no fault; what it does is held against the record later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,12 @@ from tests.simulation.choices import Choices
 from tests.simulation.worlds import NOTES, Notes
 
 DECISIONS = ("approve", "reject", "edit", "replace", "answer")
-CALM = (*["approve"] * 6, "reject", "edit", "replace", "answer", "undo", "remember", "forget", "steer", "follow_up",
-        "withdraw", "snapshot", "fork", "resume", "play", "late")  # fmt: skip
+OF_A_QUESTION = frozenset({*DECISIONS, "remember", "regret"})
+"""What a person does only where there is a question, and so waits a while for one."""
+PATIENCE = 20
+"""Tenths of a second."""
+CALM = (*["approve"] * 5, "reject", "edit", "replace", "answer", "regret", "undo", "remember", "forget", "steer",
+        "follow_up", "withdraw", "snapshot", "fork", "resume", "play")  # fmt: skip
 RESTLESS = (*CALM, "pause", "pause", "resume", "resume", "breakpoint", "step", "cancel")
 
 
@@ -77,14 +81,18 @@ class Person:
         self.seen += [item for item in waiting if item not in self.seen]
         item = waiting[which % len(waiting)] if waiting else None
         match act.what:
-            case "late" if self.seen:  # an answer to a question that may be answered already, or asked anew
-                late = self.seen[which % len(self.seen)]
-                return self.decide(DECISIONS[which % len(DECISIONS)], late)
+            case "late" if late := [item for item in self.seen if item not in waiting]:
+                # The question is answered, or was taken back and asked anew: this must decide nothing.
+                return self.decide(DECISIONS[which % len(DECISIONS)], late[-1 - which % len(late)])
             case "remember" if item is not None:
                 run.approve(item, remember="tool" if which % 2 else "arguments")
                 return item.id
             case what if what in DECISIONS:
                 return self.decide(what, item) if item is not None else ""
+            case "regret" if item is not None:
+                did = self.decide("edit" if which % 2 else "approve", item)
+                run.undo(item.id)
+                return did
             case "undo" if run.decided:
                 run.undo(decided := run.decided[which % len(run.decided)])
                 return decided.id
@@ -139,9 +147,12 @@ class Person:
         return f"{item.id}@{item.event} ({item.name})"
 
 
+def draw_act(choices: Choices, kinds: Sequence[str] = CALM) -> Act:
+    """One thing that a person does."""
+    return Act(choices.pick(0.05, 0.0, 0.0, 0.2, 0.7, 2.0), choices.pick(*kinds), choices.below(8))
+
+
 def draw_acts(choices: Choices, most: int) -> tuple[Act, ...]:
     """What a person does."""
     kinds = RESTLESS if choices.chance(60) else CALM
-    return tuple(
-        Act(one.pick(0.05, 0.0, 0.0, 0.2, 0.7, 2.0), one.pick(*kinds), one.below(8)) for one in choices.many(most, 93)
-    )
+    return tuple(draw_act(one, kinds) for one in choices.many(most, 93))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import re
-import time
+from contextlib import suppress
 
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import NoSuchExample
 
 from tests.simulation.case import Case, Story, draw_case, play
-from tests.simulation.choices import smaller
+from tests.simulation.choices import of_seed, smaller
 
-SECONDS = 60.0
-"""How long to look for something smaller."""
+TRIES = 1000
+"""How many cases are played to find the smallest."""
 
 
 def kind(fault: str) -> str:
@@ -26,23 +27,32 @@ def kinds(story: Story) -> set[str]:
     return {kind(fault) for fault in story.faults}
 
 
-def shrunk(seed: int, wanted: str, seconds: float = SECONDS) -> Case:
+class _Enough(BaseException):
+    """It goes through hypothesis, which takes every Exception for a failure of the test."""
+
+
+def shrunk(seed: int, wanted: str, tries: int = TRIES) -> Case:
     """The smallest case found that has a fault of this kind, from that of the seed on."""
-    until = time.perf_counter() + seconds
+    smallest = draw_case(of_seed(seed))
+    left = tries
 
     def fails(case: Case) -> bool:
-        return time.perf_counter() < until and wanted in kinds(play(case))
+        nonlocal smallest, left
+        left -= 1
+        if left < 0:
+            raise _Enough
+        if wanted not in kinds(play(case)):
+            return False
+        smallest = min(smallest, case, key=lambda one: one.size)
+        return True
 
-    quick = settings(
+    how = settings(
         max_examples=200,
         database=None,
         deadline=None,
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
-    try:
-        return find(smaller(seed, draw_case), fails, settings=quick)
-    except NoSuchExample:
-        from tests.simulation.choices import of_seed
-
-        return draw_case(of_seed(seed))
+    with suppress(NoSuchExample, _Enough):
+        find(smaller(seed, draw_case), fails, settings=how, random=random.Random(seed))
+    return smallest

@@ -14,13 +14,15 @@ from agentnb.errors import StorageError
 from agentnb.store.database import Database, Rows
 from tests.simulation.choices import Choices
 
+DEATHS = 3
+
 
 @dataclass(frozen=True)
 class Trouble:
     """What happens at the `at`-th call that writes to the database.
 
-    none: nothing. dies: the process is killed before this call; the run goes on, and what was on disk is kept aside.
-    fails: this one call raises. full: this call and all that follow raise. stalls: this call takes `seconds`.
+    none: nothing. dies: the process is killed before each `at`-th call, up to DEATHS times; the run goes on, and what
+    was on disk is kept aside. fails: this one call raises. full: this call and all that follow raise. stalls: this call takes `seconds`.
     """
 
     kind: str = "none"
@@ -31,7 +33,7 @@ class Trouble:
 def draw_trouble(choices: Choices) -> Trouble:
     """Most often the process dies, which is what a store is for."""
     kind = choices.pick("none", "dies", "dies", "dies", "fails", "full", "stalls")
-    return Trouble(kind, 1 + choices.below(40), choices.pick(0.5, 3.0, 20.0))
+    return Trouble(kind, 1 + choices.below(choices.pick(12, 40)), choices.pick(0.5, 3.0, 20.0))
 
 
 class UnreliableDatabase:
@@ -42,6 +44,7 @@ class UnreliableDatabase:
         self._trouble = trouble
         self._sleep = sleep
         self._dies = dies
+        self._deaths = 0
         self.writes = 0
         self.refused = 0
 
@@ -57,7 +60,8 @@ class UnreliableDatabase:
         self.writes += 1
         trouble = self._trouble
         is_here = self.writes == trouble.at
-        if trouble.kind == "dies" and is_here:
+        if trouble.kind == "dies" and self.writes % trouble.at == 0 and self._deaths < DEATHS:
+            self._deaths += 1
             self._dies()
         elif trouble.kind == "stalls" and is_here:
             self._sleep(trouble.seconds)

@@ -72,8 +72,8 @@ def draw_plan(choices: Choices, name: str = "L", depth: int = 1) -> Plan:
     turns: tuple[tuple[Chunk, ...], ...] = ()
     model = choices.part("model")
     if kind in ("session", "agent", "native", "generator"):
-        callable_ = (*tools, *(loop.name for loop in inside if kind != "generator"))
-        turns = tuple(_draw_turn(turn, number, callable_) for number, turn in enumerate(model.many(4, 80)))
+        loops = tuple(loop.name for loop in inside if kind != "generator")
+        turns = tuple(_draw_turn(turn, number, (*tools, *loops * 3)) for number, turn in enumerate(model.many(4, 80)))
     elif kind == "execution":
         if choices.chance(30):
             tools = (*tools, "later")
@@ -85,7 +85,7 @@ def draw_plan(choices: Choices, name: str = "L", depth: int = 1) -> Plan:
 
 def _draw_inside(choices: Choices, kind: str, name: str, depth: int) -> tuple[Plan, ...]:
     most = {"engine": 1, "loop_agent": 3}.get(kind, 2) if depth < DEPTH else 0
-    loops = [draw_plan(one, f"{name}{number}", depth + 1) for number, one in enumerate(choices.many(most, 50))]
+    loops = [draw_plan(one, f"{name}{number}", depth + 1) for number, one in enumerate(choices.many(most, 65))]
     if kind == "loop_agent":
         for number, one in enumerate(choices.part("says").many(2, 60)):
             said = tuple(_draw_said(event) for event in one.many(3))
@@ -129,7 +129,7 @@ def _draw_solution(choices: Choices, tools: Sequence[str], inside: Sequence[Plan
         if n == f"†state.v{place}":
             n = place
         given: dict[str, Any] = {"n": n}
-        name = one.pick(*tools, *(loop.name for loop in inside))
+        name = one.pick(*tools, *[loop.name for loop in inside] * 2)
         if name not in (*TOOLS, "later"):
             given = {"input": "go"}
         calls.append(("call", "", name, {**given, "_outputPath": f"†state.v{place}"}))
@@ -162,7 +162,10 @@ def _draw_options(choices: Choices, kind: str) -> dict[str, Any]:
     if kind == "loop_agent":
         return {"max_iterations": pick(1, 2)}
     if kind == "generator":
-        steps = [one.pick("ask", "call", "calls", "loops", "phase", "function", "say") for one in choices.many(5, 85)]
+        steps = [
+            one.pick("ask", "call", "calls", "loops", "loops", "phase", "function", "say")
+            for one in choices.many(5, 85)
+        ]
         return {"steps": steps}
     return {}
 
@@ -378,8 +381,7 @@ async def later(n: int) -> int:
 
 
 MADE = {
-    one.name: one
-    for one in (good, asking, bad, idem, late, alone, slow, telling, plain, plain_asking, yielding, later)
+    one.name: one for one in (good, asking, bad, idem, late, alone, slow, telling, plain, plain_asking, yielding, later)
 }
 ASKING = frozenset({"asking", "telling", "plain_asking"})
 IDEMPOTENT = frozenset({"idem", "telling"})
