@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 import agentnb
 from agentnb import AgentnbError, LimitReached, Loop, Run, RunCancelled, RunFailed, Snapshot, Store, UsageError, restore
 from agentnb.core.events import Event
@@ -54,6 +56,7 @@ class Case:
     reads: tuple[int | None, ...]
     trouble: Trouble | None
     attended: bool
+    looks: tuple[int, ...]
 
     def lines(self) -> Iterator[str]:
         """The case in words."""
@@ -86,6 +89,7 @@ def draw_case(choices: Choices) -> Case:
         reads=tuple(one.pick(None, None, 1 + one.below(40)) for one in part("reads").many(2, 40)),
         trouble=draw_trouble(part("store")) if given.chance(40) else None,
         attended=not given.chance(25),
+        looks=tuple(one.below(100) for one in part("looks").many(4, 40)),
     )
 
 
@@ -168,6 +172,7 @@ class _Live:
         self.run = self._begin()
         rebuild = lambda: self._rebuilt("fork")  # noqa: E731 - where it is used it has no name
         self.person = Person(self.run, loop.time, rebuild, log=story.log, is_on_disk=self._is_on_disk)
+        self.kept: dict[int, Any] = {}
         self.done = False
 
     def fault(self, *faults: str, where: str = "the run") -> None:
@@ -196,7 +201,7 @@ class _Live:
     async def live(self) -> None:
         """Play it to its end and beyond: what was saved goes on, and the recording is replayed."""
         case, run = self.case, self.run
-        if case.watches:
+        if case.watches or case.looks:
             run.watch(self._watch(dict(case.watches)))
         around = [asyncio.create_task(self._consume(leaves), name="reader") for leaves in case.reads]
         around.append(asyncio.create_task(self._people(), name="people"))
@@ -222,6 +227,9 @@ class _Live:
         if self.notes.running:
             self.fault(f"{self.notes.running} functions and models run on")
         self.fault(*self.person.faults)
+        for number, state in self.kept.items():
+            if to_jsonable_python(run.at(number).state.dump()) != state:
+                self.fault(f"the state at event {number} was not what the events up to there fold to")
         self.fault(*model.faults(run, self.notes, self.person.said, has_policy=case.policy is not None))
         self._check_store()
         for number, text in enumerate(self.person.snapshots):
@@ -237,8 +245,10 @@ class _Live:
 
     def _watch(self, acts: dict[int, Act]) -> Callable[[Any], None]:
         def watcher(news: Any) -> None:
-            act = acts.pop(getattr(news, "seq", -1), None)
-            if act is not None:
+            number = getattr(news, "seq", -1)
+            if number in self.case.looks and len(self.run.events) == number + 1:
+                self.kept[number] = to_jsonable_python(self.run.state.dump())
+            if (act := acts.pop(number, None)) is not None:
                 self.person.act(act)
 
         return watcher

@@ -22,7 +22,8 @@ class Trouble:
     """What happens at the `at`-th call that writes to the database.
 
     none: nothing. dies: the process is killed before each `at`-th call, up to DEATHS times; the run goes on, and what
-    was on disk is kept aside. fails: this one call raises. full: this call and all that follow raise. stalls: this call takes `seconds`.
+    was on disk is kept aside. fails: this one call raises. full: this call and all that follow raise. stalls: this call
+    takes `seconds`.
     """
 
     kind: str = "none"
