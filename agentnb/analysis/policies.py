@@ -196,7 +196,7 @@ def _decided_by_people(rows: Iterable[DecisionRow]) -> list[DecisionRow]:
     for row in rows:
         call = (row.path, row.call_id, row.asked)
         held.pop(call, None)
-        if row.by == "human" and row.decision != "ask":
+        if row.by in ("human", "code") and row.decision != "ask":
             held[call] = row
     return list(held.values())
 

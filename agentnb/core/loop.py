@@ -80,14 +80,18 @@ class Design(ABC):
     """Whether a pause that somebody asks for may come while another loop performs a call of this one: that loop then
     stands where it is. Otherwise it goes on to its end first, and the loops inside it too, whatever they say here."""
 
+    max_result_chars: int | None = 100_000
+    """Characters of a call's result that the model is sent at most; None for all. What is left out is said in the text,
+    and the event of the result has it all. Set it on the loop before a run is started."""
+
     prepare: Callable[[Sequence[Message]], Any] | None = None
     """Makes what the model is sent from the history, where the plain history will not do. May be async."""
 
     before_call: Callable[[CallState, State], Any] | None = None
     """Asked before each of the model's calls; a text it returns blocks the call, and says why. May be async.
 
-    It may also return an unstamped `ApprovalDecision` by `loop`: a rejection, or another call instead, which is looked
-    at as the first one was."""
+    It may also return an unstamped `ApprovalDecision`: a rejection, or another call instead, which with `recheck` is
+    checked as the first one was."""
 
     after_call: Callable[[CallState, CallEnd, State], Any] | None = None
     """Asked after each of the model's calls; a mapping it returns replaces fields of the result. May be async."""
@@ -117,6 +121,7 @@ class Design(ABC):
             input=to_plain(input),
             history=list(history),
             listens=self.listens,
+            max_result_chars=self.max_result_chars,
         )
 
     def wanted(self, state: State) -> Sequence[Effect]:

@@ -127,6 +127,7 @@ class State:
     call: str = ""
     children: dict[str, State] = field(default_factory=dict)
     listens: bool = True
+    max_result_chars: int | None = None
     inside: list[Inside] = field(default_factory=list)
     place: Place = field(default_factory=Place)
     places: dict[str, Place] = field(default_factory=dict)

@@ -639,11 +639,11 @@ async def test_a_snapshot_at_every_event_goes_on_to_the_same_end() -> None:
         requests = sum(e.type == "model_end" for e in snapshot.events)
         again = restore(snapshot, Agent(Model(*turns()[requests:]), tools))
         for waiting in again.pending:
-            again.approve(waiting.id)
+            again.approve(waiting)
         again.play()
         for _ in range(200):
             for waiting in again.pending:
-                again.approve(waiting.id)
+                again.approve(waiting)
             if again.stop_reason:
                 break
             await asyncio.sleep(0.005)

@@ -1006,9 +1006,9 @@ async def test_what_a_policy_decided_about_a_reference_is_asked_about_with_what_
     for _ in ("asked for the first time", "asked again"):
         (item,) = run.pending
         assert (item.name, item.arguments) == ("fetch", {"u": "alice"})
-        run.approve(item.id)
-        run.undo(item.id)
-    run.approve(item.id)
+        run.approve(item)
+        run.undo(item)
+    run.approve(run.pending[0])
     assert await run == 1
     assert world.ran == ["fetch alice"]
     assert types(run.events).count("approval_request") == 3, "what was shown is what ran"

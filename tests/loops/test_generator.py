@@ -289,7 +289,7 @@ async def test_the_loops_calls_and_the_models_ask_alike() -> None:
     await run.step("turn")
     (pending,) = run.pending
     assert (pending.name, pending.arguments, sent) == ("send", {"to": "Ann"}, [])
-    run.approve(pending.id)
+    run.approve(pending)
     await run.step("turn")
     assert sent == ["Ann"]
     run.edit("m1", {"to": "Eve"})
@@ -542,7 +542,7 @@ async def finish(run: Any) -> Any:
 
     def answer_or_over() -> bool:
         for pending in run.pending:
-            run.answer(pending.id, f"R:{pending.arguments['value']}")
+            run.answer(pending, f"R:{pending.arguments['value']}")
         return task.done()
 
     task = asyncio.ensure_future(_value(run))
@@ -586,7 +586,7 @@ async def test_a_call_that_a_crash_broke_off_runs_again_and_a_tool_asks_first() 
     await restored.step("event")
     (pending,) = restored.pending
     assert pending.unknown
-    restored.answer(pending.id, "it was sent")
+    restored.answer(pending, "it was sent")
     assert (await restored)[0] == "it was sent"
 
 

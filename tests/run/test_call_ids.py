@@ -157,7 +157,7 @@ async def test_what_waits_in_a_second_run_is_another_call_than_the_first() -> No
         if event.type == "approval_request":
             [item] = run.pending
             decided.append(item.id)
-            run.approve(item.id)
+            run.approve(item)
 
     run.watch(decide)
     await run

@@ -163,7 +163,8 @@ def input_for(loop: Any, call: CallState, state: State) -> Any:
         return f"{INSTRUCTIONS}\n\nThe goal: {goal}" if loop.llm is not None else goal
     description = _with_context(call.arguments["description"], state)
     given = call.arguments.get("given", {})
-    said = [description, *(f"[{name}] came to: {render(result)}" for name, result in given.items())]
+    most = state.max_result_chars
+    said = [description, *(f"[{name}] came to: {text_of(render(result, most))}" for name, result in given.items())]
     if given and (heard := loop.hears_as(said)) is not None:
         return [message.plain for message in heard]
     return "\n".join(said)

@@ -221,7 +221,8 @@ class SessionLoop(SessionControls):
 def _with_results(state: State) -> TurnContext:
     """The messages, and the results of the turn that may still be replaced, and are not among them yet."""
     calls = state.calls.values() if state.unsaid else ()
-    results = (result_message(call, call.end) for call in calls if not call.hidden and call.end is not None)
+    most = state.max_result_chars
+    results = (result_message(call, call.end, most) for call in calls if not call.hidden and call.end is not None)
     return TurnContext([*state.messages, *results])
 
 

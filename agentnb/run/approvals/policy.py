@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+from agentnb.core.call_events import name_of_function
 from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.foreign import number_in
 from agentnb.core.tools import Tool
@@ -52,13 +53,13 @@ def propose(id: str, name: str, arguments: Mapping[str, Any], tool: Any) -> Prop
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a policy says about a call; `by` is None where nobody had to decide."""
+    """What a policy says about a call; `by` as in `ApprovalDecision`, and None where nobody had to decide."""
 
     decision: Word
     reason: str = ""
     deadline: float | None = None
     arguments: dict[str, Any] | None = None
-    by: str | None = "policy"
+    by: str | None = "rule"
 
 
 Policy = Callable[[ProposedCall], "Verdict | Awaitable[Verdict]"]
@@ -91,7 +92,8 @@ def make_policy(approve: Any) -> Policy | None:
         rules = [_check_rule(rule, number) for number, rule in enumerate(approve)]
         return lambda call: _first_match(rules, call)
     if callable(approve):
-        return lambda call: _ask_callable(approve, call)
+        by = name_of_function(approve)
+        return lambda call: _ask_callable(approve, call, by)
     raise UsageError(f"approve= takes True, False, a callable or rules, not {approve!r}.")
 
 
@@ -145,19 +147,19 @@ def _matches_value(pattern: Any, value: Any) -> bool:
     return bool(pattern == value)
 
 
-async def _await_verdict(said: Awaitable[Any]) -> Verdict:
+async def _await_verdict(said: Awaitable[Any], by: str) -> Verdict:
     try:
-        return _verdict(await said)
+        return _verdict(await said, by)
     except (asyncio.CancelledError, *THROWN_IN):
         raise
     except BaseException as error:  # a policy that fails has not said yes
         return _failed(error)
 
 
-def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> Verdict | Awaitable[Verdict]:
+def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall, by: str) -> Verdict | Awaitable[Verdict]:
     try:
         said = policy(call)
-        return _await_verdict(said) if inspect.isawaitable(said) else _verdict(said)
+        return _await_verdict(said, by) if inspect.isawaitable(said) else _verdict(said, by)
     except (asyncio.CancelledError, *THROWN_IN):
         raise
     except BaseException as error:  # a policy that fails has not said yes
@@ -168,11 +170,11 @@ def _failed(error: BaseException) -> Verdict:
     return Verdict("ask", f"{FAILED}{words_of(error)}")
 
 
-def _verdict(said: Any) -> Verdict:
-    """What a policy has said, with a reason that can be a fact."""
+def _verdict(said: Any, by: str = "rule") -> Verdict:
+    """What a policy has said, with a reason that can be a fact, and who decides by it."""
     verdict = said if isinstance(said, Verdict) else _read(said)
     _check_reason(verdict.reason)
-    return replace(verdict, reason=mended(verdict.reason))
+    return replace(verdict, reason=mended(verdict.reason), by=by)
 
 
 def _read(said: Any) -> Verdict:

@@ -57,7 +57,7 @@ class Driving:
         self.journal = journal
         self.gate = gate
         self.driver = driver
-        self.decisions = Decisions(journal, driver.lost, driver.begin)
+        self.decisions = Decisions(journal, driver.unasked, driver.begin)
         self._claimed_in: tuple[asyncio.AbstractEventLoop, threading.Thread | None, int] | None = None
         """The event loop, the thread and the process of whoever drives, or was the last to; agentnb's has no end."""
         self.taken_by: Taker | None = None

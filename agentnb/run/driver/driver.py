@@ -80,12 +80,19 @@ class Driver:
     def _note_crash(self, error: BaseException) -> None:
         self._inflight.crash = error
 
-    def lost(self) -> list[tuple[Frame, CallState]]:
-        """The calls of which nobody knows how they ended, before the run is driven: then they are asked about."""
+    def unasked(self) -> list[tuple[Frame, CallState]]:
+        """The calls that wait for a person and that nobody was asked about: they are asked about once it is driven.
+
+        Nobody knows how they ended, or the process ended that had taken back what was decided about them.
+        """
         if self.news.loop is not None:
             return []
-        frames = [work.frame for work in self._works]
-        return [(f, call) for f in frames for call in f.state.open.values() if f.asks_where_it_was_lost(call)]
+        calls = [(work.frame, call) for work in self._works for call in work.frame.state.open.values()]
+        return [
+            (frame, call)
+            for frame, call in calls
+            if frame.asks_where_it_was_lost(call) or (call.status == "asking" and call.approval is None)
+        ]
 
     def begin(self) -> None:
         """Make the run's first fact one, where it is not yet. Safe from every thread."""

@@ -21,6 +21,7 @@ from agentnb.core.wanted import Effect
 from agentnb.run import host as hosting
 from agentnb.run.approvals.headless import IN_BACKGROUND, STEPPED, Headless, in_force
 from agentnb.run.approvals.outcomes import reject
+from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.policy import FAILED, Verdict, propose
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
@@ -180,7 +181,8 @@ class Unattended:
                 decision = ApprovalDecision.make(
                     call_id=call.id,
                     decision=said.decision,
-                    by="policy",
+                    by="headless",
+                    question=question_of(call),
                     reason=f"{why} The policy declared for that approves.",
                     arguments=arguments,
                 )
@@ -188,7 +190,7 @@ class Unattended:
             else:
                 asked = call.approval.reason if call.approval is not None else ""
                 failed = f"{asked}. " if asked.startswith(FAILED) else ""  # which is why anybody was asked at all
-                reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="policy")
+                reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="headless")
 
 
 def _words(headless: Headless, said: Verdict) -> str:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+from agentnb.core.call_events import name_of_function
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
@@ -102,7 +103,9 @@ class Calling:
                 self._go_if_ended(call, error, task)
                 return blocked(call, words_of(error))
             if isinstance(said, ApprovalDecision):
-                return portable_decision(said)
+                # Code has decided, and no person: `human` is only what a decision says that names nobody.
+                by = name_of_function(self._design.before_call) if said.by in ("human", "loop") else said.by
+                return portable_decision(said).model_copy(update={"by": by, "recheck": said.is_checked_again})
             if said is not None:
                 return blocked(call, said)
         if self._policy is None:

@@ -16,7 +16,7 @@ from agentnb.core.events import CallStart, ModelStart, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
-from agentnb.run.approvals.pending import question_about_lost
+from agentnb.run.approvals.pending import question_to_ask
 from agentnb.run.approvals.policy import Policy
 from agentnb.run.effects.asking import Asking
 from agentnb.run.effects.calling import Calling
@@ -100,7 +100,10 @@ class Work:
                 continue
             kind, id, _ = effect
             if kind == "question":
-                if id in self._verdicts.left_open:
+                asking = state.open[id]
+                if asking.approval is None:  # the process ended that had taken a decision back
+                    journal.append(question_to_ask(asking), self.frame, asking)
+                elif id in self._verdicts.left_open:
                     self._verdicts.put_to_policy(effect)
                 continue
             if inside and id in inside:
@@ -236,7 +239,7 @@ class Work:
             self._intents[call.id] = effect
             return
         if self.frame.asks_where_it_was_lost(call):
-            self._journal.append(question_about_lost(call), self.frame, call)
+            self._journal.append(question_to_ask(call), self.frame, call)
         else:
             self._intend(call, effect, call.arguments)
 

@@ -18,6 +18,7 @@ from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.outcomes import carry_out, reject
+from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.policy import NO_POLICY, Policy, Verdict
 from agentnb.run.approvals.remembered import decide_as_before
 from agentnb.run.effects.calling import Calling
@@ -121,7 +122,7 @@ class Verdicts:
         if isinstance(verdict, Refusal):
             journal.append(verdict.end, frame, call)
         elif verdict.decision == "reject":
-            reject(journal, frame, call, verdict.reason, by=verdict.by or "policy")
+            reject(journal, frame, call, verdict.reason, by=verdict.by or "rule")
         elif isinstance(verdict, ApprovalDecision):
             journal.append(verdict, frame, call)
         elif verdict.decision == "ask":
@@ -135,6 +136,7 @@ class Verdicts:
                 decision=verdict.decision,
                 by=verdict.by,
                 reason=verdict.reason,
+                question=question_of(call),
                 arguments=verdict.arguments if verdict.arguments is not None else looked_at,
             )
             journal.append(decision, frame, call)

@@ -33,6 +33,7 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message, to_said
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import carry_out
+from agentnb.run.approvals.pending import question_of
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.past.divergence import frame_at
@@ -41,6 +42,9 @@ from agentnb.run.portable import portable, portable_text
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
 DECISIONS = tuple(decision for decision in get_args(Decision) if decision != "ask")
+
+BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
+"""Who made a decision that a fork puts in the place of another: no person was shown it, and none took time for it."""
 
 
 class Unchanged(Enum):
@@ -116,6 +120,7 @@ def settle(made: Branch, journal: Journal) -> None:
     frame = journal.frame_at(path)
     assert frame is not None  # `_checked` has seen it
     call = frame.state.open[id]
+    decision = decision.model_copy(update={"question": question_of(call)})
     journal.append(decision, frame)
     if decision.decision in ("reject", "answer"):
         carry_out(journal, frame, call, decision)
@@ -176,7 +181,9 @@ def _stamped(event: Event, place: Event) -> Event:
         raise UsageError(
             f"Event {place.seq} is of type {place.type}: none of type {event.type} can stand in its place."
         )
-    stamp = {name: getattr(place, name) for name in ("seq", "time", "path", "phase")}
+    stamp: dict[str, Any] = {name: getattr(place, name) for name in ("seq", "time", "path", "phase")}
+    if isinstance(event, ApprovalDecision) and isinstance(place, ApprovalDecision):
+        stamp |= {**BY_FORK, "question": place.question}
     return event.model_copy(update=stamp)
 
 
@@ -263,16 +270,16 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     if change.arguments is not None:
         if not isinstance(change.arguments, Mapping):
             raise UsageError(f"arguments= takes what the call is to run with, a dict, not {change.arguments!r:.80}.")
-        return ApprovalDecision(call_id=id, decision="edit", arguments=portable(dict(change.arguments)))
+        return ApprovalDecision(call_id=id, decision="edit", by="fork", arguments=portable(dict(change.arguments)))
     if change.result is not UNCHANGED:
-        return ApprovalDecision(call_id=id, decision="answer", result=portable(change.result))
+        return ApprovalDecision(call_id=id, decision="answer", by="fork", result=portable(change.result))
     given = change.decision
     if isinstance(given, bool):  # as a policy may say it
         given = "approve" if given else "reject"
     if isinstance(given, str):
         given = {"decision": given}
     if isinstance(given, ApprovalDecision):
-        given = given.model_dump(exclude={"seq", "time", "run_id", "path", "phase", "type"})
+        given = given.model_dump(include={"decision", "reason", "arguments", "name", "result"})
     if not isinstance(given, Mapping) or given.get("decision") not in DECISIONS:
         raise UsageError(f"decision= is one of {', '.join(DECISIONS)}, or a dict with decision and what belongs to it.")
     known = {"decision", "reason", "arguments", "name", "result"}
@@ -281,4 +288,4 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     if given["decision"] in ("edit", "replace") and not isinstance(given.get("arguments"), Mapping):
         raise UsageError(f"A decision to {given['decision']} has arguments, a dict, not {given.get('arguments')!r}.")
     made = {name: portable(given[name]) for name in known & set(given)}
-    return ApprovalDecision(call_id=id, **{**made, "reason": portable_text(given.get("reason"))})
+    return ApprovalDecision(call_id=id, by="fork", **{**made, "reason": portable_text(given.get("reason"))})
