@@ -21,8 +21,8 @@ OF_A_QUESTION = frozenset({*DECISIONS, "remember", "regret"})
 """What a person does only where there is a question, and so waits a while for one."""
 PATIENCE = 20
 """Tenths of a second."""
-CALM = (*["approve"] * 5, "reject", "edit", "replace", "answer", "regret", "undo", "remember", "forget", "steer",
-        "follow_up", "withdraw", "snapshot", "fork", "resume", "play")  # fmt: skip
+CALM = (*["approve"] * 5, "reject", "edit", "replace", "answer", "regret", "regret", "undo", "remember", "forget", "steer",
+        "follow_up", "withdraw", "snapshot", "fork", "resume", "play", "late", "late", "late")  # fmt: skip
 RESTLESS = (*CALM, "pause", "pause", "resume", "resume", "breakpoint", "step", "cancel")
 
 
@@ -90,8 +90,10 @@ class Person:
             case what if what in DECISIONS:
                 return self.decide(what, item) if item is not None else ""
             case "regret" if item is not None:
-                did = self.decide("edit" if which % 2 else "approve", item)
-                run.undo(item.id)
+                did = self.decide("edit" if which % 4 > 1 else "approve", item)
+                run.undo(item)
+                if which % 2:
+                    self.decide("approve", item)  # as a second click on the old question would
                 return did
             case "undo" if run.decided:
                 run.undo(decided := run.decided[which % len(run.decided)])

@@ -14,7 +14,7 @@ from agentnb.errors import StorageError
 from agentnb.store.database import Database, Rows
 from tests.simulation.choices import Choices
 
-DEATHS = 3
+DEATHS = 6
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Trouble:
 def draw_trouble(choices: Choices) -> Trouble:
     """Most often the process dies, which is what a store is for."""
     kind = choices.pick("none", "dies", "dies", "dies", "fails", "full", "stalls")
-    return Trouble(kind, 1 + choices.below(choices.pick(12, 40)), choices.pick(0.5, 3.0, 20.0))
+    return Trouble(kind, 1 + choices.below(choices.pick(8, 40)), choices.pick(0.5, 3.0, 20.0))
 
 
 class UnreliableDatabase:

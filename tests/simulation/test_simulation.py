@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from agentnb.core.events import ModelFailed
+from agentnb.run.approvals.decisions import Decisions
+from agentnb.run.approvals.pending import Pending
 from agentnb.run.effects.asking import Asking
 from agentnb.run.effects.starting import Work
 from tests.simulation.__main__ import PUSH
@@ -77,6 +79,15 @@ def plant_no_flush_before_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Work, "_launch", without_flush)
 
 
+def plant_an_answer_that_is_matched_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = Decisions._waiting
+
+    def by_id(self: Any, one: str | Pending) -> Any:
+        return waiting(self, one.id if isinstance(one, Pending) else one)
+
+    monkeypatch.setattr(Decisions, "_waiting", by_id)
+
+
 def plant_a_lost_partial_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     post = Asking._post
 
@@ -90,6 +101,7 @@ def plant_a_lost_partial_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     ("plant", "wanted"),
     [
         (plant_no_flush_before_a_tool, "its start is not on disk"),
+        (plant_an_answer_that_is_matched_by_id, "was about the question"),
         (plant_a_lost_partial_answer, "before it failed is lost"),
     ],
 )
