@@ -51,7 +51,8 @@ class ApprovalRequest(Event):
 
     A question is identified by its run, its path and the number of this event. `unknown`: the call was started by a
     process that is gone, and nobody knows how it ended. `earlier` is the number of the question that this one repeats,
-    because its answer was taken back or because what was shown has changed.
+    because its answer was taken back or because what was shown has changed. `seen` is how many events there were when
+    the policy was asked that has left the call to a person; None where none was asked.
     """
 
     type: Literal["approval_request"] = "approval_request"
@@ -62,6 +63,7 @@ class ApprovalRequest(Event):
     deadline: float | None = None
     unknown: bool = False
     earlier: int | None = None
+    seen: int | None = None
 
 
 class ApprovalDecision(Event):

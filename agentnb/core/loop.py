@@ -122,6 +122,7 @@ class Design(ABC):
             history=list(history),
             listens=self.listens,
             max_result_chars=self.max_result_chars,
+            system_prompt=self.system_prompt if self.system_prompt != self.config().get("system_prompt") else None,
         )
 
     def wanted(self, state: State) -> Sequence[Effect]:
@@ -204,7 +205,13 @@ class Design(ABC):
         For whoever has a recording and not its loop; what `prepare` makes of the history, or the system prompt, is no
         part of it.
         """
-        return [message.plain for message in state.messages]
+        instead = cls.sent_instead(state)
+        return [instead.get(position, message.plain) for position, message in enumerate(state.messages)]
+
+    @classmethod
+    def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:
+        """What `sends` has in place of the messages at these positions of the history."""
+        return {}
 
     def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
         """What every request to the model carries beside the messages."""

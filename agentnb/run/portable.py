@@ -17,7 +17,7 @@ from agentnb.core.errors import NotSerializable
 from agentnb.core.events import ApprovalDecision, ErrorInfo, Event, RunStart
 from agentnb.core.foreign import number_in
 from agentnb.core.json_data import json_of
-from agentnb.core.messages import Message, to_message
+from agentnb.core.messages import Message, plain_message, to_message
 from agentnb.core.readable import BITS, check_readable
 from agentnb.core.unicode import mended
 
@@ -112,8 +112,8 @@ def portable_decision(decision: ApprovalDecision) -> ApprovalDecision:
 def portable_input(input: Any) -> Any:
     """A run's input as it will stand in the journal."""
     if isinstance(input, (list, tuple)):
-        return portable([portable(_plain(item)) for item in input])
-    return portable(_plain(input))
+        return portable([portable(plain_message(item)) for item in input])
+    return portable(plain_message(input))
 
 
 def said_in_json(fact: Event, name: str) -> None:
@@ -145,10 +145,6 @@ def _can_be_kept(plain: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _plain(item: Any) -> Any:
-    return item.plain if isinstance(item, Message) else item
 
 
 def words_of(error: BaseException) -> str:

@@ -439,8 +439,6 @@ async def test_what_the_user_says_meanwhile_is_heard_before_the_model_is_asked()
     said = [message.content for message in run.messages]
     assert said == ["first", "one", "second", "now", "later", "two"]
     for position in range(1, len(run.events)):
-        llm.requests.clear()
-        llm.turns[:] = ["one", "two"][answers(run.events[:position]) :]
         restored = restore(at(run.events, position), made())
         assert await restored == "end"
 
@@ -946,7 +944,7 @@ async def test_two_runs_that_one_recording_goes_on_in() -> None:
     await run.step("turn")
     loop = World().loop()
     both = [restore(run.snapshot(), loop) for _ in range(2)]
-    loop.llm = ScriptedLLM(["first", "first", "second", "second"])
+    loop.llm = ScriptedLLM(["first", "second"])
     assert await asyncio.gather(*map(_value, both)) == [OUTPUT, OUTPUT]
 
 

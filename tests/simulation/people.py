@@ -21,8 +21,12 @@ OF_A_QUESTION = frozenset({*DECISIONS, "remember", "regret"})
 """What a person does only where there is a question, and so waits a while for one."""
 PATIENCE = 20
 """Tenths of a second."""
-CALM = (*["approve"] * 5, "reject", "edit", "replace", "answer", "regret", "regret", "undo", "remember", "forget", "steer",
-        "follow_up", "withdraw", "snapshot", "fork", "resume", "play", "late", "late", "late")  # fmt: skip
+CALM = (
+    *("approve",) * 5,
+    *("regret", "late", "late"),
+    *("reject", "edit", "replace", "answer", "regret", "undo", "remember", "forget", "late"),
+    *("steer", "follow_up", "withdraw", "snapshot", "fork", "resume", "play"),
+)
 RESTLESS = (*CALM, "pause", "pause", "resume", "resume", "breakpoint", "step", "cancel")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentnb.core.events import CallEnd
 from agentnb.core.maybe_async import settled
-from agentnb.core.messages import Message, ToolCall
+from agentnb.core.messages import Message, ToolCall, is_message_object
 from agentnb.core.state import CallState, State
 
 
@@ -91,7 +91,7 @@ def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, C
 
 def _messages(hook: str, said: Any) -> list[Any]:
     made = list(said) if isinstance(said, Iterable) and not isinstance(said, (str, bytes, Mapping)) else None
-    if made is None or not all(isinstance(message, Mapping | Message) for message in made):
+    if made is None or not all(isinstance(message, Mapping) or is_message_object(message) for message in made):
         raise TypeError(f"{hook} returned {said!r:.200}; it returns messages.")
     return made
 

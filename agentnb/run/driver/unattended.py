@@ -19,6 +19,7 @@ from agentnb.core.events import ApprovalDecision, CancelRequested, RunPaused, Ru
 from agentnb.core.state import CallState
 from agentnb.core.wanted import Effect
 from agentnb.run import host as hosting
+from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.headless import IN_BACKGROUND, STEPPED, Headless, in_force
 from agentnb.run.approvals.outcomes import reject
 from agentnb.run.approvals.pending import question_of
@@ -42,10 +43,11 @@ ANSWERS_WITHIN = 60.0
 class Unattended:
     """Decides the questions of one run that nobody is there to answer. Belongs to the event loop that drives it."""
 
-    def __init__(self, journal: Journal, gate: Gate, inflight: InFlight) -> None:
+    def __init__(self, journal: Journal, gate: Gate, inflight: InFlight, contexts: LiveContexts) -> None:
         self._journal = journal
         self._gate = gate
         self._inflight = inflight
+        self._contexts = contexts
         self._steps_in_vain = False
         self._waiting = 0
         self._waited_since = 0.0
@@ -164,7 +166,8 @@ class Unattended:
         assert asked is not None
         if tool is None or asked.unknown:  # a policy can say whether a call may happen, not whether it has happened
             return Verdict("reject", asked.reason)
-        return headless.decider()(propose(call.id, call.name, asked.arguments, tool))
+        context = partial(self._contexts.of, frame, call)
+        return headless.decider()(propose(call.id, call.name, asked.arguments, tool), context)
 
     def _carry_out(self, headless: Headless, frame: Frame, call: CallState, said: Verdict) -> None:
         with self._journal.lock:

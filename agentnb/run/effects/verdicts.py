@@ -111,7 +111,7 @@ class Verdicts:
     async def _answer_by_policy(self, call: CallState) -> None:
         asked = call.approval
         assert asked is not None
-        verdict = await self._calling.put_to_policy(call, asked.arguments)
+        verdict = await self._calling.put_to_policy(call, asked.arguments, asked)
         with self._journal.lock:
             if verdict.decision != "ask" and call.status == "asking" and call.approval is asked:
                 self._apply(verdict, call, asked.arguments)
@@ -149,6 +149,7 @@ def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any]) -> A
         arguments=to_plain(arguments),  # a copy: a reader who changes it has not changed what runs (promise 5)
         reason=verdict.reason,
         deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
+        seen=verdict.seen,
     )
 
 

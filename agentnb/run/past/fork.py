@@ -38,7 +38,7 @@ from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.past.divergence import frame_at
 from agentnb.run.past.taken_over import check_kind, past_of_a_fork
-from agentnb.run.portable import portable, portable_text
+from agentnb.run.portable import portable, portable_input, portable_text
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
 DECISIONS = tuple(decision for decision in get_args(Decision) if decision != "ask")
@@ -100,7 +100,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
     if (instead := _instead(events, event, change, loop)) is not None:
         made = Branch(past_of_a_fork(events, seq, loop, instead=instead))
     elif change.message is not None:
-        made = Branch(past_of_a_fork(events, seq, loop), steer=to_said(portable(change.message)))
+        made = Branch(past_of_a_fork(events, seq, loop), steer=to_said(portable_input(change.message)))
     elif change.given:
         made = _with_decision(events, event, change, loop)
     else:
@@ -190,14 +190,14 @@ def _stamped(event: Event, place: Event) -> Event:
 def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]) -> Event | None:
     """The event with another message where one was said by it; None for every other event."""
     if isinstance(event, RunStart):
-        return event.model_copy(update={"input": portable(message)})
+        return event.model_copy(update={"input": portable_input(message)})
     if isinstance(event, ModelEnd):
         answer = _answer_instead(event, message)
         if (frame := before()) is not None:
             answer = frame.design.read_again(answer)
         return event.model_copy(update={"message": answer})
     if isinstance(event, MessageAdded):
-        said = portable(message)
+        said = portable_input(message)
         is_text = isinstance(message, str)
         other = event.message.model_copy(update={"content": said}) if is_text else to_said(said)
         return event.model_copy(update={"message": other})
@@ -208,7 +208,7 @@ def _answer_instead(event: ModelEnd, message: Any) -> Message:
     """The answer that takes another's place; text alone changes what it says, and not which calls it makes."""
     if isinstance(message, str):
         return event.message.model_copy(update={"content": portable(message)})
-    answer = to_message(portable(message))
+    answer = to_message(portable_input(message))
     if answer.role != "assistant":
         raise UsageError(f"Event {event.seq} is a model's answer: its role is assistant, not {answer.role!r}.")
     return answer
