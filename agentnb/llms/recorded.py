@@ -18,6 +18,7 @@ from typing import Any
 from agentnb.core.errors import ModelError, ScriptEnded, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelFailed, ModelStart, RunStart
 from agentnb.core.evolve import walk
+from agentnb.core.json_data import same_json
 from agentnb.core.loop import Design
 from agentnb.core.messages import text_of
 from agentnb.llms.description import recorded_options
@@ -127,7 +128,7 @@ class RecordedModel:
     def _find(self, messages: Sequence[Mapping[str, Any]]) -> Exchange:
         left = [exchange for exchange in self.exchanges if not exchange.used]
         for exchange in left:
-            if len(exchange.messages) == len(messages) and exchange.messages == list(messages):
+            if len(exchange.messages) == len(messages) and same_json(exchange.messages, list(messages)):
                 return exchange
         if not left:
             raise ScriptEnded(f"The recording has {len(self.exchanges)} requests to models; this is one more.")

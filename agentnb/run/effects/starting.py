@@ -106,7 +106,8 @@ class Work:
                 continue
             kind, id, _ = effect
             if kind == "question":
-                asking = state.open[id]
+                if (asking := state.open.get(id)) is None:  # a limit that is reached ends every call
+                    return None
                 if asking.approval is None:  # the process ended that had taken a decision back
                     journal.append(question_to_ask(asking), self.frame, asking)
                 elif id in self._verdicts.left_open:
