@@ -55,11 +55,15 @@ class Work:
         policy: Policy | None,
         contexts: LiveContexts,
         enter: Callable[[Work, CallState, Design], None],
+        *,
+        judges_open_questions: bool = False,
     ) -> None:
         self.frame = frame
         self.asking = Asking(frame, journal, inflight)
         self.calling = Calling(frame, journal, policy, contexts, gate, inflight)
-        self._verdicts = Verdicts(frame, journal, policy, self.calling, inflight)
+        self._verdicts = Verdicts(
+            frame, journal, policy, self.calling, inflight, judges_open_questions=judges_open_questions
+        )
         self.asked_by_us = False
         """Whether the model's request that is a fact was made by this process, and not by one that is gone."""
         self._journal = journal
@@ -102,7 +106,8 @@ class Work:
                 continue
             kind, id, _ = effect
             if kind == "question":
-                asking = state.open[id]
+                if (asking := state.open.get(id)) is None:  # a limit that is reached ends every call
+                    return None
                 if asking.approval is None:  # the process ended that had taken a decision back
                     journal.append(question_to_ask(asking), self.frame, asking)
                 elif id in self._verdicts.left_open:
@@ -159,8 +164,13 @@ class Work:
             self.asked_by_us = True
             state = self.frame.state
             if state.model == "asked":
-                again = ModelStart.make(turn=state.turn, attempt=state.attempt + 1, options=state.options)
-                self._journal.append(again, self.frame)
+                again = ModelStart.make(
+                    turn=state.turn,
+                    attempt=state.attempt + 1,
+                    options=state.options,
+                    continues=self.asking.has_paused,
+                )
+                self._journal.append(self.asking.describe(again), self.frame)
             return None
         self.asked_by_us = False
         if pace == "step" or not alone or self.frame.design.answers_overlap:
