@@ -164,8 +164,13 @@ class Work:
             self.asked_by_us = True
             state = self.frame.state
             if state.model == "asked":
-                again = ModelStart.make(turn=state.turn, attempt=state.attempt + 1, options=state.options)
-                self._journal.append(again, self.frame)
+                again = ModelStart.make(
+                    turn=state.turn,
+                    attempt=state.attempt + 1,
+                    options=state.options,
+                    continues=self.asking.has_paused,
+                )
+                self._journal.append(self.asking.describe(again), self.frame)
             return None
         self.asked_by_us = False
         if pace == "step" or not alone or self.frame.design.answers_overlap:
