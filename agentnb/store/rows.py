@@ -35,9 +35,7 @@ def all_runs(database: Database) -> list[RunRow]:
         tags.setdefault(number, []).append(str(tag))
         if not fits(written, row_checksum(number, tag)):
             damaged.add(number)
-    found = database.query(
-        "SELECT number, id, name, loop, created, checksum FROM runs ORDER BY created DESC, number DESC"
-    )
+    found = database.query("SELECT number, id, name, loop, created, checksum FROM runs ORDER BY number DESC")
     runs = []
     for number, id, name, loop, created, written in found:
         sound = fits(written, row_checksum(number, id, name, loop, created)) and number not in damaged
@@ -98,8 +96,7 @@ def add_snapshot(database: Database, name: str, run: int, position: int, created
 def snapshot_named(database: Database, name: str, *, salvage: bool) -> tuple[int, int] | None:
     """The run and the position that have this name. Raises RecordingCorrupt where they were changed."""
     rows = database.query(
-        "SELECT name, run, position, created, checksum FROM snapshots WHERE name = ?"
-        " ORDER BY created DESC, number DESC LIMIT 1",
+        "SELECT name, run, position, created, checksum FROM snapshots WHERE name = ? ORDER BY number DESC LIMIT 1",
         name,
     )
     if not rows:
