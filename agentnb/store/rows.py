@@ -35,7 +35,9 @@ def all_runs(database: Database) -> list[RunRow]:
         tags.setdefault(number, []).append(str(tag))
         if not fits(written, row_checksum(number, tag)):
             damaged.add(number)
-    found = database.query("SELECT number, id, name, loop, created, checksum FROM runs ORDER BY number DESC")
+    found = database.query(
+        "SELECT number, id, name, loop, created, checksum FROM runs ORDER BY created DESC, number DESC"
+    )
     runs = []
     for number, id, name, loop, created, written in found:
         sound = fits(written, row_checksum(number, id, name, loop, created)) and number not in damaged
@@ -84,6 +86,15 @@ def id_of(database: Database, number: int, *, salvage: bool) -> str:
     return str(row[1])
 
 
+def not_before(database: Database, table: str, now: float) -> float:
+    """When what is written now was made: no earlier than what is there, so that the newest was written last.
+
+    The computer's clock may have been set back.
+    """
+    ((latest,),) = database.query(f"SELECT max(created) FROM {table}")
+    return now if latest is None else max(now, latest)
+
+
 def add_snapshot(database: Database, name: str, run: int, position: int, created: float) -> None:
     """Keep a name for a position of a run."""
     row = (name, run, position, float(created))
@@ -96,7 +107,7 @@ def add_snapshot(database: Database, name: str, run: int, position: int, created
 def snapshot_named(database: Database, name: str, *, salvage: bool) -> tuple[int, int] | None:
     """The run and the position that have this name. Raises RecordingCorrupt where they were changed."""
     rows = database.query(
-        "SELECT name, run, position, created, checksum FROM snapshots WHERE name = ? ORDER BY number DESC LIMIT 1",
+        "SELECT name, run, position, created, checksum FROM snapshots WHERE name = ? ORDER BY created DESC, number DESC LIMIT 1",
         name,
     )
     if not rows:

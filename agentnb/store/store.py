@@ -98,8 +98,8 @@ class Store:
     def names(self) -> list[str]:
         """What `load` takes: the names of snapshots, and of each run its name or else its id; newest first."""
         rows.check(self._database)
-        named = self._database.query("SELECT name FROM snapshots ORDER BY number DESC")
-        runs = self._database.query("SELECT coalesce(name, id) FROM runs ORDER BY number DESC")
+        named = self._database.query("SELECT name FROM snapshots ORDER BY created DESC, number DESC")
+        runs = self._database.query("SELECT coalesce(name, id) FROM runs ORDER BY created DESC, number DESC")
         return list(dict.fromkeys(str(name) for (name,) in (*named, *runs)))
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Store:
     def _number(self, name_or_id: str) -> int:
         found = self._database.query(
             "SELECT number FROM runs WHERE (name = ? OR id = ?)"
-            f" AND EXISTS (SELECT 1 FROM events WHERE {OF_RUN}) ORDER BY number DESC LIMIT 1",
+            f" AND EXISTS (SELECT 1 FROM events WHERE {OF_RUN}) ORDER BY created DESC, number DESC LIMIT 1",
             *(name_or_id, name_or_id),
         )
         if not found:
@@ -230,10 +230,11 @@ class Store:
         process writes just now, the run is taken up with its first events.
         """
         check_name("A run's name", *([] if name is None else [name]), loop)
-        made = time.time() if created is None else created
+        now = time.time()
 
         def take_up() -> int:
             with self._database.transaction(patient=False):
+                made = rows.not_before(self._database, "runs", now) if created is None else created
                 number = rows.add_run(self._database, run_id, name, loop, made)
                 self._add_recording(number, run_id, recording)
             return number
