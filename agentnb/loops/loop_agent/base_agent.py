@@ -143,6 +143,11 @@ class BaseAgent(AgentInTree):
         begun = {"role": "user", "content": Event(content=ctx.user_content).text, "invocation": maps}
         return {**begun, AS_LOOP: self.name} if as_loop else begun
 
+    @property
+    def itself(self) -> object:
+        """What the code that runs it has: the agent, or the loop that it carries."""
+        return self
+
     def keeps(self, event: Event) -> bool:
         """Whether an escalation that comes out of this agent's stream has left the loop it was meant for."""
         return False

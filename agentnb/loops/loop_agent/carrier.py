@@ -32,6 +32,11 @@ class Carrier(CompositeAgent):
         spoken = {event.author: event.text for event in ctx.session.events if event.author != "user" and event.text}
         return {**said, "told": told(self.sub_agents[0], said, spoken)}
 
+    @property
+    def itself(self) -> object:
+        """The loop it carries."""
+        return self.sub_agents[0]
+
     def decide(self, state: State) -> Fact:
         """Run the loop, and end with what it came to."""
         call = own_call(self.name, state)

@@ -58,13 +58,15 @@ class Session(BaseModel):
     _waiting: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
-    def waiting(self) -> dict[str, Run]:
-        """The runs that have stopped at a question to a person, by the name of their agent."""
+    def waiting(self) -> dict[str, tuple[object, Run]]:
+        """The runs that have stopped at a question to a person, and what they are of, by the name of their agent."""
         return self._waiting
 
     def asked_about(self, id: str) -> Any:
-        """The call that a person was asked about under this id last; None where nobody was."""
+        """The call that a person was asked about under this id last; None where nobody was, or it has its result."""
         for event in reversed(self.events):
+            if event.author != "user" and any(read(given, "id") == id for given in event.get_function_responses()):
+                return None
             for call in event.get_function_calls():
                 if read(call, "name") == ASKS_TO_CONFIRM and read(call, "id") == id:
                     return read(read(call, "args") or {}, "originalFunctionCall")

@@ -40,9 +40,9 @@ async def stream(
 
     as_loop: run its own decision, though a subclass has code in its place. options: as for `start`.
     """
-    waiting = ctx.session.waiting.pop(agent.name, None)
+    same, waiting = ctx.session.waiting.pop(agent.name, (None, None))
     answers = ctx.confirmations()
-    if waiting is not None and _is_answered(waiting, answers):
+    if waiting is not None and same is agent.itself and any(item.id in answers for item in waiting.pending):
         run = agent.go_on_from(waiting, **options)
         told = len(run.events)
     else:
@@ -75,7 +75,7 @@ async def stream(
                         ctx.keep(event)
                     yield event
         if run.stop_reason == "suspended" and run.pending:
-            ctx.session.waiting[agent.name] = run
+            ctx.session.waiting[agent.name] = agent.itself, run
     except RunFailed as failed:
         error = forwarded.error if run.stop_reason == "error" else None
         error = error or failed.__cause__ or failed
@@ -83,11 +83,6 @@ async def stream(
         ctx.close(run)
     if error is not None:  # raised out here, where nothing is added to it
         raise error
-
-
-def _is_answered(run: Run, answers: Mapping[str, bool]) -> bool:
-    """Whether a run that has stopped at questions is answered one of them."""
-    return any(item.id in answers for item in run.pending)
 
 
 def _decide_again(run: Run, ctx: InvocationContext, asked: facts.ApprovalRequest, answers: dict[str, bool]) -> None:
