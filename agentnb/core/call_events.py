@@ -51,7 +51,8 @@ class ApprovalRequest(Event):
 
     A question is identified by its run, its path and the number of this event. `unknown`: the call was started by a
     process that is gone, and nobody knows how it ended. `earlier` is the number of the question that this one repeats,
-    because its answer was taken back or because what was shown has changed.
+    because its answer was taken back or because what was shown has changed. `seen` is how many events there were when
+    the policy was asked that has left the call to a person; None where none was asked.
     """
 
     type: Literal["approval_request"] = "approval_request"
@@ -62,6 +63,7 @@ class ApprovalRequest(Event):
     deadline: float | None = None
     unknown: bool = False
     earlier: int | None = None
+    seen: int | None = None
 
 
 class ApprovalDecision(Event):
@@ -81,7 +83,8 @@ class ApprovalDecision(Event):
     exactly these `arguments`; a call that it decides is decided by `remembered`. `ask` takes an earlier decision back:
     the call, which has not begun, is asked about again, and what was remembered is forgotten; with no `call_id` that is
     all. `earlier` is the number of the decision that is remembered, or taken back. `recheck`: the call is checked again
-    as if it had been made like that.
+    as if it had been made like that. `tool`: the fingerprint of the description and the schema of the tool that this
+    lets run, or that is remembered; None in older recordings.
     """
 
     type: Literal["approval_decision"] = "approval_decision"
@@ -99,6 +102,7 @@ class ApprovalDecision(Event):
     shown: str | None = None
     seconds: float | None = None
     recheck: bool = False
+    tool: str | None = None
 
     @property
     def is_checked_again(self) -> bool:

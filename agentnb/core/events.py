@@ -98,7 +98,10 @@ class RunStart(Event):
     `history` are the messages of earlier runs, `queued` what the user had queued before the run began. `call`: a nested
     loop's, the call of the loop above that it performs. `forked_from`: a fork's, the run and the event it departs from
     (`"4f2c…@17"`). `listens`: whether the loop has a conversation of its own. `max_result_chars`: how many characters
-    of a result the model is sent at most; None, as in older recordings, for all.
+    of a result the model is sent at most; None, as in older recordings, for all. `system_prompt`: what the model is
+    told first, where `config` does not have that. `tools`: the fingerprint of the description and the schema of each
+    tool, by its name; none in older recordings. `approve`, `limits`: the policy and the limits of the whole run: rules,
+    True or False, and `{"function": name}` for a policy that no recording keeps.
     """
 
     type: Literal["run_start"] = "run_start"
@@ -113,6 +116,10 @@ class RunStart(Event):
     forked_from: str = ""
     listens: bool = True
     max_result_chars: int | None = None
+    system_prompt: str | None = None
+    tools: dict[str, str] = Field(default_factory=dict)
+    approve: Any = None
+    limits: dict[str, float] = Field(default_factory=dict)
 
 
 class PhaseChange(Event):
@@ -202,10 +209,15 @@ class RunPaused(Event):
 
 
 class RunResumed(Event):
-    """The run goes on: after a pause, after a failure of the model, or, restored, after it was `suspended`."""
+    """The run goes on: after a pause, after a failure of the model, or, restored, after it was `suspended`.
+
+    `approve`, `limits`: the policy and the limits it goes on with, where it was restored with others.
+    """
 
     type: Literal["run_resumed"] = "run_resumed"
     suspended: bool = False
+    approve: Any = None
+    limits: dict[str, float] | None = None
 
 
 class CancelRequested(Event):

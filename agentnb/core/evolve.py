@@ -110,6 +110,7 @@ def _run_start(state: State, event: e.RunStart) -> None:
     state.input = event.input
     state.call = event.call
     state.listens = event.listens
+    state.approve, state.limits = event.approve, event.limits
     state.max_result_chars = event.max_result_chars
     state.started = event.time
     state.messages = list(event.history)
@@ -202,6 +203,10 @@ def _run_paused(state: State, event: e.RunPaused) -> None:
 
 def _run_resumed(state: State, event: e.RunResumed) -> None:
     state.paused = False
+    if event.approve is not None:
+        state.approve = event.approve
+    if event.limits is not None:
+        state.limits = event.limits
     _ask_again(state)
     if event.suspended:
         _forget_done(state)

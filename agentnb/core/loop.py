@@ -116,12 +116,13 @@ class Design(ABC):
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """The fact a run starts with."""
         return RunStart(  # validated, unlike other facts: the input is the user's
-            **configured(self),
+            **configured(self, {}),
             name=self.name,
             input=to_plain(input),
             history=list(history),
             listens=self.listens,
             max_result_chars=self.max_result_chars,
+            system_prompt=self.system_prompt if self.system_prompt != self.config().get("system_prompt") else None,
         )
 
     def wanted(self, state: State) -> Sequence[Effect]:
@@ -204,7 +205,13 @@ class Design(ABC):
         For whoever has a recording and not its loop; what `prepare` makes of the history, or the system prompt, is no
         part of it.
         """
-        return [message.plain for message in state.messages]
+        instead = cls.sent_instead(state)
+        return [instead.get(position, message.plain) for position, message in enumerate(state.messages)]
+
+    @classmethod
+    def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:
+        """What `sends` has in place of the messages at these positions of the history."""
+        return {}
 
     def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
         """What every request to the model carries beside the messages."""
@@ -256,15 +263,19 @@ class Design(ABC):
         return cls.__name__
 
 
-def configured(design: Design) -> dict[str, Any]:
-    """What the first fact of a run says of the kind of its loop, and of how that is configured."""
+def configured(design: Design, tools: Mapping[str, str]) -> dict[str, Any]:
+    """What the first fact of a run says of the kind of its loop, of how that is configured, and of its tools.
+
+    tools: the fingerprint of each, by its name.
+    """
     kind, config = design.kind(), design.config()
-    return {"loop": kind, "config": config, "fingerprint": fingerprint(kind, config)}
+    return {"loop": kind, "config": config, "tools": dict(tools), "fingerprint": fingerprint(kind, config, tools)}
 
 
-def fingerprint(kind: str, config: Mapping[str, Any]) -> str:
-    """A short hash of a loop's kind and configuration."""
-    return hashlib.sha256(to_json([kind, sorted(config.items())])).hexdigest()[:16]
+def fingerprint(kind: str, config: Mapping[str, Any], tools: Mapping[str, str] | None = None) -> str:
+    """A short hash of a loop's kind, its configuration, and the fingerprints of its tools."""
+    parts: list[Any] = [kind, sorted(config.items()), *([sorted(tools.items())] if tools else [])]
+    return hashlib.sha256(to_json(parts)).hexdigest()[:16]
 
 
 ENDED_FROM_OUTSIDE = frozenset({"error", "cancelled", "limit", "suspended"})

@@ -26,6 +26,9 @@ _SCALARS = frozenset({str, int, float, bool})
 
 Content = str | list[dict[str, Any]]
 
+ROLES = frozenset({"system", "user", "assistant", "tool"})
+"""The roles that a provider knows: messages of other roles are sent to no model."""
+
 
 class _Readable(Record):
     """A record that reads as a mapping of the fields it has: those that are always there, and those not empty."""

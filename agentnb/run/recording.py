@@ -204,4 +204,4 @@ class Recording(ABC):
         from agentnb.run.past.forked import forked  # it makes a Run, which is a Recording itself
 
         change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
-        return forked(self, plain_number(at), change, loop, **{**self._fork_options, **options})
+        return forked(self, plain_number(at), change, loop, **options)

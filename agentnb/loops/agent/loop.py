@@ -132,10 +132,9 @@ class Agent(Loop):
         return amended(state)
 
     @classmethod
-    def sends(cls, state: State, config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """The history, with what was retrieved."""
-        found = amended(state)
-        return [found.get(position, message.plain) for position, message in enumerate(state.messages)]
+    def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:
+        """The user's last message, with what was retrieved for it."""
+        return amended(state)
 
     # -- the agent -------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from agentnb.core.errors import InvalidArguments
@@ -19,8 +20,9 @@ from agentnb.core.events import ApprovalDecision, CancelRequested, RunPaused, Ru
 from agentnb.core.state import CallState
 from agentnb.core.wanted import Effect
 from agentnb.run import host as hosting
+from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.headless import IN_BACKGROUND, STEPPED, Headless, in_force
-from agentnb.run.approvals.outcomes import reject
+from agentnb.run.approvals.outcomes import reject, terminate
 from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.policy import FAILED, Verdict, propose
 from agentnb.run.effects.inflight import InFlight
@@ -42,10 +44,11 @@ ANSWERS_WITHIN = 60.0
 class Unattended:
     """Decides the questions of one run that nobody is there to answer. Belongs to the event loop that drives it."""
 
-    def __init__(self, journal: Journal, gate: Gate, inflight: InFlight) -> None:
+    def __init__(self, journal: Journal, gate: Gate, inflight: InFlight, contexts: LiveContexts) -> None:
         self._journal = journal
         self._gate = gate
         self._inflight = inflight
+        self._contexts = contexts
         self._steps_in_vain = False
         self._waiting = 0
         self._waited_since = 0.0
@@ -164,7 +167,8 @@ class Unattended:
         assert asked is not None
         if tool is None or asked.unknown:  # a policy can say whether a call may happen, not whether it has happened
             return Verdict("reject", asked.reason)
-        return headless.decider()(propose(call.id, call.name, asked.arguments, tool))
+        context = partial(self._contexts.of, frame, call)
+        return headless.decider()(propose(call.id, call.name, asked.arguments, tool), context)
 
     def _carry_out(self, headless: Headless, frame: Frame, call: CallState, said: Verdict) -> None:
         with self._journal.lock:
@@ -176,6 +180,11 @@ class Unattended:
                 except InvalidArguments as error:
                     said = Verdict("reject", f"{FAILED}{error}")
             why = f"Nobody is there to decide: {headless.absence}."
+            if said.decision == "terminate":
+                terminate(
+                    self._journal, frame, call, replace(said, by="headless", reason=f"{why} {said.reason}".strip())
+                )
+                return
             if said.decision in ("approve", "edit"):
                 arguments = portable(said.arguments) if said.arguments is not None else None
                 decision = ApprovalDecision.make(
@@ -183,6 +192,7 @@ class Unattended:
                     decision=said.decision,
                     by="headless",
                     question=question_of(call),
+                    tool=frame.fingerprints.get(call.name),
                     reason=f"{why} The policy declared for that approves.",
                     arguments=arguments,
                 )

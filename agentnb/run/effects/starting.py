@@ -16,6 +16,7 @@ from agentnb.core.events import CallStart, ModelStart, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
+from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.pending import question_to_ask
 from agentnb.run.approvals.policy import Policy
 from agentnb.run.effects.asking import Asking
@@ -31,7 +32,7 @@ Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
 
 pull: a consumer takes each event before the next thing happens; the model is asked here, at the consumer's pace.
-drain: as fast as it goes; a call that is alone in flight is performed here too.
+drain: as fast as it goes; the model is asked here too.
 step: nothing is done here, so that what is in flight goes on between two steps.
 """
 
@@ -52,12 +53,17 @@ class Work:
         gate: Gate,
         inflight: InFlight,
         policy: Policy | None,
+        contexts: LiveContexts,
         enter: Callable[[Work, CallState, Design], None],
+        *,
+        judges_open_questions: bool = False,
     ) -> None:
         self.frame = frame
         self.asking = Asking(frame, journal, inflight)
-        self.calling = Calling(frame, journal, policy, gate, inflight)
-        self._verdicts = Verdicts(frame, journal, policy, self.calling, inflight)
+        self.calling = Calling(frame, journal, policy, contexts, gate, inflight)
+        self._verdicts = Verdicts(
+            frame, journal, policy, self.calling, inflight, judges_open_questions=judges_open_questions
+        )
         self.asked_by_us = False
         """Whether the model's request that is a fact was made by this process, and not by one that is gone."""
         self._journal = journal
@@ -264,7 +270,7 @@ class Work:
             if (end := self.frame.design.instead_of(call, self.frame.state)) is not None:
                 self._journal.append(end, self.frame, call)
                 continue
-            if alone and not call.detached and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
+            if alone and not call.detached and pace != "step" and self.frame.is_own(call):
                 return effect, self.calling.perform(call, inline=pace)
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None

@@ -31,6 +31,7 @@ from agentnb.core.state import State
 from agentnb.core.unicode import mended
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.words import Names
+from agentnb.run.given import shown
 from agentnb.run.portable import words_of
 
 Unit = Literal["event", "call", "turn", "phase"]
@@ -71,7 +72,7 @@ class Gate:
         """`known` gives the names of the run's tools and phases."""
         self.breakpoints = Breakpoints(breakpoints, known)
         self.breakpoints.failed = self._stop_where_one_fails
-        self.limits = _check_limits(limits or {})
+        self.limits = check_limits(limits or {})
         self.pausing: str | None = None
         """Why a pause is to come, where one is."""
         self.pausing_by: Pauser = "human"
@@ -213,11 +214,13 @@ def _ends_turn(event: Event, state: State) -> bool:
     return event.type == "call_start" or not call.let_go
 
 
-def _check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
+def check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
+    """Return limits as numbers of Python's. Raises UsageError for an unknown limit, or one that is no number."""
     numbers = {name: plain_number(limit) for name, limit in limits.items()}
     for name, limit in numbers.items():
         if name not in LIMITS:
             raise UsageError(f"limits= knows {', '.join(sorted(LIMITS))}, not {name!r}.")
-        if not isinstance(limit, (int, float)) or isinstance(limit, bool) or not limit >= 0:
-            raise UsageError(f"limits[{name!r}] must be a number that is not negative, not {limit!r}.")
+        is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit >= 0
+        if not is_number or (isinstance(limit, int) and limit.bit_length() > 1000):  # more than a float can hold
+            raise UsageError(f"limits[{name!r}] must be a number that is not negative, not {shown(limit)}.")
     return numbers

@@ -13,12 +13,19 @@ from agentnb.core.errors import RecordingMismatch, UsageError
 from agentnb.core.events import CallEnd, CallStart, Event, RunEnd, RunStart
 from agentnb.core.evolve import fold
 from agentnb.core.loop import Design, configured
+from agentnb.core.tools import fingerprint_of
+from agentnb.tools import as_tools
 
 
 def check_kind(start: RunStart, loop: Design) -> None:
     """Raise RecordingMismatch where the recording that begins so is of another kind of loop."""
     if start.loop != loop.kind():
         raise RecordingMismatch(f"The recording is of {start.loop}, and the loop to go on with is {loop.kind()}.")
+
+
+def fingerprints(loop: Design) -> dict[str, str]:
+    """The fingerprint of each of the loop's tools, by its name."""
+    return {name: fingerprint_of(tool) for name, tool in as_tools(loop.tools).items()}
 
 
 def new_run_id() -> str:
@@ -66,7 +73,7 @@ def past_of_a_fork(
         raise UsageError("A fork begins with the event run_start at the least.")
     kept += _ends_of_running_calls(kept, events[seq + 1 :])
     first, *others = as_of(new_run_id(), kept)
-    begun = {"forked_from": f"{events[0].run_id}@{seq}", **configured(loop)}
+    begun = {"forked_from": f"{events[0].run_id}@{seq}", **configured(loop, fingerprints(loop))}
     return [first.model_copy(update=begun), *others]
 
 
