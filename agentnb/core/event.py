@@ -9,21 +9,29 @@ from agentnb.core.record import Record
 
 
 class ErrorInfo(Record):
-    """An error as data: the exception's type, its message, and the traceback where it is ours to show."""
+    """An error as data: the exception's type, its message, and the traceback where it is ours to show.
+
+    `details`: what a model's server said about it: `status`, `code`, `param`, `request_id`, each where it was given.
+    """
 
     type: str
     message: str
     traceback: str | None = None
+    details: dict[str, Any] | None = None
 
 
 class Event(Record):
-    """What every fact has; `seq` is -1 and `time` 0 until the driver has stamped it."""
+    """What every fact has; `seq` is -1 and `time` 0 until the driver has stamped it.
+
+    `inherited`: it happened in the run that this one was forked from, and cost this one nothing.
+    """
 
     seq: int = -1
     time: float = 0.0
     run_id: str = ""
     path: str = ""
     phase: str | None = None
+    inherited: bool = False
     type: str
 
     @property

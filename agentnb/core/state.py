@@ -70,7 +70,8 @@ class Place:
 class State:
     """Where one loop stands. Plain data; read it, and leave the changing to `evolve`.
 
-    `model` is `asked` while an answer is wanted. `calls` are those of the current turn in the order they were made,
+    `model` is `asked` while an answer is wanted; `has_called` says whether it has made a call since the loop began.
+    `calls` are those of the current turn in the order they were made,
     `open` those of them without a result, and those of earlier turns that are `detached` and run on; of these there are
     `detached` many. `queues` hold what the user has said and nobody has heard yet, `heard` where
     the messages since the last request to the model came from. `values` is the loop's own state. `own_calls` are the
@@ -83,6 +84,8 @@ class State:
     `calls_started` (of tools, not of what a loop does itself) and `usage` (tokens, cost) add up, nested loops included,
     and so do `failure` and `rules`, the decisions that are remembered. `approve` and `limits` are those of the whole
     run, as they were recorded.
+
+    `own_usage` is that part of `usage` that was not inherited from the run that this one was forked from.
 
     `listens` says whether the loop has a conversation of its own. Where it has none, `inside` has what was said in each
     loop that it has run, and `conversation` has it all.
@@ -106,6 +109,7 @@ class State:
     model: Literal["idle", "asked"] = "idle"
     options: dict[str, Any] = field(default_factory=dict)
     reply: e.ModelEnd | None = None
+    has_called: bool = False
     failure: e.ErrorInfo | None = None
     calls: dict[str, CallState] = field(default_factory=dict)
     open: dict[str, CallState] = field(default_factory=dict)
@@ -117,6 +121,7 @@ class State:
     heard: list[e.Origin] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     usage: dict[str, float] = field(default_factory=dict)
+    own_usage: dict[str, float] = field(default_factory=dict)
     paused: bool = False
     cancelled: str | None = None
     stop_reason: e.StopReason | None = None

@@ -106,7 +106,8 @@ class Work:
                 continue
             kind, id, _ = effect
             if kind == "question":
-                asking = state.open[id]
+                if (asking := state.open.get(id)) is None:  # a limit that is reached ends every call
+                    return None
                 if asking.approval is None:  # the process ended that had taken a decision back
                     journal.append(question_to_ask(asking), self.frame, asking)
                 elif id in self._verdicts.left_open:
@@ -163,8 +164,13 @@ class Work:
             self.asked_by_us = True
             state = self.frame.state
             if state.model == "asked":
-                again = ModelStart.make(turn=state.turn, attempt=state.attempt + 1, options=state.options)
-                self._journal.append(again, self.frame)
+                again = ModelStart.make(
+                    turn=state.turn,
+                    attempt=state.attempt + 1,
+                    options=state.options,
+                    continues=self.asking.has_paused,
+                )
+                self._journal.append(self.asking.describe(again), self.frame)
             return None
         self.asked_by_us = False
         if pace == "step" or not alone or self.frame.design.answers_overlap:

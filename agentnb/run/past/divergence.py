@@ -22,7 +22,7 @@ from agentnb.run.approvals.policy import why_it_asks
 from agentnb.run.frame import Frame
 from agentnb.run.refusals import Refusal, misfit, unfit
 
-_STAMP = {"seq", "time", "run_id", "path", "phase"}
+_STAMP = {"seq", "time", "run_id", "path", "phase", "inherited"}
 _SHOWN = 300
 _DECIDED = {"message", "model_start", "call_proposed", "state_update", "phase_change", "run_end"}
 
@@ -156,7 +156,10 @@ def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
 
 def _said(event: Event) -> str:
     """What an event says, without where and when it was said: as JSON, for to Python NaN would be no other NaN."""
-    return json.dumps({"type": event.type, **event.model_dump(mode="json", exclude=_STAMP)}, sort_keys=True)
+    said = event.model_dump(mode="json", exclude=_STAMP)
+    if isinstance(event, ModelStart):  # who is asked is no decision of the loop's
+        said = {"turn": event.turn, "attempt": event.attempt, "options": event.set_by_loop}
+    return json.dumps({"type": event.type, **said}, sort_keys=True)
 
 
 def _short(event: Event) -> str:
