@@ -206,7 +206,7 @@ class Calling:
         current_call.set((journal.run_id, frame.path, call.id, task))
         act_for(journal, None)
         is_own = call.hidden and frame.is_own(call)
-        if is_own:
+        if is_own or getattr(self._tools.get(call.name), "takes_context", False):
             beside.set(companion_of(frame, journal.events))
         try:
             if is_own:
