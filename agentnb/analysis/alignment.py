@@ -35,7 +35,8 @@ _MESSAGE = {
 }
 _ERROR = {"traceback"}
 UNSAID: dict[str, Any] = {
-    **dict.fromkeys(("seq", "time", "run_id", "forked_from", "timing", "deadline", "fingerprint"), True),
+    **dict.fromkeys(("seq", "time", "run_id", "timing", "deadline", "fingerprint"), True),
+    **dict.fromkeys(("forked_from", "ancestors", "inherited", "seen"), True),
     **dict.fromkeys(("question", "seconds", "shown", "tool", "tools", "approve", "limits"), True),
     "message": _MESSAGE,
     "error": _ERROR,

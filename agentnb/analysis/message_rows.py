@@ -35,6 +35,8 @@ class MessageRow:
     cost: float = NEVER
     took: float = NEVER
     stop_reason: str | None = None
+    attempts: int = 0
+    inherited: bool = False
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class _Heard:
     run: object
     messages: int = 0
     asked: float = NEVER
+    attempts: int = 0
 
 
 def message_rows(source: Source) -> Iterator[MessageRow]:
@@ -54,10 +57,20 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
         if known is None or known.run is not state:
             known = heard[event.path] = _Heard(state)
         if isinstance(event, ModelStart):
-            known.asked = event.time
+            known.asked, known.attempts = event.time, event.attempt
         for message in state.messages[known.messages :]:
-            yield _message_row(source, event, state, message, known)
+            said_by = _said_by(event, state, message)
+            if said_by.seq not in source.elsewhere:
+                row = _message_row(source, event, state, message, known)
+                row.inherited = said_by.inherited
+                yield row
         known.messages = len(state.messages)
+
+
+def _said_by(event: Event, state: State, message: Message) -> Event:
+    """The event that a message is of: a result enters the history with its call's end, or with an event behind that."""
+    call = state.calls.get(message.tool_call_id) if message.tool_call_id is not None else None
+    return call.end if call is not None and call.end is not None else event
 
 
 def _origin(event: Event, message: Message) -> str | None:
@@ -86,4 +99,5 @@ def _message_row(source: Source, event: Event, state: State, message: Message, k
         row.output_tokens = used.get("output_tokens", NEVER)
         row.cost = used.get("cost", NEVER)
         row.took, row.stop_reason = event.time - known.asked, event.stop_reason
+        row.attempts = known.attempts
     return row

@@ -102,6 +102,8 @@ class RunStart(Event):
     told first, where `config` does not have that. `tools`: the fingerprint of the description and the schema of each
     tool, by its name; none in older recordings. `approve`, `limits`: the policy and the limits of the whole run: rules,
     True or False, and `{"function": name}` for a policy that no recording keeps.
+    `ancestors`: a fork's, the runs that its first events were inherited from, the oldest first, each with the number of
+    the first event that is not of it or of one before it.
     """
 
     type: Literal["run_start"] = "run_start"
@@ -120,6 +122,7 @@ class RunStart(Event):
     tools: dict[str, str] = Field(default_factory=dict)
     approve: Any = None
     limits: dict[str, float] = Field(default_factory=dict)
+    ancestors: list[tuple[str, int]] = Field(default_factory=list)
 
 
 class PhaseChange(Event):

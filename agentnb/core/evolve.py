@@ -186,6 +186,8 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
 def _add_usage(state: State, event: e.ModelEnd) -> None:
     for name, amount in event.usage.items():
         state.usage[name] = state.usage.get(name, 0) + amount
+        if not event.inherited:
+            state.own_usage[name] = state.own_usage.get(name, 0) + amount
 
 
 def _model_error(state: State, event: e.ModelFailed) -> None:

@@ -84,6 +84,8 @@ class State:
     and so do `failure` and `rules`, the decisions that are remembered. `approve` and `limits` are those of the whole
     run, as they were recorded.
 
+    `own_usage` is that part of `usage` that was not inherited from the run that this one was forked from.
+
     `listens` says whether the loop has a conversation of its own. Where it has none, `inside` has what was said in each
     loop that it has run, and `conversation` has it all.
 
@@ -117,6 +119,7 @@ class State:
     heard: list[e.Origin] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     usage: dict[str, float] = field(default_factory=dict)
+    own_usage: dict[str, float] = field(default_factory=dict)
     paused: bool = False
     cancelled: str | None = None
     stop_reason: e.StopReason | None = None

@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.errors import UsageError
 from agentnb.core.events import CallProposed, MessageAdded, Queue
 from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import State
+from agentnb.core.tools import check_names, legal_name
 from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Loop(Design):
         self.llm = llm
         self.tools = tools
         if not isinstance(tools, Mapping):
-            _check_names({id(tool): tool.name for tool in tools if isinstance(tool, Design)}.values())
+            check_names((_name_as_tool(tool), tool) for tool in tools)
         self.name = name or _snake_case(type(self).__name__)
 
     def start(
@@ -197,10 +198,9 @@ async def _to_the_end(run: Run) -> Any:
     return await run
 
 
-def _check_names(names: Iterable[str]) -> None:
-    listed = sorted(names)
-    if len(set(listed)) < len(listed):
-        raise InvalidArguments(f"Loops beside each other may not share a name: {', '.join(listed)}.")
+def _name_as_tool(tool: Any) -> str:
+    """What models call a tool by."""
+    return legal_name(tool.name) if isinstance(tool, Design) else _named(tool)
 
 
 def _named(tool: Any) -> str:

@@ -28,6 +28,7 @@ from agentnb.run.approvals.pending import (
     question_to_ask,
     ready,
     schemas,
+    view_of,
     waiting,
 )
 from agentnb.run.approvals.remembered import Remembered, decide_those_waiting, remembering
@@ -216,13 +217,7 @@ class Decisions:
             "seconds": self._decider.seconds,
             "question": question.seq,
             "tool": frame.fingerprints.get(call.name),
-            "shown": question_digest(
-                call.name,
-                question.arguments,
-                question.reason,
-                tool.parameters if tool is not None else {},
-                unknown=question.unknown,
-            ),
+            "shown": question_digest(call.name, question, tool, view_of(tool, question.arguments)),
         }
 
     def _replace(

@@ -49,7 +49,8 @@ class Verdicts:
         self._journal = journal
         self._calling = calling
         self._inflight = inflight
-        self._checks_at_once = policy is None and frame.design.before_call is None
+        tools_ask = any(callable(tool.approve) for tool in frame.tools.values())
+        self._checks_at_once = policy is None and frame.design.before_call is None and not tools_ask
         self._resolves = type(frame.design).arguments is not Design.arguments
         self.kept: dict[str, tuple[dict[str, Any], Said]] = {}
         """What the checks have said and nothing has come of yet, and about which arguments."""

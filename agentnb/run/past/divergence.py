@@ -22,7 +22,7 @@ from agentnb.run.approvals.policy import why_it_asks
 from agentnb.run.frame import Frame
 from agentnb.run.refusals import Refusal, misfit, unfit
 
-_STAMP = {"seq", "time", "run_id", "path", "phase"}
+_STAMP = {"seq", "time", "run_id", "path", "phase", "inherited"}
 _SHOWN = 300
 _DECIDED = {"message", "model_start", "call_proposed", "state_update", "phase_change", "run_end"}
 
@@ -124,7 +124,7 @@ class Check:
             return CallStart(call_id=call.id, name=call.name, arguments=made, attempt=call.attempt + 1)
         if isinstance(made, Refusal):
             return made.end
-        asks = why_it_asks(tool) if (tool := frame.tools[call.name]).approve else None
+        asks = why_it_asks(tool) if (tool := frame.tools[call.name]).approve is True else None
         if isinstance(event, CallStart) and asks is not None and call.decision is None:
             return ApprovalRequest(call_id=call.id, name=call.name, arguments=made, reason=asks)
         if isinstance(event, ApprovalRequest) and asks is None and event.reason == why_it_asks(tool):
