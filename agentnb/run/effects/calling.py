@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -194,6 +194,13 @@ class Calling:
         made = self._design.bind(tool, call, copied, self._frame.state) if self._binds else tool.bind(copied)
         self._bound[call.id] = (arguments, made)
         return made
+
+    def make_ready(self, call: CallState, arguments: dict[str, Any]) -> None:
+        """Fix what the call runs with, before anybody is told that it starts and could change that."""
+        tool = self._tools.get(call.name)
+        if tool is not None and self._bound.get(call.id, _UNBOUND)[0] is not arguments:
+            with suppress(InvalidArguments):  # raised again when it runs, and told to the model
+                self.bind(call, tool, arguments)
 
     async def perform(self, call: CallState, *, inline: PumpPace | None = None) -> None:
         """Run the call, and make what came of it its result, unless it has one by then.
