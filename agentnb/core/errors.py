@@ -30,7 +30,8 @@
         ├── VersionMismatch         a recording made by a newer agentnb
         ├── RecordingMismatch       a recording of another loop than the one it was given
         │   └── ReplayDiverged      the loop decides otherwise than the recording; has both sides
-        └── StoreConflict           another process goes on with the same run
+        ├── StoreConflict           another process goes on with the same run
+        └── StoreBusy               another process writes to the store just now
 
 A tool's failure goes to the model as a result, a model's pauses the run, ours ends it loudly (DESIGN 1).
 """
@@ -64,6 +65,7 @@ __all__ = [
     "RunFailed",
     "ScriptEnded",
     "StorageError",
+    "StoreBusy",
     "StoreConflict",
     "ToolError",
     "UnknownCall",
@@ -242,3 +244,7 @@ class ReplayDiverged(RecordingMismatch):
 
 class StoreConflict(StorageError):
     """Another process has gone on with the same run."""
+
+
+class StoreBusy(StorageError):
+    """Another process holds the store's lock; nothing was written, and it can be tried again."""

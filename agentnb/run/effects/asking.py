@@ -27,6 +27,7 @@ from agentnb.run.effects.inflight import InFlight
 from agentnb.run.effects.interrupt import is_thrown_in, show, task_here
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
+from agentnb.run.news import RETRY_SECONDS
 from agentnb.run.portable import error_info
 
 HELD_UP = 0.005
@@ -87,8 +88,9 @@ class Asking:
         stream: Any = None
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         act_for(self._journal, self._frame.path)  # each request has a context of its own
-        if self._holds_up:
-            self._inflight.news.flush()
+        # The store may be locked.
+        while self._holds_up and not self._inflight.news.flush() and self._inflight.crash is None:  # noqa: ASYNC110 - it writes
+            await asyncio.sleep(RETRY_SECONDS)
         try:
             prepared = await self._prepared() if self._design.prepare is not None else None
             if state.cancelled is not None:  # by the code that prepared them
