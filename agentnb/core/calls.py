@@ -22,6 +22,9 @@ _say = Message.say  # found once: each attribute of a model's class is looked fo
 RUNS_ON = "It has started, and runs on by itself."
 """What the model is told of a detached call in place of a result."""
 
+NOT_MADE = "Not executed: the answer that made this call was broken off."
+"""The result of a call in an answer that broke off before its calls were looked at."""
+
 
 def render(result: Any) -> Content:
     """A call's result as the content of the message that tells the model: text, blocks, or JSON as text."""
@@ -135,6 +138,8 @@ def call_end(state: State, event: e.CallEnd) -> None:
     call.end = event
     if state.open.pop(id, None) is not None and call.detached:
         state.detached -= 1
+    if state.broken_off:  # it was asked about when the answer broke off
+        break_off(state, state.broken_off[0])
     if len(state.open) == state.detached:
         settle(state)
 
@@ -175,9 +180,12 @@ def refuse_with_open_calls(state: State, what: str, *, visible: bool = False) ->
 def say_results(state: State) -> None:
     """One message per call, in the order the model made the calls, behind the answer that made them."""
     state.unsaid = False
-    if state.reply is None:  # it broke off, and nobody asked again: its calls are all there is of it
+    if state.reply is None:  # it broke off after its calls had begun, and nobody asked again
         made = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
-        state.messages.append(Message.make(role="assistant", tool_calls=made))
+        state.messages += state.broken_off or [Message.make(role="assistant", tool_calls=made)]
+        if state.broken_off:
+            state.broken_off.clear()
+            return
     for call in state.calls.values():
         if call.hidden or call.let_go:
             continue
@@ -187,6 +195,23 @@ def say_results(state: State) -> None:
             call.let_go = True
             fields = {"role": "tool", "content": RUNS_ON, "tool_call_id": call.id, "name": call.name}
             state.messages.append(_say(fields))
+
+
+def break_off(state: State, answer: Message) -> None:
+    """End the conversation with an answer that broke off, and a result for each of its calls."""
+    known = {call.id for call in answer.tool_calls}
+    begun = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
+    made = [*answer.tool_calls, *(call for call in begun if call.id not in known)]
+    if len(made) > len(answer.tool_calls):
+        answer = answer.model_copy(update={"tool_calls": made})
+    state.broken_off[:] = [answer, *(_result_of_broken_off(state, call) for call in made)]
+
+
+def _result_of_broken_off(state: State, made: ToolCall) -> Message:
+    call = state.calls.get(made.id)
+    if call is not None and not call.hidden and call.end is not None:
+        return result_message(call, call.end)
+    return Message.make(role="tool", content=NOT_MADE, tool_call_id=made.id, name=made.name, is_error=True)
 
 
 def result_message(call: CallState, end: e.CallEnd) -> Message:

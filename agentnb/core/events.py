@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, TypeAdapter
 
@@ -38,6 +38,7 @@ from agentnb.core.event import Delta, ErrorInfo, Event
 from agentnb.core.messages import Message, ToolCall
 
 __all__ = [
+    "CUT_OFF_REASONS",
     "EVENT_TYPES",
     "AnyEvent",
     "ApprovalDecision",
@@ -46,6 +47,7 @@ __all__ = [
     "CallProposed",
     "CallStart",
     "CancelRequested",
+    "CutOff",
     "Decision",
     "Delta",
     "ErrorInfo",
@@ -86,10 +88,16 @@ StopReason = Literal[
     "limit",
     "stalled",
     "suspended",
+    "length",
+    "content_filter",
+    "refusal",
     "cancelled",
     "error",
     "empty",
 ]
+CutOff = Literal["length", "content_filter", "refusal"]
+"""Why a model's answer ended before it was complete; the run that ends with such an answer stops for this reason."""
+CUT_OFF_REASONS = frozenset(get_args(CutOff))
 
 
 class RunStart(Event):
@@ -177,13 +185,38 @@ class ModelEnd(Event):
     sequential: bool = False
     provisional: bool = False
 
+    @property
+    def cut_off(self) -> CutOff | None:
+        """Why the answer is not complete; None where it is."""
+        reason: Any = self.stop_reason
+        return reason if reason in CUT_OFF_REASONS else None
+
 
 class ModelFailed(Event):
-    """The model could not be asked, or its answer broke off. The run waits; resuming asks again."""
+    """The model could not be asked, or its answer broke off. The run waits; resuming asks again.
+
+    `partial` is the text so far. `message` is the answer so far: its `stop_reason` is `error`, or `aborted` where the
+    run was ended while the model answered, and `error_message` says why. Older recordings have no `message`.
+    """
 
     type: Literal["model_error"] = "model_error"
     error: ErrorInfo
     partial: str = ""
+    message: Message | None = None
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the end of the run broke the answer off: the model has not failed."""
+        return self.message is not None and self.message.stop_reason == "aborted"
+
+    @property
+    def answer(self) -> Message:
+        """The answer so far, as the last message of the history."""
+        if self.message is not None:
+            return self.message
+        return Message.make(
+            role="assistant", content=self.partial, stop_reason="error", error_message=self.error.message
+        )
 
 
 class RunPaused(Event):

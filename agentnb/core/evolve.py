@@ -63,7 +63,7 @@ def _evolve_nested(state: State, event: e.Event) -> None:
     child = _child(parent, name, event)
     evolve(child, event, nested=True)
     if event.type == "run_start" and not parent.listens:
-        parent.inside.append(Inside(len(parent.messages), child.messages, child.inside))
+        parent.inside.append(Inside(len(parent.messages), child.messages, child.inside, child.broken_off))
     if event.type in _ADDS_UP:
         for one in around:
             _ADDS_UP[event.type](one, event)
@@ -155,6 +155,7 @@ def _model_start(state: State, event: e.ModelStart) -> None:
     state.model = "asked"
     state.options = fields["options"]
     state.reply = None
+    state.broken_off.clear()
     state.heard = []
     # Some µs of every iteration are calls of functions of one line; the most frequent of these are written out.
     state.requests += attempt == 1
@@ -188,11 +189,13 @@ def _add_usage(state: State, event: e.ModelEnd) -> None:
 
 def _model_error(state: State, event: e.ModelFailed) -> None:
     state.model = "idle"
+    calls.break_off(state, event.answer)
     _note_failure(state, event)
 
 
 def _note_failure(state: State, event: e.ModelFailed) -> None:
-    state.failure = event.error
+    if not event.aborted:
+        state.failure = event.error
 
 
 def _run_paused(state: State, event: e.RunPaused) -> None:
@@ -219,6 +222,7 @@ def _ask_again(state: State) -> None:
     """Every model that failed is asked again, in this loop or in the nested one that failed."""
     if state.failure is not None:
         state.failure = None
+        state.broken_off.clear()
         failed = [child for child in state.children.values() if child.failure is not None]
         for child in failed:
             _ask_again(child)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from agentnb.core.errors import ModelError, ModelProtocolError
-from agentnb.core.events import Delta, ModelEnd
+from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.readable import readable
 from agentnb.core.unicode import mended, mended_inside
@@ -28,9 +28,6 @@ _SENT_BACK = ("signature", "redacted", "provider")
 
 _BROKEN_OFF = frozenset({"error", "aborted"})
 """Reasons to stop by which a model says in its stream that the answer has failed (SEMANTICS 3c, 3e)."""
-
-_CUT_SHORT = frozenset({"length", "content_filter", "refusal"})
-"""Reasons to stop that leave open what the answer would have been."""
 
 CUT_OFF = "(the answer was cut off before them)"
 """The arguments of a call that had none when its answer was cut short: nobody knows whether it was to have some."""
@@ -103,17 +100,18 @@ class Reply:
             ) from error
 
     def end(self) -> ModelEnd:
-        """The finished answer."""
-        if self._fragments:
-            cut_short = self._stop_reason in _CUT_SHORT
-            for index in sorted(self._fragments):
-                asked = self._put_together(index)
-                if cut_short and not asked["arguments"].strip():
-                    asked["arguments"] = CUT_OFF
-                self._add(asked)
-                for whole in self._behind.get(index, ()):
-                    self._add(whole)
+        """The finished answer. Raises ModelError for one that was cut off before it said anything."""
+        cut_off = self._stop_reason in CUT_OFF_REASONS
+        for index in sorted(self._fragments):
+            asked = self._put_together(index)
+            if cut_off and not asked["arguments"].strip():
+                asked["arguments"] = CUT_OFF
+            self._add(asked)
+            for whole in self._behind.get(index, ()):
+                self._add(whole)
         calls, text = self._calls, self.text
+        if cut_off and not calls and not text.strip():
+            raise ModelError(f"The answer was cut off before it said anything ({self._stop_reason}).")
         fields: dict[str, Any] = {"role": "assistant", "content": text}
         plain: dict[str, Any] = {"role": "assistant", "content": text}
         if calls:
@@ -124,11 +122,29 @@ class Reply:
         if self._reasoning:
             blocks = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
             fields["reasoning"] = plain["reasoning"] = mended_inside(blocks)
+        if cut_off:
+            fields["stop_reason"] = plain["stop_reason"] = self._stop_reason
         return _make_end(
             message=_say(fields, plain),
             stop_reason=self._stop_reason or ("tool_calls" if calls else "stop"),
             usage=self._usage,
             timing=self._timing,
+        )
+
+    def broken_off(self, stop_reason: str, why: str) -> Message:
+        """The answer so far as a message, for a history that no model is sent; `why` says what broke it off."""
+        calls = list(self._calls)
+        for index, call in sorted(self._fragments.copy().items()):
+            pieces = [{**call, "arguments": "".join(call["arguments"]) or CUT_OFF}, *self._behind.get(index, ())]
+            calls += map(self._read_call, pieces)
+        reasoning = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
+        return Message.make(
+            role="assistant",
+            content=self.text,
+            tool_calls=calls,
+            reasoning=mended_inside(reasoning),
+            stop_reason=stop_reason,
+            error_message=why,
         )
 
     def _reason(self, chunk: Mapping[str, Any]) -> Delta:
@@ -170,6 +186,9 @@ class Reply:
             self._add(call)
 
     def _add(self, call: Mapping[str, Any]) -> None:
+        self._calls.append(self._read_call(call))
+
+    def _read_call(self, call: Mapping[str, Any]) -> ToolCall:
         function = call.get("function", call)  # OpenAI's own shape nests name and arguments
         given = function["arguments"] if "arguments" in function else _given_to(function)
         arguments, malformed = parse_arguments(given)
@@ -180,7 +199,7 @@ class Reply:
         if id in self._taken or id in self._before:
             id = self._another(id)
         self._taken.add(id)
-        self._calls.append(_hold_call({"id": id, "name": name, "arguments": arguments, "malformed": malformed}))
+        return _hold_call({"id": id, "name": name, "arguments": arguments, "malformed": malformed})
 
     def _another(self, id: str) -> str:
         """The id with the call's number behind it: how many were made before, and this one.

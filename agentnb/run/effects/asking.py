@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import ModelProtocolError
-from agentnb.core.events import CallProposed, Delta, Event, ModelFailed
+from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFailed
 from agentnb.core.loop import Design
 from agentnb.core.maybe_async import settled
 from agentnb.core.reply import Reply
@@ -56,7 +56,9 @@ class Asking:
         """One request to the model, from the stream's start to its end."""
         state = self._frame.state
         reply, started = self._design.new_reply(state), time.monotonic()
+        self._frame.reply = reply
         stream: Any = None
+        end: ModelEnd | None = None
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         if self._holds_up:
             self._inflight.news.flush()
@@ -82,21 +84,23 @@ class Asking:
                     break
             else:
                 stream = None  # it has come to its end, and there is nothing to close
+                end = reply.end()
             if self._holds_up or self._inflight.news.is_due:  # one that was itself held up pays once
                 self._holds_up = time.monotonic() - started > HELD_UP
         except asyncio.CancelledError as error:
             here = task_here()  # another than it was asked in, where each event is taken in one
             if state.model != "asked" or here is None or here.cancelling():
                 raise
-            self._failed(error, reply.text)  # its own: nobody has cancelled it
+            self._failed(error, reply)  # its own: nobody has cancelled it
         except BaseException as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
             if is_thrown_in(error, task):
                 raise
             if state.open:  # the calls it has made already come to their results first (SEMANTICS 2g.17)
                 await self._inflight.calls_end(self._frame)
-            self._failed(error, reply.text)
+            self._failed(error, reply)
         else:
-            self._end(reply)
+            if end is not None:
+                self._end(end)
         finally:
             if stream is not None and hasattr(stream, "aclose"):
                 await stream.aclose()
@@ -131,8 +135,7 @@ class Asking:
         options = self._options if not state.options else {**self._options, **state.options}
         return model.stream(messages, **options)
 
-    def _end(self, reply: Reply) -> None:
-        end = reply.end()
+    def _end(self, end: ModelEnd) -> None:
         fields = self._design.after_reply(end)
         if self._sequential and not self._sequential.isdisjoint(call.name for call in end.message.tool_calls):
             fields = {**fields, "sequential": True}
@@ -140,14 +143,18 @@ class Asking:
             end.__dict__.update(fields)  # still unstamped, nobody else has seen it
         self._post(end)
 
-    def _failed(self, error: BaseException, partial: str) -> None:
+    def _failed(self, error: BaseException, reply: Reply) -> None:
         self.error = error
-        self._post(ModelFailed.make(error=error_info(error), partial=partial))
+        told = error_info(error)
+        answer = reply.broken_off("error", told.message)
+        self._post(ModelFailed.make(error=told, partial=reply.text, message=answer))
 
     def _post(self, fact: Event) -> None:
         """Make it a fact, unless nobody wants the answer any more."""
         with self._journal.lock:
             if self._frame.state.model == "asked":
+                if not isinstance(fact, CallProposed):
+                    self._frame.reply = None
                 self._journal.append(fact, self._frame)
 
     def _tell(self, delta: Delta) -> None:
