@@ -81,7 +81,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "output_tokens": "an answer's: tokens it wrote",
         "cost": "an answer's: what it cost, as the model told it",
         "took": "an answer's: from the request to its end, s",
-        "stop_reason": "an answer's: why it ended",
+        "stop_reason": "an answer's: why it ended; error or aborted where it broke off",
     },
     "decisions": {
         "run": _WHERE["run"],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agentnb.analysis.event_rows import words_of
 from agentnb.analysis.sources import NEVER, Source
-from agentnb.core.events import Event, MessageAdded, ModelEnd, ModelStart, RunStart
+from agentnb.core.events import Event, MessageAdded, ModelEnd, ModelFailed, ModelStart, RunEnd, RunStart
 from agentnb.core.evolve import walk
 from agentnb.core.messages import Message, text_of
 from agentnb.core.state import State
@@ -41,9 +41,10 @@ class MessageRow:
 class _Heard:
     """How much of a loop's history is read, and when its model was asked last."""
 
-    run: object
+    state: State
     messages: int = 0
     asked: float = NEVER
+    broke_off: Event | None = None
 
 
 def message_rows(source: Source) -> Iterator[MessageRow]:
@@ -51,13 +52,26 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
     heard: dict[str, _Heard] = {}
     for event, state in walk(source.events):
         known = heard.get(event.path)
-        if known is None or known.run is not state:
+        if known is None or known.state is not state:
+            yield from _results_of_broken_off(source, known)
             known = heard[event.path] = _Heard(state)
         if isinstance(event, ModelStart):
             known.asked = event.time
         for message in state.messages[known.messages :]:
             yield _message_row(source, event, state, message, known)
         known.messages = len(state.messages)
+        if isinstance(event, ModelFailed | RunEnd) and event.message is not None:
+            known.broke_off = event
+            yield _message_row(source, event, state, state.broken_off[0], known)
+    for known in heard.values():
+        yield from _results_of_broken_off(source, known)
+
+
+def _results_of_broken_off(source: Source, known: _Heard | None) -> Iterator[MessageRow]:
+    """The results of an answer that broke off, once it is clear that the model was not asked again."""
+    if known is not None and known.broke_off is not None:
+        for message in known.state.broken_off[1:]:
+            yield _message_row(source, known.broke_off, known.state, message, known)
 
 
 def _origin(event: Event, message: Message) -> str | None:
@@ -86,4 +100,6 @@ def _message_row(source: Source, event: Event, state: State, message: Message, k
         row.output_tokens = used.get("output_tokens", NEVER)
         row.cost = used.get("cost", NEVER)
         row.took, row.stop_reason = event.time - known.asked, event.stop_reason
+    elif isinstance(event, ModelFailed | RunEnd) and message.role == "assistant":
+        row.took, row.stop_reason = event.time - known.asked, message.stop_reason
     return row

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from agentnb.core import events as e
+from agentnb.core.ending import ABORTED
 from agentnb.core.errors import ImpossibleEvent
 from agentnb.core.messages import Content, Message, ToolCall, to_plain
 from agentnb.core.state import CallState, State
@@ -154,11 +155,11 @@ def _the_open(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.Ca
 def settle(state: State) -> None:
     """Tell the history the results, now that the turn's last call has its own, unless the loop may replace them.
 
-    Nor while the answer that made the calls is not there.
+    Nor while the answer that made the calls is not there: where it never comes, the end of the run tells them.
     """
-    if state.model == "asked" or not state.unsaid or state.failure is not None:
+    if state.reply is None or not state.unsaid or state.failure is not None:
         return
-    if state.reply is None or not state.reply.provisional:
+    if not state.reply.provisional:
         say_results(state)
 
 
@@ -181,11 +182,10 @@ def say_results(state: State) -> None:
     """One message per call, in the order the model made the calls, behind the answer that made them."""
     state.unsaid = False
     if state.reply is None:  # it broke off after its calls had begun, and nobody asked again
-        made = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
-        state.messages += state.broken_off or [Message.make(role="assistant", tool_calls=made)]
-        if state.broken_off:
-            state.broken_off.clear()
+        if state.broken_off:  # which tells it
             return
+        made = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
+        state.messages.append(Message.make(role="assistant", tool_calls=made))
     for call in state.calls.values():
         if call.hidden or call.let_go:
             continue
@@ -204,14 +204,15 @@ def break_off(state: State, answer: Message) -> None:
     made = [*answer.tool_calls, *(call for call in begun if call.id not in known)]
     if len(made) > len(answer.tool_calls):
         answer = answer.model_copy(update={"tool_calls": made})
-    state.broken_off[:] = [answer, *(_result_of_broken_off(state, call) for call in made)]
-
-
-def _result_of_broken_off(state: State, made: ToolCall) -> Message:
-    call = state.calls.get(made.id)
-    if call is not None and not call.hidden and call.end is not None:
-        return result_message(call, call.end)
-    return Message.make(role="tool", content=NOT_MADE, tool_call_id=made.id, name=made.name, is_error=True)
+    why = ABORTED if answer.stop_reason == "aborted" else NOT_MADE
+    state.broken_off[:] = [answer]
+    for called in made:
+        call = state.calls.get(called.id)
+        if call is not None and call.end is not None and not call.hidden:
+            state.broken_off.append(result_message(call, call.end))
+        else:
+            fields = {"content": why, "tool_call_id": called.id, "name": called.name, "is_error": True}
+            state.broken_off.append(_say({"role": "tool", **fields}))
 
 
 def result_message(call: CallState, end: e.CallEnd) -> Message:

@@ -1,7 +1,7 @@
 """Where a recording only tells how its run was ended from outside: cancelled, at a limit, or by an error.
 
-Such an end is said in several facts (`agentnb.run.effects.endings`): an answer that is being given is broken off, calls
-that are open are given a result, and the loops inside end, before the run does. None of that came of what the run did, so whoever goes on from it goes on from
+Such an end is said in several facts (`agentnb.run.effects.endings`): calls that are open are given a result, and the
+loops inside end, before the run does. None of that came of what the run did, so whoever goes on from it goes on from
 before all of it. A tool that has ended its own run gives its result behind that: this came of the run, and stays.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentnb.core.events import CallEnd, CancelRequested, Event, ModelFailed, RunEnd
+from agentnb.core.events import CallEnd, CancelRequested, Event, RunEnd
 
 ABORTED = "Operation aborted"
 """What is said of a call that was broken off, or never began, because its run has ended."""
@@ -38,8 +38,6 @@ def is_suspended(event: Event) -> bool:
 def _is_of_an_end(event: Event, *, is_last: bool) -> bool:
     if isinstance(event, CallEnd):
         return event.outcome == "aborted"
-    if isinstance(event, ModelFailed):
-        return event.aborted
     if not isinstance(event, RunEnd) or event.reason not in _FROM_OUTSIDE:
         return False
     return event.terminal or not is_last or event.reason == "limit"  # a loop inside may end with an error of its own

@@ -195,28 +195,14 @@ class ModelEnd(Event):
 class ModelFailed(Event):
     """The model could not be asked, or its answer broke off. The run waits; resuming asks again.
 
-    `partial` is the text so far. `message` is the answer so far: its `stop_reason` is `error`, or `aborted` where the
-    run was ended while the model answered, and `error_message` says why. Older recordings have no `message`.
+    `partial` is the text so far. `message` is the answer so far, with `stop_reason` `error` and the `error_message`;
+    older recordings have none.
     """
 
     type: Literal["model_error"] = "model_error"
     error: ErrorInfo
     partial: str = ""
     message: Message | None = None
-
-    @property
-    def aborted(self) -> bool:
-        """Whether the end of the run broke the answer off: the model has not failed."""
-        return self.message is not None and self.message.stop_reason == "aborted"
-
-    @property
-    def answer(self) -> Message:
-        """The answer so far, as the last message of the history."""
-        if self.message is not None:
-            return self.message
-        return Message.make(
-            role="assistant", content=self.partial, stop_reason="error", error_message=self.error.message
-        )
 
 
 class RunPaused(Event):
@@ -246,12 +232,17 @@ class CancelRequested(Event):
 
 
 class RunEnd(Event):
-    """The loop is over, and why. One that is `suspended` may have calls open: it goes on from there when restored."""
+    """The loop is over, and why. One that is `suspended` may have calls open: it goes on from there when restored.
+
+    `message` is the answer that this end broke off, as far as it came, with `stop_reason` `aborted` and the reason as
+    its `error_message`.
+    """
 
     type: Literal["run_end"] = "run_end"
     reason: StopReason
     output: Any = None
     error: ErrorInfo | None = None
+    message: Message | None = None
 
     @property
     def terminal(self) -> bool:

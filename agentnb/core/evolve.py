@@ -189,13 +189,13 @@ def _add_usage(state: State, event: e.ModelEnd) -> None:
 
 def _model_error(state: State, event: e.ModelFailed) -> None:
     state.model = "idle"
-    calls.break_off(state, event.answer)
+    if event.message is not None:
+        calls.break_off(state, event.message)
     _note_failure(state, event)
 
 
 def _note_failure(state: State, event: e.ModelFailed) -> None:
-    if not event.aborted:
-        state.failure = event.error
+    state.failure = event.error
 
 
 def _run_paused(state: State, event: e.RunPaused) -> None:
@@ -239,6 +239,8 @@ def _cancel(state: State, event: e.CancelRequested) -> None:
 
 
 def _run_end(state: State, event: e.RunEnd) -> None:
+    if event.message is not None:
+        calls.break_off(state, event.message)
     if event.reason != "suspended":
         if state.detached:
             raise ImpossibleEvent(f"A run cannot end while calls run on: {', '.join(state.open)}.")

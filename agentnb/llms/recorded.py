@@ -54,7 +54,7 @@ def exchanges(events: Iterable[Event], designs: Designs) -> list[Exchange]:
             made.append(exchange)
         elif isinstance(event, ModelEnd):
             waiting[event.path].answer = event
-        elif isinstance(event, ModelFailed) and not event.aborted:
+        elif isinstance(event, ModelFailed):
             waiting[event.path].error, waiting[event.path].partial = event.error, event.partial
     return [one for one in made if one.answer is not None or one.error is not None]
 

@@ -741,7 +741,10 @@ async def test_aborting_while_the_model_speaks() -> None:
         if event.type == "message_update":
             loop.abort()
     assert notation(said) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
-    assert [m.role for m in loop.messages] == ["user"]
+    assert [(m.role, m.content, m.stop_reason) for m in loop.messages] == [
+        ("user", "hi", None),
+        ("assistant", "one", "aborted"),
+    ]
     assert loop.abort() is False
 
 
@@ -773,7 +776,7 @@ async def test_what_was_said_to_a_session_that_was_aborted_before_it_came_to_it_
     events = [await anext(stream) for _ in range(position)]
     assert loop.abort()
     assert notation([*events, *await collect(stream)]) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
-    assert [m.content for m in loop.messages] == ["hi"]
+    assert [(m.role, m.content) for m in loop.messages] == [("user", "hi"), ("assistant", "")]
 
 
 @pytest.mark.parametrize("position", [1, 2])
@@ -822,7 +825,7 @@ async def test_calls_in_an_answer_that_broke_off_do_not_run() -> None:
     loop = world.loop([*asks("t1"), ConnectionError("line cut")])
     events = await collect(loop.run("hi"))
     assert world.ran == []
-    assert notation(events)[-1] == "AE(2)"
+    assert notation(events)[-4:] == ["M(A:error)", "M(result:t1!)", "TE[t1]", "AE(3)"]
 
 
 @pytest.mark.parametrize("reason", ["error", "aborted"])
@@ -831,8 +834,8 @@ async def test_an_answer_whose_stop_reason_is_an_error_ends_the_run_and_its_call
     loop = world.loop([*text("so far"), *asks("t1"), {"type": "stop", "reason": reason, "error": "overheated"}])
     loop.follow_up("F")
     events = await collect(loop.run("hi"))
-    assert notation(events) == ["AS", "TS", "M(user:hi)", "M(A:error)", "TE[]", "AE(2)"]
-    assert events[-1].messages[-1].error_message == "overheated"
+    assert notation(events) == ["AS", "TS", "M(user:hi)", "M(A:error)", "M(result:t1!)", "TE[t1]", "AE(3)"]
+    assert events[-1].messages[1].error_message == "overheated"
     assert world.ran == []
     assert [message.content for message in loop.queue.dequeue_followup()] == ["F"]
 

@@ -96,7 +96,7 @@ class Agent(Loop):
             return take(state, "follow_up") if state.queues["follow_up"] else RunEnd.make(reason="empty")
         answer = _answer(state)
         if answer is not None and not state.queues["follow_up"]:
-            return RunEnd.make(reason="completed", output=text_of(answer.message.content))
+            return RunEnd.make(reason=answer.cut_off or "completed", output=text_of(answer.message.content))
         if self.max_iterations is not None and state.turn >= self.max_iterations:
             return self._at_limit()
         if answer is not None:

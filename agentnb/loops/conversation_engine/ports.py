@@ -126,7 +126,12 @@ def decompose_goal(llm: Any, max_tasks: int | None) -> Activity:
             given = text_of(state.reply.message.content) if state.reply is not None else ""
         else:
             given = [{"id": "task_default", "description": goal_of(state)}]
-        tasks = read_tasks(given)
+        try:
+            tasks = read_tasks(given)
+        except TaskError as error:
+            if state.reply is not None and (why := state.reply.cut_off) is not None:
+                raise TaskError(f"The model's plan was cut off ({why}): {error}") from error
+            raise
         kept, dropped = tasks[:max_tasks], tasks[len(tasks) if max_tasks is None else max_tasks :]
         gone = {task.id for task in dropped}
         if orphan := next((task for task in kept if not gone.isdisjoint(task.dependencies)), None):

@@ -97,7 +97,9 @@ class GeneratorLoop(Loop):
             return live.fact
         live.place.check_end("its end", state, live.place.messages, live.place.calls, live.place.phases)
         state.memo = None
-        return RunEnd.make(reason="completed", output=json_of(live.output, f"The output of {self.name}"))
+        reply = state.reply  # the last that the model has said
+        cut_off = reply.cut_off if reply is not None and not reply.message.tool_calls else None
+        return RunEnd.make(reason=cut_off or "completed", output=json_of(live.output, f"The output of {self.name}"))
 
     def wanted(self, state: State) -> Sequence[Effect]:
         """Several calls at once are all proposed before the first starts."""

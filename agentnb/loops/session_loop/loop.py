@@ -140,7 +140,7 @@ class SessionLoop(SessionControls):
             return self._unless_at_limit(state, _make_request(turn=state.turn + 1))
         if self._hears(state, "follow_up"):
             return self._unless_at_limit(state, take(state, "follow_up"))
-        return self._end(state, "completed" if state.messages else "empty")
+        return self._end(state, _completed(state) if state.messages else "empty")
 
     def _after_turn(self, state: State) -> Event | None:
         """The call of `should_stop_after_turn`, then the end where it says so or fails; None where it does not."""
@@ -152,7 +152,7 @@ class SessionLoop(SessionControls):
             return propose(state, id, "should_stop_after_turn", {})
         if asked.end is not None and asked.end.is_error:
             return RunEnd.make(reason="error", error=asked.end.error)
-        return self._end(state, "completed") if asked.end is not None and asked.end.result else None
+        return self._end(state, _completed(state)) if asked.end is not None and asked.end.result else None
 
     def _unless_at_limit(self, state: State, fact: Event) -> Event:
         """The fact, or the end where no further request may follow: what is queued stays queued then."""
@@ -216,6 +216,12 @@ class SessionLoop(SessionControls):
         """The modes and limits of this session."""
         names = ("steering_mode", "drain", "tool_execution", "max_turns", "system_prompt")
         return {**super().config(), **{name: getattr(self, name) for name in names}}
+
+
+def _completed(state: State) -> StopReason:
+    """Why a session ends that has nothing more to say: it is completed, unless its last answer was cut off."""
+    reply = state.reply
+    return (reply.cut_off if reply is not None and not reply.message.tool_calls else None) or "completed"
 
 
 def _with_results(state: State) -> TurnContext:

@@ -224,8 +224,7 @@ class Driver:
     def failed(self) -> RunFailed:
         """The model's failure, as the error to raise; its cause is the exception itself where that is at hand."""
         # Not from the state: another thread may have resumed the run since the failure was seen.
-        failed_requests = (e for e in reversed(self._journal.events) if isinstance(e, ModelFailed) and not e.aborted)
-        failure = next(failed_requests).error
+        failure = next(event.error for event in reversed(self._journal.events) if isinstance(event, ModelFailed))
         error = RunFailed(f"The model failed: {failure.type}: {failure.message} (run.resume() asks again.)")
         failed = [work for work in self._works if work.frame.state.failure is not None]
         error.__cause__ = failed[-1].asking.error if failed else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agentnb.core.events import ErrorInfo, Event, plain_event
+from agentnb.core.events import CUT_OFF_REASONS, ErrorInfo, Event, plain_event
 from agentnb.core.messages import Message
 from agentnb.widgets.text import as_json, brief, one_line, pretty
 from agentnb.widgets.views.decisions import decided
@@ -207,6 +207,11 @@ def _model_start(data: Mapping[str, Any]) -> str:
     return f"turn {data.get('turn', 0)}" + (f", attempt {attempt}" if attempt > 1 else "")
 
 
+def _answered(data: Mapping[str, Any]) -> str:
+    cut_off = data.get("stop_reason") in CUT_OFF_REASONS
+    return f"[cut off: {data['stop_reason']}] " * cut_off + _said(data["message"])
+
+
 def _decision(data: Mapping[str, Any]) -> str:
     earlier = data.get("earlier")
     if data["decision"] == "ask":
@@ -237,7 +242,7 @@ _SUMMARIES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "withdrawn": lambda data: f"{data['count']} from {_queue(data)}",
     "state_update": lambda data: brief(data.get("values", {})),
     "model_start": _model_start,
-    "model_end": lambda data: _said(data["message"]),
+    "model_end": _answered,
     "model_error": _failed,
     "call_proposed": lambda data: _call(data["call"]),
     "approval_request": lambda data: _told(_call(data), data.get("reason")),

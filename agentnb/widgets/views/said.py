@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from agentnb.core.events import ApprovalDecision
+from agentnb.core.events import CUT_OFF_REASONS, ApprovalDecision
 from agentnb.core.messages import text_of
 from agentnb.core.state import CallStatus
 from agentnb.core.unicode import mended
@@ -95,7 +95,8 @@ class Conversation:
         state = state_at(run, path) if is_last else ended(self._events, path, begun or 0)
         self._open = state.open
         self._trace = trace
-        self.messages = as_sent(design, state)
+        self.messages = [*as_sent(design, state), *state.broken_off]
+        self._not_sent = {id(message) for message in state.broken_off}
         self.note = PREPARED if getattr(design, "prepare", None) is not None else ""
         said = reversed(trace.said.get(path, ()))
         positions = (position for position in said if position < len(self._events))  # another thread may be further
@@ -120,11 +121,11 @@ class Conversation:
             yield Said(
                 index,
                 str(message.get("role", "")),
-                _text(message.get("content", "")) or ("" if calls else aside(message)),
+                _ended(message, _text(message.get("content", "")) or ("" if calls else aside(message))),
                 "\n".join(str(block.get("text", "")) for block in message.get("reasoning") or () if block.get("text")),
                 made,
                 bool(message.get("is_error")),
-                message.get("role") in SENT,
+                message.get("role") in SENT and id(message) not in self._not_sent,
                 position,
             )
 
@@ -254,6 +255,15 @@ def _results_after(messages: Sequence[Mapping[str, Any]], index: int) -> dict[st
         if message.get("role") == "tool":
             results[str(message.get("tool_call_id"))] = message
     return results
+
+
+def _ended(message: Mapping[str, Any], text: str) -> str:
+    """The text of a message, and behind it why an answer is not complete."""
+    reason = message.get("stop_reason")
+    if message.get("role") != "assistant" or not reason:
+        return text
+    why = f"cut off: {reason}" if reason in CUT_OFF_REASONS else f"{reason}: {message.get('error_message') or ''}"
+    return f"{text}\n[{why}]".strip()
 
 
 def _text(content: Any) -> str:
