@@ -209,12 +209,13 @@ class RunPaused(Event):
     """Nothing is in flight any more, and nothing new starts until it is resumed.
 
     `by`: whether somebody has asked for it (`human`), or it stands where a `step` of a run that plays ended, or at a
-    `breakpoint`.
+    `breakpoint`. `before`: the path and id of the call that the breakpoint stops before; the call has not begun.
     """
 
     type: Literal["run_paused"] = "run_paused"
     reason: str = ""
     by: str = "human"
+    before: tuple[str, str] | None = None
 
 
 class RunResumed(Event):

@@ -237,6 +237,10 @@ class Design(ABC):
         """How the calls of this answer are to be run, as fields of its `ModelEnd`."""
         return {}
 
+    def may_call(self) -> Collection[str]:
+        """Names of functions that the loop may call besides its tools and activities, as far as its code tells."""
+        return ()
+
     def config(self) -> dict[str, Any]:
         """What decides how this loop behaves, as plain data: a recording is checked against it when it is restored."""
         return {}

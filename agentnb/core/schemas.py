@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -37,13 +37,6 @@ def _rename(schema: Any, renamed: Mapping[str, str]) -> Any:
 def why_none(error: Exception) -> str:
     """Why pydantic has no schema for a type, without what would have to be set in a model that nobody sees."""
     return str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0].rstrip(".")
-
-
-def in_words(faults: Iterable[Any]) -> Iterator[str]:
-    """What jsonschema's validators have found in a value, each with where it stands."""
-    for fault in faults:
-        where = ".".join(map(str, fault.absolute_path))
-        yield f"{where}: {fault.message}" if where else fault.message
 
 
 def misfits(error: ValidationError, *inside: str) -> str:

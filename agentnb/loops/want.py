@@ -112,7 +112,7 @@ def call(called: Callable[..., Any] | Tool | Design | str, /, *args: Any, **kwar
     """
     if isinstance(called, Design):
         arguments = {"input": _input(*args, **kwargs)}
-        return Call(called.name, json_of(arguments, called.name), called)
+        return Call(name_of(called), json_of(arguments, called.name), called)
     if isinstance(called, str):
         if args:
             raise UsageError(f"Give the arguments of {called} by name: {called!r} does not say what they are called.")
@@ -122,12 +122,19 @@ def call(called: Callable[..., Any] | Tool | Design | str, /, *args: Any, **kwar
     function: Any = called
     if not callable(function):
         raise UsageError(f"call() takes a function, a tool, a tool's name or a loop, not {called!r}.")
-    name = str(getattr(_whole(called), "__name__", type(called).__name__))
+    name = name_of(called)
     try:
         bound = dict(inspect.signature(called).bind(*args, **kwargs).arguments)
     except ValueError:  # of some that are written in C
         raise UsageError(f"Nothing says what {name} takes: wrap it in a function of your own.") from None
     return Call(name, json_of(bound, name), called)
+
+
+def name_of(called: Any) -> str:
+    """The name under which a function, a tool or a loop is called."""
+    if isinstance(called, (Design, Tool)):
+        return called.name
+    return str(getattr(_whole(called), "__name__", type(called).__name__))
 
 
 def phase(name: str) -> Phase:

@@ -2,7 +2,8 @@
 
 Such an object is called by name where its method takes any name, and otherwise by place, as SessionLoop's design calls
 its tools: `execute(id, args, signal, on_update)`, or as many of these as it takes (SEMANTICS 3b). What a model says is
-checked against the schema, and a text that stands for a number or a truth value is that, as a function's arguments are.
+checked against the schema as far as that can be read here, and a text that stands for a number, a truth value, a list
+or an object is that, as a function's arguments are.
 """
 
 from __future__ import annotations
@@ -10,21 +11,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.schemas import in_words
 from agentnb.core.tools import Invocation, Progress, current_call
+from agentnb.json_schema import JsonSchema, read_by
 from agentnb.tools.called import words_of
 from agentnb.tools.function import FunctionTool, in_thread
 from agentnb.tools.progress import teller
 
 _PLACES = 4
 _OWN_NAMES = frozenset({"signal", "on_update"})
-_READ_AS: dict[str, type[int | float]] = {"integer": int, "number": float, "boolean": bool}
 
 
 class Signal:
@@ -42,22 +40,25 @@ class DescribedTool(FunctionTool):
         self.function = method
         self.parameters = dict(schema)
         self._by_place = by_place
+        self._schema: JsonSchema | None = None
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """The call with these arguments, ready to run. Raises InvalidArguments."""
+        if self._schema is None:  # when it is first needed: a server may have hundreds of tools
+            self._schema = JsonSchema(self.parameters)
+        values = self.read(arguments)
         try:
-            values = self.read(arguments)
-            faults = "; ".join(_faults(self.parameters, values))
-        except Exception as error:  # the schema is the user's, and may be none
+            faults = self._schema.faults(values)
+        except ValueError as error:  # nested too deeply
             raise InvalidArguments(f"The arguments of {self.name} cannot be checked: {error}") from error
         if faults:
-            raise InvalidArguments(f"Invalid arguments for {self.name}: {faults}.")
+            raise InvalidArguments(f"Invalid arguments for {self.name}: {'; '.join(faults)}.")
         return functools.partial(self._invoke, values)
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the plain values that the method gets."""
-        properties = self.parameters.get("properties", {})
-        return {name: _read(value, properties.get(name)) for name, value in arguments.items()}
+        read: dict[str, Any] = read_by(self.parameters, arguments)
+        return read
 
     async def _invoke(self, values: dict[str, Any], progress: Progress) -> Any:
         signal = Signal()
@@ -101,26 +102,3 @@ def described_by(schema: Mapping[str, Any], method: Callable[..., Any]) -> int |
     if not needed or any(name in known for name in needed):
         return None
     return min(len(placed), _PLACES) if len(needed) > 1 else 1
-
-
-def _read(value: Any, schema: Any) -> Any:
-    kind = schema.get("type") if isinstance(schema, Mapping) else None
-    if not isinstance(value, str) or not isinstance(kind, str) or kind not in _READ_AS:
-        return value
-    try:
-        return _reader(kind).validate_python(value)
-    except ValidationError:  # the schema says so
-        return value
-
-
-@functools.cache
-def _reader(kind: str) -> TypeAdapter[Any]:
-    return TypeAdapter(_READ_AS[kind])  # when it is first needed: a process's first takes a tenth of the import
-
-
-def _faults(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
-    from jsonschema import Draft202012Validator  # takes a tenth of a second, which most tools need not spend
-    from referencing import Registry
-
-    # without a registry of its own, what it refers to is fetched: a server's schema could have any address asked
-    return in_words(Draft202012Validator(schema, registry=Registry()).iter_errors(value))

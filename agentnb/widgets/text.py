@@ -1,30 +1,49 @@
-"""Text that a model or a tool has said, made fit to be shown.
+"""Text of a model or a tool, made fit to be shown.
 
-Three things in a text can deceive whoever reads it, or break what carries it, and none of them is markup: terminal
-escapes, characters that are invisible or that turn the direction of the text around (a file name that reads backwards,
-an order hidden in tag characters), and lone surrogates, which are no Unicode at all and stop every encoder. The first
-two are shown as visible signs, `␛` or `⟦U+202E⟧`; the third become U+FFFD. The page has the same rule (`page/text.js`).
+Three things in a text can deceive its reader, or break what carries it, and none of them is markup: terminal escapes;
+characters that nobody sees or that reverse the direction of the text (a file name that reads backwards, a command
+hidden in variation selectors); and lone surrogates, which are no Unicode and stop every encoder. The first two are
+shown as visible signs, `␛` or `⟦U+202E⟧`; the third become U+FFFD. The page has the same rule (`page/text.js`).
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from textwrap import wrap
 from typing import Any
 
+import regex
 from pydantic_core import PydanticSerializationError, to_json
 
 from agentnb.core.unicode import mended, mended_inside
 
-# C0 and C1 controls except tab and newline; marks, embeddings and isolates of the bidirectional algorithm (UAX 9);
-# other characters without a glyph; line separators; the tag characters, which can carry a whole hidden text. The
-# joiners U+200C and U+200D stay: scripts and emoji are written with them.
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
-    "\U000e0000-\U000e007f]"
+# Characters without a glyph of their own:
+#   Unicode's Default_Ignorable_Code_Point: joiners, directional marks, fillers, variation selectors, tags;
+#   controls and line separators, other than tab and newline;
+#   spaces other than U+0020, the Braille blank, a note without a head, the Khitan filler;
+#   format controls of annotations and of hieroglyphs; noncharacters.
+_INVISIBLE = (
+    r"[\p{Default_Ignorable_Code_Point}\p{Cc}\p{Zs}\p{Zl}\p{Zp}\p{Noncharacter_Code_Point}"
+    r"\u2800\uFFF9-\uFFFB\U0001D159\U00016FE4\U00013430-\U0001343F--[\t\n\x20]]"
 )
+# In their context some of them are part of what people write, and stay:
+#   the joiner between two emoji; the selector of an emoji, after it;
+_EMOJI = (
+    r"(?<=\p{Extended_Pictographic}\uFE0F?|\p{Emoji_Modifier})\u200D(?=\p{Extended_Pictographic})"
+    r"|(?<=[\p{Emoji}--\p{ASCII}])[\uFE0E\uFE0F]|(?<=[0-9\#*])\uFE0F(?=\u20E3)"
+)
+#   joiners between two letters of a script that is written with them;
+_SCRIPTS = (
+    r"\p{Arabic}\p{Syriac}\p{Mandaic}\p{Nko}\p{Mongolian}\p{Devanagari}\p{Bengali}\p{Gurmukhi}\p{Gujarati}\p{Oriya}\p{Tamil}"
+    r"\p{Telugu}\p{Kannada}\p{Malayalam}\p{Sinhala}\p{Khmer}\p{Myanmar}\p{Tibetan}\p{Balinese}\p{Javanese}"
+)
+_LETTER = rf"[[{_SCRIPTS}]&&[\p{{L}}\p{{M}}]]"
+_JOINED = rf"(?<={_LETTER})[\u200C\u200D](?={_LETTER})"
+#   the ideographic space beside a character of its width.
+_WIDE = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3001-\u303F\uFF01-\uFF60--\p{Default_Ignorable_Code_Point}]"
+_SPACED = rf"(?<={_WIDE})\u3000|\u3000(?={_WIDE})"
+_HIDDEN = regex.compile(rf"(?:{_EMOJI}|{_JOINED}|{_SPACED})(*SKIP)(*FAIL)|{_INVISIBLE}", regex.VERSION1)
 BAR = "│"
 """Stands before each line of a text of several."""
 WIDTH = 88
@@ -32,11 +51,11 @@ WIDTH = 88
 
 
 def visible(text: str) -> str:
-    """`text` with everything invisible in it shown as a sign, except tab and newline."""
+    """Return `text` with each invisible character as a sign, except tab and newline."""
     return _HIDDEN.sub(_sign, mended(text.replace("\r\n", "\n")))
 
 
-def _sign(match: re.Match[str]) -> str:
+def _sign(match: regex.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:
         return chr(0x2400 + code)
@@ -45,7 +64,7 @@ def _sign(match: re.Match[str]) -> str:
 
 def one_line(text: str, room: int = 160) -> str:
     """The beginning of `text` on one line, at most `room` characters."""
-    line = " ".join(text[: 2 * room].split())
+    line = regex.sub(r"[ \t\r\n]+", " ", text[: 2 * room]).strip(" ")  # other blanks are shown as signs
     return line if len(line) <= room and len(text) <= 2 * room else line[: room - 1] + "…"
 
 

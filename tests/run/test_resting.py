@@ -216,7 +216,7 @@ async def test_a_breakpoint_inside_a_task_stops_there() -> None:
     run = engine(WORK, "A", "B").start("go", breakpoints=["work"])
     run.play()
     await paused(run)
-    assert [event.type for event in run.events if event.path][-2:] == ["call_start", "call_end"]
+    assert [event.type for event in run.events if event.path][-1:] == ["model_end"]
     assert run.state.children["inner"].stop_reason is None
     run.resume()
     assert await run == {"a": "A", "b": "B"}

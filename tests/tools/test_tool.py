@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
+import jsonschema_rs
 import pytest
-from jsonschema import Draft202012Validator
 from pydantic import BaseModel, BeforeValidator, Field
 
 from agentnb import SessionLoop, UsageError, tool
@@ -141,7 +141,7 @@ async def test_arguments_are_made_what_the_signature_says() -> None:
 
     got = await run(take, place={"city": "Rome"}, colour="red", many=["1", 2])
     assert got == (Place(city="Rome"), Colour.RED, [1, 2], 1.0)
-    Draft202012Validator.check_schema(take.parameters)
+    jsonschema_rs.meta.validate(take.parameters)
     with pytest.raises(InvalidArguments, match="at"):
         take.bind({"place": {"city": "R"}, "colour": "red", "many": [], "at": -1})
     with pytest.raises(InvalidArguments, match=r"place\.city"):
@@ -706,18 +706,3 @@ def test_under_another_name_a_tool_takes_what_its_object_says(by_place: bool) ->
 
     made = as_tools([Placed() if by_place else Named()])["double"]
     assert as_tools({"twice": made})["twice"].parameters == Placed.parameters
-
-
-def test_what_a_schema_refers_to_elsewhere_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Ask:
-        name = "ask"
-        parameters: ClassVar = {"type": "object", "properties": {"n": {"$ref": "http://127.0.0.1:1/number.json"}}}
-
-        async def execute(self, call_id: str, args: dict[str, Any]) -> str:
-            return "asked"
-
-    fetched: list[Any] = []
-    monkeypatch.setattr("urllib.request.urlopen", fetched.append)
-    with pytest.raises(InvalidArguments, match="The arguments of ask cannot be checked: Unresolvable"):
-        as_tools([Ask()])["ask"].bind({"n": 1})
-    assert not fetched

@@ -70,6 +70,13 @@ def press(scope: Any, name: str) -> None:
     scope.get_by_role("button", name=name, exact=True).click()
 
 
+def read_to_the_end(shown: PanelPage) -> None:
+    """Scroll to the end of all arguments that are open."""
+    for end in shown.page.locator(".agentnb-arguments .agentnb-end").all():
+        end.evaluate("mark => mark.scrollIntoView()")
+        shown.settle()
+
+
 def decisions(run: Any) -> list[tuple[str, str, str]]:
     return [(e.call_id, e.decision, e.by) for e in run.events if isinstance(e, ApprovalDecision)]
 
@@ -118,6 +125,70 @@ def test_nor_does_it_on_a_saved_page(page: Page) -> None:
     run.cancel()
 
 
+# -- nothing runs that was not shown ---------------------------------------------------------------------------------
+
+
+def test_a_call_is_not_approved_before_the_end_of_its_arguments_was_in_sight(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("report.csv" + "\n" * 60 + "; rm -rf /"))
+    shown = show(run)
+    approve = shown.page.get_by_role("button", name="Approve", exact=True)
+    expect(approve).to_be_disabled()
+    expect(approve).to_have_attribute("title", "Read to the end of the arguments first.")
+    expect(row(shown)).to_contain_text("Read to the end of the arguments first.")
+    read_to_the_end(shown)
+    expect(row(shown)).not_to_contain_text("Read to the end of the arguments first.")
+    approve.click()
+    shown.until(lambda: not run.pending, "the approval")
+
+
+def test_a_call_whose_arguments_are_cut_is_not_approved_before_all_are_there(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("a" * 20_000 + "; rm -rf /"))
+    shown = show(run)
+    approve = shown.page.get_by_role("button", name="Approve", exact=True)
+    expect(approve).to_have_attribute("title", "Show all of the arguments first.")
+    press(shown.page, "Show all")
+    shown.until(lambda: "; rm -rf /" in row(shown).inner_text(), "all of it")
+    expect(approve).to_be_disabled()
+    read_to_the_end(shown)
+    expect(approve).to_be_enabled()
+
+
+def test_arguments_that_are_too_long_for_a_page_are_approved_in_code(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("a" * 300_000 + "; rm -rf /"))
+    shown = show(run)
+    press(shown.page, "Show all")
+    approve = shown.page.get_by_role("button", name="Approve", exact=True)
+    shown.until(lambda: "in code" in str(approve.get_attribute("title")), "the reason")
+    expect(approve).to_be_disabled()
+    press(shown.page, "Reject")
+    shown.until(lambda: not run.pending, "the rejection")
+
+
+def test_calls_that_are_scrolled_out_of_sight_are_not_approved_with_the_others(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes(*(f"/{n}" for n in range(40))))
+    shown = show(run)
+    page = shown.page
+    expect(page.get_by_role("button", name="Approve all")).to_be_disabled()
+    row(shown, 0).get_by_role("checkbox").check()
+    expect(page.get_by_role("button", name="Approve selected")).to_be_enabled()
+    row(shown, 39).scroll_into_view_if_needed()
+    for n in range(40):
+        row(shown, n).evaluate("row => row.scrollIntoView()")
+        shown.settle()
+    page.get_by_role("button", name="Approve all").click()
+    shown.until(lambda: not run.pending, "the approvals")
+
+
+def test_a_line_with_an_end_that_is_cut_off_is_approved_when_it_was_opened(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("a" * 300, "/b"))
+    shown = show(run)
+    long, short = (row(shown, n).get_by_role("button", name="Approve", exact=True) for n in (0, 1))
+    expect(short).to_be_enabled()
+    expect(long).to_be_disabled()
+    press(row(shown, 0), "Details of delete_file")
+    shown.until(long.is_enabled, "the arguments in full")
+
+
 # -- many calls ------------------------------------------------------------------------------------------------------
 
 
@@ -157,7 +228,11 @@ def test_of_very_many_calls_the_first_are_shown_and_the_others_come_as_these_are
         if here < len(run.pending):
             assert heading.inner_text().endswith(f"the first {here} are here")
         before = len(run.pending)
-        page.get_by_role("button", name="Approve all").click()
+        approve = page.get_by_role("button", name="Approve all")
+        expect(approve).to_be_disabled()  # the lines are cut: what would run has not been in sight
+        press(page, "Open them")
+        read_to_the_end(shown)
+        approve.click()
         shown.until(lambda before=before: len(run.pending) < before, "the decisions")
         assert before - len(run.pending) == here  # what nobody has seen is not decided
     assert sum(rounds) == len(paths)

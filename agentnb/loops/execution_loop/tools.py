@@ -17,8 +17,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.schemas import in_words
 from agentnb.core.tools import Invocation, Progress
+from agentnb.json_schema import JsonSchema
 from agentnb.loops import functions
 from agentnb.loops.execution_loop.scopes import Choice, check_scopes
 from agentnb.loops.execution_loop.values import Call, parameters
@@ -140,20 +140,19 @@ def _validate(what: str, schema: Mapping[str, Any], value: Any) -> None:
         raise InvalidArguments(f"Invalid arguments for {what}: {'; '.join(faults)}.")
 
 
-def schema_faults(schema: Mapping[str, Any], value: Any) -> Iterable[str]:
-    """What of a value does not follow a JSON schema, in words."""
-    from jsonschema import Draft202012Validator  # takes a tenth of a second, which most loops need not spend
-    from referencing import Registry
-
-    return in_words(Draft202012Validator(schema, registry=Registry()).iter_errors(value))  # that fetches nothing
+def schema_faults(schema: Mapping[str, Any], value: Any) -> list[str]:
+    """Return what of a value does not follow a JSON schema, in words. Raises ValueError for one that is none."""
+    read = JsonSchema(schema)
+    if read.unread:
+        raise ValueError(f"{read.unread[0]}.")
+    return read.faults(value)
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise ValueError where this is no JSON, or jsonschema's SchemaError where it is no schema."""
-    from jsonschema import Draft202012Validator
-
+    """Raise ValueError where this is no JSON, or no JSON schema."""
     to_json(schema)
-    Draft202012Validator.check_schema(schema)
+    if unread := JsonSchema(schema).unread:
+        raise ValueError(unread[0])
 
 
 def with_schemas(tools: Sequence[Any] | Mapping[str, Any] | None, activities: Mapping[str, Activity]) -> Any:

@@ -13,7 +13,7 @@ What a generator does in `finally` is done whenever it is dropped: that is no pl
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -28,6 +28,7 @@ from agentnb.core.tools import Tool
 from agentnb.core.wanted import Effect, wanted
 from agentnb.loops import functions
 from agentnb.loops.base import Loop, check_system_prompt
+from agentnb.loops.generator.code import names_in_code
 from agentnb.loops.generator.live import Live
 from agentnb.loops.want import Ask, Call, Phase, Say, Want
 
@@ -86,6 +87,10 @@ class GeneratorLoop(Loop):
         phases = {phase: list(after) for phase, after in self.phases.items()}
         name = getattr(self.function, "__name__", "")
         return {**super().config(), "function": name, "phases": phases, "system_prompt": self.system_prompt}
+
+    def may_call(self) -> Collection[str]:
+        """The names in the generator's code, and in the generators that it delegates to."""
+        return names_in_code(self.function)
 
     # -- the decision ----------------------------------------------------------------------------------------------
 

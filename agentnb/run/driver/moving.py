@@ -132,7 +132,7 @@ class Moving:
             reason, gate.pausing = gate.pausing, None
             if self._state.paused:  # a step came to a breakpoint in a run that is paused, and stays so
                 return False
-            self._journal.append(RunPaused.make(reason=reason, by=gate.pausing_by))
+            self._journal.append(RunPaused.make(reason=reason, by=gate.pausing_by, before=gate.pausing_before))
         return True
 
     def may_return(self, effect: Effect) -> bool:

@@ -34,7 +34,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
         run.journal.observe(run.observe)
         begins = run.reported
         mine = run.claim("step")
-        permit = gate.permit = Permit(unit)
+        permit = gate.permit = Permit(unit, run.state.position)
         if not mine and not run.state.paused:  # it is playing: let it go on to the boundary, and no further
             gate.pause_for_a_step()
     if mine:

@@ -7,11 +7,12 @@ and otherwise the person is asked (DESIGN, promise 2).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+import time
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from agentnb.core.events import CallStart, ModelStart
+from agentnb.core.events import CallStart, ModelStart, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
@@ -66,6 +67,8 @@ class Work:
         """The calls that are to be launched, in the order they were made."""
         self._model = (MODEL._replace(path=frame.path),)
         self._enter = enter
+        self._stopped_before: dict[str, CallState] = _stopped_before(frame, journal)
+        """The calls that a breakpoint has stopped before: it does so once for each call."""
         kind = type(frame.design)
         self._has_room_for_all = kind.with_room is Design.with_room
         self._detaches_none = kind.detaches is Design.detaches
@@ -187,7 +190,6 @@ class Work:
                 if not self._others_run():  # what the limit has let begin comes to its end first
                     end_at_limit(self._journal, why)
                 return False
-        self._intents[call.id] = effect
         intent = _make_intent(
             call_id=call.id,
             name=call.name,
@@ -196,7 +198,28 @@ class Work:
             own=own,
             detached=not self._detaches_none and frame.design.detaches(call),
         )
+        if self._gate.breakpoints and self._stops_before(call, intent):
+            return False
+        self._intents[call.id] = effect
         self._journal.append(intent, frame, call)
+        return True
+
+    def _stops_before(self, call: CallState, intent: CallStart) -> bool:
+        """Whether a breakpoint stops the run before this call, which it does once; `intent` is not recorded yet."""
+        if self._stopped_before.pop(call.id, None) is call:
+            return False
+        frame, journal = self.frame, self._journal
+        as_recorded = {
+            "seq": len(journal.events),
+            "time": time.time(),
+            "run_id": journal.run_id,
+            "path": frame.path,
+            "phase": frame.opens(intent),
+        }
+        if not self._gate.stops_before(intent.model_copy(update=as_recorded), frame.state, journal.state):
+            return False
+        self._stopped_before[call.id] = call
+        journal.fresh = True  # nothing was recorded, and the pump has to see that the gate is closed
         return True
 
     def _others_run(self) -> bool:
@@ -217,10 +240,16 @@ class Work:
         else:
             self._intend(call, effect, call.arguments)
 
-    def _launch(self, pace: Pace, alone: bool) -> ToPerform | None:
-        """Run the calls whose intent is a fact, once it is on disk; gives the one that the pump is to run itself."""
+    def _launch(self, pace: Pace, alone: bool, only: Collection[str] | None = None) -> ToPerform | None:
+        """Run the calls whose intent is a fact, once it is on disk; gives the one that the pump is to run itself.
+
+        `only`: the calls that are run, where these are not all.
+        """
         self._journal.flush()
         intents, self._intents = self._intents, {}
+        if only is not None:
+            self._intents = {id: effect for id, effect in intents.items() if id not in only}
+            intents = {id: effect for id, effect in intents.items() if id in only}
         open = self.frame.state.open
         for call_id, effect in intents.items():
             call = open.get(call_id)
@@ -248,17 +277,35 @@ class Work:
         return not call.hidden and self.frame.loop_for(call) is None
 
     def finish_starting(self) -> bool:
-        """Start a step of the loop's own that has been said to start: no pause holds it back any more."""
+        """Start what has been said to start: no pause holds back a step of the loop's own any more.
+
+        Nor does a breakpoint before a call hold back the tools whose start is recorded: for the record they run, and
+        after a crash nobody could tell whether they had.
+        """
         state = self.frame.state
         calls = [call for id in self._intents if (call := state.open.get(id)) is not None]
         begun = [call for call in calls if self.frame.is_own(call)]
-        if not begun:
+        if begun and not (
+            self._pauses_before_it_begins() and all(self.frame.loop_for(call) is not None for call in begun)
+        ):
+            self._launch("step", False)
+            return True
+        tools = [call.id for call in calls if self.frame.loop_for(call) is None]
+        if not tools or self._gate.pausing is None or self._gate.pausing_before is None:
             return False
-        if self._pauses_before_it_begins() and all(self.frame.loop_for(call) is not None for call in begun):
-            return False
-        self._launch("step", False)
+        self._launch("step", False, tools)
         return True
 
     def _pauses_before_it_begins(self) -> bool:
         """Whether a loop inside this one that has been said to start can wait before its first step."""
         return self.frame.design.pauses_inside or not self._gate.is_open(self._journal.state, finishing=True)
+
+
+def _stopped_before(frame: Frame, journal: Journal) -> dict[str, CallState]:
+    """The call of this loop that a recorded run was stopped before, where it still stands there."""
+    if not journal.state.paused:
+        return {}
+    paused = next(event for event in reversed(journal.events) if isinstance(event, RunPaused))
+    path, id = paused.before or ("", "")
+    call = frame.state.open.get(id) if path == frame.path else None
+    return {id: call} if call is not None else {}

@@ -1,17 +1,19 @@
-"""Breakpoints: at which facts a run pauses.
+"""Breakpoints: at which events a run pauses.
 
 A breakpoint is a callable of `(event, state)`, a word (an event type, a tool's name, a phase), or conditions
 (`agentnb.run.gate.conditions`).
 
-They may be added, switched off and removed while the run goes on, from every thread. One that is hit stops the run at
-the boundary after the event: what is in flight is finished, and nothing new starts.
+They may be added, switched off and removed while the run goes on, from every thread. One at the start of a call (a
+tool, a function of a generator, `call_start`, a phase that the call opens) stops the run before the call starts, once
+for each call. One at any other event stops the run right behind the event. Either way, what is in flight is finished,
+and nothing new starts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +22,7 @@ from agentnb.core.events import CallStart, Event
 from agentnb.core.maybe_async import is_async
 from agentnb.core.state import State
 from agentnb.run.gate.conditions import Conditions
-from agentnb.run.gate.words import check_word
+from agentnb.run.gate.words import Names, check_phases, check_tools, check_word
 
 NEVER = frozenset({"run_paused", "run_resumed", "run_end"})
 """Facts that nothing is paused at: the run stands there already."""
@@ -30,8 +32,8 @@ NEVER = frozenset({"run_paused", "run_resumed", "run_end"})
 class Breakpoint:
     """One breakpoint: its `number`, what it is at in words, whether it is `enabled`, how often and where it was hit.
 
-    `nth`: it stops at that hit and at those behind it, and passes over the ones before. Switching it on makes one that
-    is at a cost alone look for that anew.
+    `last` is the number of the event behind which the run was then. `nth`: it stops at that hit and at those behind it,
+    and passes over the ones before. Switching it on makes one that is at a cost alone look for that anew.
     """
 
     number: int
@@ -58,19 +60,19 @@ class Breakpoint:
         self.hits, self.last, self._is_spent = 0, None, False
 
     def is_hit(self, event: Event, state: State, run: State) -> bool:
-        """Whether the run is to stop behind this event."""
+        """Whether the run is to stop at this event: before the start of a call, behind any other."""
         if not self._enabled or self._is_spent or not self._holds(event, state, run):
             return False
         self._is_spent = self._once
         self.hits += 1
-        self.last = event.seq
+        self.last = event.seq - isinstance(event, CallStart)
         return self.hits >= self.nth
 
 
 class Breakpoints(Sequence[Breakpoint]):
     """The breakpoints of a run. Safe from every thread, while the run goes on."""
 
-    def __init__(self, given: Iterable[Any] = (), known: Callable[[], Collection[str]] = frozenset) -> None:
+    def __init__(self, given: Iterable[Any] = (), known: Callable[[], Names] = Names) -> None:
         """`known` gives the names of the tools and phases that the run is known to have."""
         self._all: tuple[Breakpoint, ...] = ()
         self._known = known
@@ -92,15 +94,39 @@ class Breakpoints(Sequence[Breakpoint]):
         """
         if type(nth) is not int or nth < 1:
             raise UsageError(f"nth is which hit stops the run, 1 for the first, not {nth!r}.")
-        if isinstance(spec, str):
-            check_word(spec, self._known)
-        label, holds, once = _read(spec, conditions)
+        label, holds, once = self._read(spec, conditions)
         with self._lock:
             self._made += 1
             made = Breakpoint(self._made, label, nth=nth, _holds=holds, _once=once)
             self._all = (*self._all, made)
         self.added()
         return made
+
+    def _read(
+        self, spec: Any, conditions: Mapping[str, Any]
+    ) -> tuple[str, Callable[[Event, State, State], object], bool]:
+        """What a breakpoint is called, when it holds, and whether that is to be said once. Raises UsageError."""
+        if spec is not None and conditions:
+            raise UsageError("A breakpoint is made from a callable or a word, or from conditions, not from both.")
+        if isinstance(spec, str):
+            if not spec or any(sign in spec for sign in "=<>()\"'"):
+                raise UsageError(
+                    f"A word is an event type, a tool's name or a phase; {spec!r} would be where={spec!r}."
+                )
+            check_word(spec, self._known)
+            return spec, lambda event, state, run: _is_word(spec, event), False
+        if callable(spec):
+            if is_async(spec):  # what it gives would be something to await, which is always true
+                raise UsageError(
+                    f"A breakpoint is asked while the run stands at an event, and cannot be async: {spec!r}."
+                )
+            return getattr(spec, "__name__", "") or repr(spec), lambda event, state, run: spec(event, run), False
+        if spec is not None and not isinstance(spec, Mapping):
+            raise UsageError(f"A breakpoint is a callable of (event, state), a word or a mapping, not {spec!r}.")
+        made = Conditions.of(spec if spec is not None else conditions)
+        check_tools(made.tools, self._known)
+        check_phases(made.phases, self._known)
+        return str(made), made.hold, made.only_cost
 
     def remove(self, breakpoint: Breakpoint | int) -> None:
         """Take a breakpoint away, which may be given by its number. Raises UsageError where there is no such."""
@@ -123,7 +149,10 @@ class Breakpoints(Sequence[Breakpoint]):
             one.start_over()
 
     def hit(self, event: Event, state: State, run: State) -> Breakpoint | None:
-        """The first breakpoint that stops the run behind this event; all that are hit count it."""
+        """Return the first breakpoint that stops the run at this event; all that are hit count it.
+
+        event: one that has just been recorded, or a CallStart that would be recorded next.
+        """
         if event.type in NEVER:
             return None
         hits = [one for one in self._all if self._is_hit(one, event, state, run)]
@@ -148,24 +177,6 @@ class Breakpoints(Sequence[Breakpoint]):
 
     def __repr__(self) -> str:
         return f"Breakpoints({list(self._all)})"
-
-
-def _read(spec: Any, conditions: Mapping[str, Any]) -> tuple[str, Callable[[Event, State, State], object], bool]:
-    """What a breakpoint is called, when it holds, and whether that is to be said once."""
-    if spec is not None and conditions:
-        raise UsageError("A breakpoint is made from a callable or a word, or from conditions, not from both.")
-    if isinstance(spec, str):
-        if not spec or any(sign in spec for sign in "=<>()\"'"):
-            raise UsageError(f"A word is an event type, a tool's name or a phase; {spec!r} would be where={spec!r}.")
-        return spec, lambda event, state, run: _is_word(spec, event), False
-    if callable(spec):
-        if is_async(spec):  # what it gives would be something to await, which is always true
-            raise UsageError(f"A breakpoint is asked while the run stands at an event, and cannot be async: {spec!r}.")
-        return getattr(spec, "__name__", "") or repr(spec), lambda event, state, run: spec(event, run), False
-    if spec is not None and not isinstance(spec, Mapping):
-        raise UsageError(f"A breakpoint is a callable of (event, state), a word or a mapping, not {spec!r}.")
-    made = Conditions.of(spec if spec is not None else conditions)
-    return str(made), made.hold, made.only_cost
 
 
 def _is_word(word: str, event: Event) -> bool:

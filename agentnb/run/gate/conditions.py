@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 from agentnb.core.errors import UsageError
 from agentnb.core.events import EVENT_TYPES, CallStart, Event
 from agentnb.core.state import State
-from agentnb.run.gate.expressions import Call, Holds, compile_condition
+from agentnb.run.gate.expressions import Call, Condition, compile_condition
 from agentnb.run.gate.words import no_event
 
 Operator = Literal["is", "is not", "contains", "matches", "above", "below"]
@@ -84,9 +84,10 @@ class Conditions:
     """All of these hold at an event that is stopped at; None asks for nothing.
 
     `event`: its type. `tool`: a glob for the name of the tool whose call it is about; `arguments`: what that call is
-    like. Where no type is given with these, the call's start. `phase`: the phase it opens. `cost_above`: what the run
-    has cost so far, in the currency of the model's `usage`; alone, the first event where that is so. `where`: an
-    expression that holds.
+    like. `phase`: the phase it opens. `cost_above`: what the run has cost so far, in the currency of the model's
+    `usage`; alone, the first event where that is so. `where`: an expression that holds. Conditions about a call
+    (`tool`, `arguments`, or a `where` with either) that say nothing about the event hold at the start of the call
+    alone, and so once for each call.
     """
 
     event: str | None = None
@@ -95,7 +96,7 @@ class Conditions:
     phase: str | None = None
     cost_above: float | None = None
     where: str | None = None
-    _where: Holds | None = field(default=None, repr=False, compare=False)
+    _where: Condition | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Conditions:
@@ -116,23 +117,41 @@ class Conditions:
         return cls(**made)
 
     @property
+    def tools(self) -> list[str]:
+        """The tools that are named; what has a `*` names none."""
+        named = [self.tool] if self.tool is not None and not any(sign in self.tool for sign in "*?[") else []
+        return named + (sorted(self._where.tools) if self._where is not None else [])
+
+    @property
+    def phases(self) -> list[str]:
+        """The phases that are named."""
+        named = [self.phase] if self.phase is not None else []
+        return named + (sorted(self._where.phases) if self._where is not None else [])
+
+    @property
     def only_cost(self) -> bool:
         """Whether nothing else is asked for: it then holds from one event on."""
         return self.cost_above is not None and self == Conditions(cost_above=self.cost_above)
 
     def hold(self, event: Event, state: State, run: State) -> bool:
         """Whether they hold at an event of the loop that stands at `state`, in the run that stands at `run`."""
+        where = self._where
         about_call = self.tool is not None or self.arguments
-        if event.type != (self.event or ("call_start" if about_call else event.type)):
+        names_call = where is not None and not where.names.isdisjoint(("tool", "arguments"))
+        names_event = self.event is not None or (where is not None and "event" in where.names)
+        if self.event is not None and event.type != self.event:
+            return False
+        # A call is in several events; without a word about which, it is its start that is meant.
+        if (about_call or names_call) and not names_event and event.type != "call_start":
             return False
         if self.phase is not None and event.phase != self.phase:
             return False
         if self.cost_above is not None and not run.usage.get("cost", 0) > self.cost_above:
             return False
-        if self._where is None:
+        if where is None:
             return not about_call or any(self._fit(*call) for call in _calls(event, state))
         calls = list(_calls(event, state)) or [(None, {})]
-        return any(self._where(event, state, run, call) and (not about_call or self._fit(*call)) for call in calls)
+        return any(where.holds(event, state, run, call) and (not about_call or self._fit(*call)) for call in calls)
 
     def _fit(self, name: str | None, arguments: Mapping[str, Any]) -> bool:
         return fnmatchcase(name or "", self.tool or "*") and all(one.fits(arguments) for one in self.arguments)

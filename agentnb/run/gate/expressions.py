@@ -18,7 +18,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import EVENT_TYPES, Event
@@ -28,13 +28,25 @@ from agentnb.run.given import check_text, shown
 
 Call = tuple[str | None, Mapping[str, Any]]
 """The tool of a call, and its arguments; None and {} where there is none."""
-Holds = Callable[[Event, State, State, Call], bool]
+
+
+class Condition(NamedTuple):
+    """A condition: which of `_NAMES` it names, and whether it holds at an event, in its loop, in the run, of a call.
+
+    `tools` and `phases` are the texts that it compares with a call's tool, and with the phase.
+    """
+
+    names: frozenset[str]
+    holds: Callable[[Event, State, State, Call], bool]
+    tools: frozenset[str]
+    phases: frozenset[str]
+
 
 _NAMES: Mapping[str, Callable[[Event, State, State, Call], Any]] = {
     "event": lambda event, state, run, call: event.model_dump(mode="json"),  # with its defaults: `not event.is_error`
     "tool": lambda event, state, run, call: call[0],
     "arguments": lambda event, state, run, call: call[1],
-    "phase": lambda event, state, run, call: state.phase,
+    "phase": lambda event, state, run, call: event.phase if event.phase is not None else state.phase,
     "turn": lambda event, state, run, call: state.turn,
     "cost": lambda event, state, run, call: run.usage.get("cost", 0),
     "usage": lambda event, state, run, call: run.usage,
@@ -70,7 +82,7 @@ _KNOWN = (
 _CONSTANTS = (str, int, float, NoneType)
 
 
-def compile_condition(text: str) -> Holds:
+def compile_condition(text: str) -> Condition:
     """The condition as a function of the event, its loop's state, the run's, and the call it is about.
 
     Where it names something that is not there (an argument the call does not have, say) it does not hold. Raises
@@ -79,7 +91,7 @@ def compile_condition(text: str) -> Holds:
     check_text("A breakpoint's where", text)
     parsed = _parse(text)
     _check(text, parsed)
-    named = {node.id for node in ast.walk(parsed) if isinstance(node, ast.Name)}.intersection(_NAMES)
+    named = frozenset(node.id for node in ast.walk(parsed) if isinstance(node, ast.Name)).intersection(_NAMES)
     evaluator, invalid = _evaluator()
     one_at_a_time = threading.Lock()  # it holds the names it looks up
 
@@ -92,7 +104,10 @@ def compile_condition(text: str) -> Holds:
         except (invalid, LookupError, TypeError, ValueError, ArithmeticError):
             return False  # of this event it cannot be said
 
-    return holds
+    comparisons = [node for node in ast.walk(parsed) if isinstance(node, ast.Compare)]
+    tools = frozenset(text for node in comparisons for text in _texts_compared(node, _is_named("tool")))
+    phases = frozenset(text for node in comparisons for text in _texts_compared(node, _is_named("phase")))
+    return Condition(named, holds, tools, phases)
 
 
 def _parse(text: str) -> ast.Expression:
@@ -121,7 +136,7 @@ def _check(text: str, parsed: ast.AST) -> None:
             raise UsageError(f"{text!r}: a condition's values are JSON's, not {node.value!r}.")
         if isinstance(node, ast.Compare) and (name := _compared_whole(node)) is not None:
             raise UsageError(f"{text!r}: {name} has parts, and it is these that are compared, as in {WHOLE[name]}.")
-        if isinstance(node, ast.Compare) and (types := set(_types_compared(node)).difference(EVENT_TYPES)):
+        if isinstance(node, ast.Compare) and (types := set(_texts_compared(node, _is_type)).difference(EVENT_TYPES)):
             raise UsageError(f"{text!r}: {no_event(min(types))}")
         if isinstance(node, ast.Call):
             called.append(node.func)
@@ -147,12 +162,12 @@ def _compared_whole(node: ast.Compare) -> str | None:
     return None
 
 
-def _types_compared(node: ast.Compare) -> Iterator[str]:
-    """The texts that a comparison takes for types of events."""
+def _texts_compared(node: ast.Compare, is_it: Callable[[ast.AST], bool]) -> Iterator[str]:
+    """The texts that a comparison compares with what `is_it` finds, an event's type or a tool."""
     for operation, left, right in _comparisons(node):
         if isinstance(operation, (ast.Eq, ast.NotEq)):
-            found: list[ast.AST] = [left] if _is_type(right) else [right] if _is_type(left) else []
-        elif isinstance(operation, (ast.In, ast.NotIn)) and _is_type(left):
+            found: list[ast.AST] = [left] if is_it(right) else [right] if is_it(left) else []
+        elif isinstance(operation, (ast.In, ast.NotIn)) and is_it(left):
             found = list(right.elts) if isinstance(right, (ast.Tuple, ast.List, ast.Set)) else []
         else:
             found = []
@@ -168,6 +183,10 @@ def _is_type(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
         return node.attr == "type"
     return isinstance(node.slice, ast.Constant) and node.slice.value == "type"
+
+
+def _is_named(name: str) -> Callable[[ast.AST], bool]:
+    return lambda node: isinstance(node, ast.Name) and node.id == name
 
 
 def _is_plain(node: ast.AST) -> bool:

@@ -5,6 +5,10 @@ flight is never held back by it and always becomes a fact when it ends; only sta
 there is to stepping: a permit is out until the event arrives that ends the step. A step of a loop's own that says
 things on its way (an async generator) is not in flight where it has said one: to let it go on is to start something.
 
+A breakpoint at the start of a call stops before that: the start is not recorded, and nothing of the call has happened.
+A breakpoint at any other event stops right behind the event. A call whose start is recorded when the gate closes is
+launched all the same, because for the record it is running.
+
 Whoever asks for a pause wants the run to come to rest where its loops do: a loop that performs the call of one which
 does not pause inside is in flight as a whole (`Frame.finishes_first`). A breakpoint and a step name one event, and the
 run stands behind that, wherever it is.
@@ -16,16 +20,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event
+from agentnb.core.events import CallStart, Event
 from agentnb.core.foreign import plain_number
 from agentnb.core.state import State
 from agentnb.core.unicode import mended
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
+from agentnb.run.gate.words import Names
 from agentnb.run.portable import words_of
 
 Unit = Literal["event", "call", "turn", "phase"]
@@ -39,9 +44,13 @@ LIMITS = frozenset({"turns", "calls", "seconds", "tokens", "cost"})
 
 @dataclass
 class Permit:
-    """Leave to go on up to the end of the next `unit`; `done` is set when that has come."""
+    """Leave to go on up to the end of the next `unit`; `done` is set when that has come.
+
+    `begins` is how many events there were when the step began.
+    """
 
     unit: Unit
+    begins: int = 0
     done: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
 
     def release(self) -> None:
@@ -57,7 +66,7 @@ class Gate:
         self,
         breakpoints: Sequence[Any],
         limits: Mapping[str, Any] | None,
-        known: Callable[[], Collection[str]] = frozenset,
+        known: Callable[[], Names] = Names,
     ) -> None:
         """`known` gives the names of the run's tools and phases."""
         self.breakpoints = Breakpoints(breakpoints, known)
@@ -67,6 +76,8 @@ class Gate:
         """Why a pause is to come, where one is."""
         self.pausing_by: Pauser = "human"
         """What that pause comes from."""
+        self.pausing_before: tuple[str, str] | None = None
+        """The path and id of the call that a breakpoint stops before, where that is what the pause comes from."""
         self.at_once = False
         """Whether that pause comes where the run is, whatever would have to be finished first."""
         self.permit: Permit | None = None
@@ -98,6 +109,7 @@ class Gate:
     def ask_for_pause(self, reason: str, by: Pauser = "human") -> None:
         """Close it until the run is paused, or the pause is taken back."""
         self.pausing, self.pausing_by, self.at_once = mended(reason), by, by != "human"
+        self.pausing_before = None
 
     def pause_for_a_step(self) -> None:
         """Close it where the step that now begins ends; a pause that is to come already comes there."""
@@ -111,8 +123,25 @@ class Gate:
             self._turn_ends.add(event.seq)
         if self.permit is not None and self._ends(self.permit.unit, event):
             self.release_permit()
-        if (hit := self.breakpoints.hit(event, state, run)) is not None:
+        if event.type != "call_start" and (hit := self.breakpoints.hit(event, state, run)) is not None:
             self._stop_at(event, hit.label)
+
+    def stops_before(self, start: CallStart, state: State, run: State) -> bool:
+        """Ask the breakpoints about a call that would start now; return whether the run stops before it.
+
+        start: the event as it would be recorded next. state: of the loop whose call it is. run: of the whole run.
+        """
+        earlier = self.pausing
+        hit = self.breakpoints.hit(start, state, run)
+        # Whoever steps a paused run from right before the call has seen where it stands: the step starts the call.
+        if self.permit is not None and run.paused and self.permit.begins == run.position:
+            return False
+        if hit is not None:
+            self._stop_at(start, hit.label)
+        if self.pausing is earlier:
+            return False
+        self.pausing_before = (start.path, start.call_id)
+        return True
 
     def _stop_where_one_fails(self, breakpoint: Breakpoint, event: Event, error: BaseException) -> None:
         """As a debugger does; and switch it off, for it would fail at the next event too."""
@@ -122,7 +151,10 @@ class Gate:
 
     def _stop_at(self, event: Event, words: str) -> None:
         """Pause here; a step that was to go further ends here too."""
-        self.ask_for_pause(f"breakpoint at {event.type} (seq {event.seq}): {words}", "breakpoint")
+        where = f"(seq {event.seq})"
+        if isinstance(event, CallStart):
+            where = f"of {event.name} ({event.call_id}), which has not begun"
+        self.ask_for_pause(f"breakpoint at {event.type} {where}: {words}", "breakpoint")
         self.release_permit()
 
     def boundary(self, unit: Unit, events: Sequence[Event]) -> int | None:

@@ -1,12 +1,13 @@
-"""The names that a breakpoint may be at: of events, tools and phases, and what one was meant to be that is none.
+"""The names that a breakpoint may be at: events, tools and phases; and which one a misspelt name was meant to be.
 
-A word may be any of the three, and a loop that has not begun yet may have tools and phases that nobody knows of. So a
-word is refused only where it is no name that the run is known to have, and is nearly an event's.
+A run does not know all of its tools and phases: a loop inside it may not have begun, and a generator calls functions
+that nothing declares. So a name is refused only where it is not known and is nearly one that is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import EVENT_TYPES, CallProposed, CallStart, Event, ModelEnd
@@ -14,57 +15,112 @@ from agentnb.core.loop import Design
 from agentnb.tools import as_tools
 
 NEARLY = 0.8
-"""How much alike two names are of which one may be the other, misspelt (difflib)."""
+"""How much alike a name and an event's are where the one may be the other, misspelt (difflib)."""
+NEARLY_DECLARED = 0.75
+"""The same for a tool's or a phase's, which are often short: two letters of four that changed places are that alike."""
 
 
-def names_in(design: Design, events: Iterable[Event]) -> frozenset[str]:
-    """The tools and phases of a loop, of those that it has as tools, and of those that the events tell of."""
-    return frozenset((*_names_of(design, set()), *_names_told(events)))
+class Names(NamedTuple):
+    """The tools and phases that a run declares, and other names that are no mistake: of functions, of calls made."""
+
+    tools: frozenset[str] = frozenset()
+    phases: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
 
 
-def _names_of(design: Design, seen: set[int]) -> Iterator[str]:
+def names_in(design: Design, events: Iterable[Event], *, is_whole: bool = False) -> Names:
+    """The names of a loop, of the loops that it has as tools or agents, and of what is recorded.
+
+    is_whole: nothing more will happen than the events tell, so what they name is all that there is.
+    """
+    declared = list(_designs(design, set()))
+    tools = {name for one in declared for name in (*as_tools(one.tools), *one.activities)}
+    phases = {phase for one in declared for phase in one.phases}
+    functions = {name for one in declared for name in one.may_call()}
+    called: set[str] = set()
+    entered: set[str] = set()
+    for event in events:
+        called.update(_called(event))
+        if event.phase is not None:
+            entered.add(event.phase)
+    if is_whole:
+        return Names(frozenset(tools | called), frozenset(phases | entered), frozenset(functions))
+    return Names(frozenset(tools), frozenset(phases), frozenset(functions | called | entered))
+
+
+def _designs(design: Design, seen: set[int]) -> Iterator[Design]:
+    """A loop, and those that it has as tools or agents, each once."""
     if id(design) in seen:
         return
     seen.add(id(design))
-    yield from design.phases
-    yield from design.activities
-    for name, tool in as_tools(design.tools).items():
-        yield name
-        if isinstance(inside := getattr(tool, "loop", None), Design):
-            yield from _names_of(inside, seen)
+    yield design
+    inside = [getattr(tool, "loop", None) for tool in as_tools(design.tools).values()]
+    for one in (*inside, *getattr(design, "sub_agents", ())):
+        if isinstance(one, Design):
+            yield from _designs(one, seen)
 
 
-def _names_told(events: Iterable[Event]) -> Iterator[str]:
-    for event in events:
-        if event.phase is not None:
-            yield event.phase
-        if isinstance(event, CallStart):
-            yield event.name
-        elif isinstance(event, CallProposed):
-            yield event.call.name
-        elif isinstance(event, ModelEnd):
-            yield from (call.name for call in event.message.tool_calls)
+def _called(event: Event) -> Iterator[str]:
+    if isinstance(event, CallStart):
+        yield event.name
+    elif isinstance(event, CallProposed):
+        yield event.call.name
+    elif isinstance(event, ModelEnd):
+        yield from (call.name for call in event.message.tool_calls)
 
 
-def check_word(word: str, known: Callable[[], Collection[str]]) -> None:
-    """Raise UsageError where a word is no event, tool or phase that is known, and is nearly an event.
+def check_word(word: str, known: Callable[[], Names]) -> None:
+    """Raise UsageError where a word is no event, tool or phase that is known, and is nearly one.
 
-    `known` gives the tools and phases; for a long recording that takes a while, and is asked for where it matters.
+    `known` gives the names; for a long recording that takes a while, and it is asked only where it matters.
     """
-    if word in EVENT_TYPES or nearest_event(word) is None:
+    if word in EVENT_TYPES:
         return
     names = known()
-    if word in names:
+    if word in names.tools or word in names.phases or word in names.others:
         return
-    others = f" The run has the tools and phases {', '.join(sorted(names))}." if names else ""
-    raise UsageError(f"{no_event(word)}{others} Of a loop that has not begun: tool={word!r}, or phase={word!r}.")
+    if nearest_event(word) is not None:
+        declared = sorted({*names.tools, *names.phases})
+        others = f" The run has the tools and phases {', '.join(declared)}." if declared else ""
+        raise UsageError(f"{no_event(word)}{others} Of a loop that has not begun: tool={word!r}, or phase={word!r}.")
+    _check(word, "tool or phase", {*names.tools, *names.phases})
+
+
+def check_tools(called: Collection[str], known: Callable[[], Names]) -> None:
+    """Raise UsageError where a tool's name is not known, and is nearly one that is."""
+    if called:
+        names = known()
+        for name in sorted(set(called) - names.tools - names.others):
+            _check(name, "tool", names.tools)
+
+
+def check_phases(entered: Collection[str], known: Callable[[], Names]) -> None:
+    """Raise UsageError where a phase's name is not known, and is nearly one that is."""
+    if entered:
+        names = known()
+        for name in sorted(set(entered) - names.phases - names.others):
+            _check(name, "phase", names.phases)
+
+
+def _check(name: str, what: str, declared: Collection[str]) -> None:
+    if (meant := _nearest(name, declared, NEARLY_DECLARED)) is not None:
+        raise UsageError(
+            f"There is no breakpoint at {name!r}: the run has no {what} of that name. Did you mean {meant!r}?"
+            f" It has {', '.join(sorted(declared))}."
+        )
 
 
 def nearest_event(name: str) -> str | None:
     """The type of event that this may be, misspelt."""
+    return _nearest(name, EVENT_TYPES, NEARLY)
+
+
+def _nearest(name: str, declared: Collection[str], nearly: float) -> str | None:
     from difflib import get_close_matches  # for mistakes only
 
-    return next(iter(get_close_matches(name.lower(), EVENT_TYPES, 1, NEARLY)), None)
+    spelt = {one.lower(): one for one in declared}
+    found = get_close_matches(name.lower(), spelt, 1, nearly)
+    return spelt[found[0]] if found else None
 
 
 def no_event(name: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError
 from agentnb.core.events import Event
-from agentnb.core.evolve import nested
+from agentnb.core.evolve import evolve, nested
 from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
@@ -59,7 +59,7 @@ class Replay(Recording):
         self.id = self._recorded[0].run_id if self._recorded else ""
         self.name = name
         self._place = Place(self._recorded, self.loop, check=check)
-        self._breakpoints = Breakpoints((), lambda: names_in(self.loop, self._recorded))
+        self._breakpoints = Breakpoints((), lambda: names_in(self.loop, self._recorded, is_whole=True))
         self._lock = threading.RLock()
         self._watchers = Watchers(self.id)
 
@@ -190,26 +190,39 @@ class Replay(Recording):
         return found
 
     def continue_(self, *, backwards: bool = False) -> Breakpoint | None:
-        """Go on to the next event that one of `breakpoints` stops at, or the last one before here; gives that one.
+        """Go on to the next position where one of `breakpoints` stops, or the last one before here; gives that one.
 
-        Where there is none the replay goes on to its end, or back to its beginning, and the answer is None.
+        As in a run, it stops before the start of a call, and behind any other event. Where there is none the replay
+        goes on to its end, or back to its beginning, and the answer is None.
         """
         with self._moving():
             here = self.position
             stops = self._stops(here - 1 if backwards else len(self._recorded))
-            found = _first((stop for stop in stops if backwards or stop[0] >= here), last=backwards)
-            seq, hit = found or (-1 if backwards else len(self._recorded) - 1, None)
+            found = _first((stop for stop in stops if backwards or stop[0] > here), last=backwards)
+            position, hit = found or (0 if backwards else len(self._recorded), None)
             if backwards:
-                list(self._stops(seq + 1))  # counted up to there
-            self._place.go_to(seq + 1)
+                list(self._stops(position))  # counted up to there
+            self._place.go_to(position)
         return hit
 
     def _stops(self, until: int) -> Iterator[tuple[int, Breakpoint]]:
-        """Which of the first `until` events breakpoints stop at, their hits counted from the first event on."""
+        """The positions up to `until` at which breakpoints stop, their hits counted from the first event on.
+
+        As in a run, that is before the start of a call and behind any other event.
+        """
         self._breakpoints.start_over()
-        for event, state in self._up_to(until):
-            if (hit := self._breakpoints.hit(event, nested(state, event.path), state)) is not None:
-                yield event.seq, hit
+        state = State()
+        for event in self._recorded[: max(0, until + 1)]:
+            starts_a_call = event.type == "call_start"
+            if not starts_a_call:
+                evolve(state, event)
+            position = event.seq if starts_a_call else event.seq + 1
+            if position <= until:
+                hit = self._breakpoints.hit(event, nested(state, event.path), state)
+                if hit is not None:
+                    yield position, hit
+            if starts_a_call:
+                evolve(state, event)
 
     def _up_to(self, position: int) -> Iterator[tuple[Event, State]]:
         """The events up to there, each with the state it led to; the replay stays where it is."""

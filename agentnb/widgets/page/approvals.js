@@ -1,10 +1,11 @@
 // The calls that wait for a person: one in full, many as a table in which they are decided together.
 
 import { allow, button, count, el, say, unique } from "./text.js";
-import { Call, REMEMBER, remembering } from "./call.js";
+import { Call, REMEMBER, UNSEEN, remembering } from "./call.js";
 import { Decided } from "./decisions.js";
 import { isEnter } from "./keys.js";
 
+const NONE = "Select calls first.";
 const SPEAK_EVERY = 2000; // milliseconds: calls may come by the dozen, and each would be read out
 
 // One and the same question: a call that is asked about again is another, also where nobody here saw that it was decided.
@@ -77,6 +78,15 @@ export class Approvals {
       if (isEnter(event)) this.selected.reject.click();
     });
     this.how = el("span", { class: "agentnb-dim agentnb-picked-count" });
+    const open = () => {
+      for (const call of this.calls.values()) if (call.unread() && call.isClosed()) call.unfold();
+    };
+    this.unread = el(
+      "div",
+      { class: "agentnb-hint agentnb-unread", hidden: true },
+      `${UNSEEN} `,
+      button("Open them", open, { class: "agentnb-link" }),
+    );
     return el(
       "div",
       { class: "agentnb-table-bar", role: "group", "aria-label": "Selected calls" },
@@ -90,6 +100,7 @@ export class Approvals {
         el("span", { class: "agentnb-joined" }, this.selected.reject, this.reason),
         this.remember.el,
       ),
+      this.unread,
     );
   }
 
@@ -141,7 +152,6 @@ export class Approvals {
     this.waiting.classList.toggle("agentnb-many", this.many());
     this.all.hidden = !this.many();
     if (this.empty) this.empty.hidden = pending.length > 0;
-    allow(this.all, this.store);
     this.recall();
     this.count();
     left?.();
@@ -161,6 +171,7 @@ export class Approvals {
         const typed = call.typed.size ? "what was typed in its form" : call.reason.value ? "the reason that was typed" : "";
         if (typed && !call.busy) this.tell(`${call.item.name} does not wait any more; ${typed} is not used.`, false);
         call.el.remove();
+        call.sight.disconnect();
         this.calls.delete(key);
       }
     if (!lost) return null;
@@ -179,7 +190,11 @@ export class Approvals {
     this.every.checked = size > 0 && picked.length === size;
     this.every.indeterminate = picked.length > 0 && picked.length < size;
     say(this.how, `${picked.length} selected`);
-    for (const control of Object.values(this.selected)) allow(control, this.store, picked.length > 0, "Select calls first.");
+    const unread = (calls) => calls.some((call) => call.unread());
+    allow(this.all, this.store, !unread([...this.calls.values()]), UNSEEN);
+    allow(this.selected.reject, this.store, picked.length > 0, NONE);
+    allow(this.selected.approve, this.store, picked.length > 0 && !unread(picked), picked.length ? UNSEEN : NONE);
+    this.unread.hidden = this.store.replays || !unread(picked.length ? picked : [...this.calls.values()]);
     for (const control of [this.every, this.byTool, this.reason, this.remember.choice]) control.disabled = this.store.replays;
     const tools = new Map();
     for (const call of this.calls.values()) {
@@ -240,6 +255,7 @@ export class Approvals {
   decide(decision, chosen, remember) {
     if (this.store.gone || this.store.replays) return;
     const calls = chosen.filter((call) => !call.busy); // those decided already stand here until the next news
+    if (decision === "approve" && calls.some((call) => call.unread())) return;
     const reason = this.reason.value;
     const told = calls.map((call) => call.told(decision, call.item.unknown ? "" : remember, false));
     if (!told.length || told.includes(null)) return; // a form that does not fit: it says so, and nothing is decided

@@ -1,9 +1,14 @@
 // One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
 // row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
 
-import { BUSY, allow, button, el, hung, inOneLine, number, say } from "./text.js";
+import { BUSY, allow, button, el, hung, inOneLine, isSaidInOneLine, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 import { isEnter } from "./keys.js";
+
+// Why Approve is off: some of what would run has not been in sight.
+const CUT = "Show all of the arguments first.",
+  BELOW = "Read to the end of the arguments first.";
+export const UNSEEN = "Some arguments have not been in sight to their end: so they cannot be approved yet.";
 
 export const REMEMBER = {
   "": "only this time",
@@ -26,6 +31,9 @@ export class Call {
     this.opened = false; // in a table: laid out in full
     this.open = null; // the word of the form that is open: Edit, Replace or Answer
     this.forms = {};
+    this.seen = false; // whether the end of the arguments has been in sight; Approve is off before
+    this.looked = false; // whether the browser has told
+    this.sight = new IntersectionObserver((marks) => this.look(marks));
     this.pick = el("input", {
       type: "checkbox",
       class: "agentnb-pick",
@@ -39,6 +47,7 @@ export class Call {
     });
     this.why = el("p", { class: "agentnb-why" });
     this.brief = el("span", { class: "agentnb-brief", text: inOneLine(item.arguments) });
+    if (item.length <= item.arguments.length && isSaidInOneLine(item.arguments)) this.mark(this.brief);
     this.left = el("span", { class: "agentnb-left" });
     this.shown = el("pre", {
       class: "agentnb-arguments",
@@ -74,7 +83,8 @@ export class Call {
     if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"), { title: "Say what the call gave" });
     const approve = button("Approve", () => this.decide("approve"), { class: "agentnb-button agentnb-primary", title: "Let it run" });
     const reject = button("Reject", () => this.decide("reject"), { title: "Do not let it run; the model is told" });
-    this.buttons = [approve, reject, ...Object.values(this.toggles)];
+    this.buttons = [reject, ...Object.values(this.toggles)];
+    this.approves = approve;
     this.rejects = reject;
     this.all =
       item.length > item.arguments.length ? button("Show all", () => this.showAll(), { class: "agentnb-link" }) : null;
@@ -124,14 +134,39 @@ export class Call {
 
   show(text, length) {
     this.shown.replaceChildren(...hung(text));
-    if (length > text.length)
+    this.cut = length > text.length;
+    if (this.cut)
       this.shown.append(el("span", { class: "agentnb-dim", text: `\u2026 (${number(length)} characters in all)` }));
+    else this.mark(this.shown.lastElementChild);
+  }
+
+  // A mark at the end of a text. The browser tells when it is in sight: in the window, and not scrolled or cut away.
+  mark(node) {
+    const end = el("span", { class: "agentnb-end" });
+    node.append(end);
+    this.sight.observe(end);
+  }
+
+  look(marks) {
+    this.looked = true;
+    this.seen ||= marks.some((mark) => mark.isIntersecting);
+    if (this.seen) this.sight.disconnect();
+    this.update(this.item);
+    this.approvals.count();
+  }
+
+  // Why the call cannot be approved now; empty where it can. Another tool, and a result, are what the form says.
+  unread() {
+    if (this.seen || this.open === "Replace" || this.open === "Answer") return "";
+    if (!this.cut) return BELOW;
+    return this.all?.isConnected ? CUT : "These arguments are too long for a page: read and approve them in code (run.pending).";
   }
 
   showAll() {
     this.store.ask({ type: "show", id: this.item.id }, (answer) => {
       this.show(answer.text, answer.length);
       this.all.remove();
+      this.update(this.item);
     });
   }
 
@@ -158,6 +193,8 @@ export class Call {
     this.tick();
     this.lay();
     for (const control of this.buttons) allow(control, this.store, !this.busy, BUSY);
+    allow(this.approves, this.store, !this.busy && !this.unread(), this.busy ? BUSY : this.unread());
+    this.explain();
     for (const control of [this.pick, this.reason, this.remember?.choice].filter(Boolean)) control.disabled = this.store.replays;
   }
 
@@ -183,7 +220,9 @@ export class Call {
           ? `Approve runs ${name} with the values above instead.`
           : this.open === "Answer"
             ? "Approve takes the text above as the call's result; nothing runs."
-            : "",
+            : this.looked && !this.store.replays
+              ? this.unread()
+              : "",
     );
   }
 
@@ -201,7 +240,7 @@ export class Call {
       this.form.append(this.forms[word].el);
       this.form.querySelector("input, textarea, select")?.focus();
     }
-    this.explain();
+    this.update(this.item);
   }
 
   fill(word) {
@@ -241,6 +280,7 @@ export class Call {
 
   decide(decision) {
     if (this.busy || this.store.gone || this.store.replays) return;
+    if (decision === "approve" && this.unread()) return;
     const told = this.told(decision);
     if (told) this.approvals.send([this], told);
   }

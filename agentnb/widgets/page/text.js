@@ -1,16 +1,28 @@
 // Text that others said, made visible, and nodes built from text. Nothing here or anywhere else parses markup.
 
-// The same characters as in text.py: controls, bidirectional and other invisible ones, tags.
-const HIDDEN = new RegExp(
-  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e" +
-    "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\ufffe\\uffff\\u{e0000}-\\u{e007f}]",
-  "gu",
-);
+// The same rule as in text.py, which explains it: what stays in its context comes first, then what nobody sees.
+const JOINING_SCRIPTS = `Arabic Syriac Mandaic Nko Mongolian Devanagari Bengali Gurmukhi Gujarati Oriya Tamil Telugu Kannada
+  Malayalam Sinhala Khmer Myanmar Tibetan Balinese Javanese`.split(/\s+/);
+const JOINED_LETTER = `(?:(?=[\\p{L}\\p{M}])[${JOINING_SCRIPTS.map((script) => `\\p{Script=${script}}`).join("")}])`;
+const WIDE_LETTER =
+  "(?:(?!\\p{Default_Ignorable_Code_Point})[\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\u3001-\\u303f\\uff01-\\uff60])";
+const MEANT = [
+  "(?<=\\p{Extended_Pictographic}\\ufe0f?|\\p{Emoji_Modifier})\\u200d(?=\\p{Extended_Pictographic})",
+  "(?<=(?![0-9#*])\\p{Emoji})[\\ufe0e\\ufe0f]",
+  "(?<=[0-9#*])\\ufe0f(?=\\u20e3)",
+  `(?<=${JOINED_LETTER})[\\u200c\\u200d](?=${JOINED_LETTER})`,
+  `(?<=${WIDE_LETTER})\\u3000|\\u3000(?=${WIDE_LETTER})`,
+];
+const INVISIBLE =
+  "(?![\\t\\n ])[\\p{Default_Ignorable_Code_Point}\\p{Cc}\\p{Zs}\\p{Zl}\\p{Zp}\\p{Noncharacter_Code_Point}" +
+  "\\u2800\\ufff9-\\ufffb\\u{1d159}\\u{16fe4}\\u{13430}-\\u{1343f}]";
+const HIDDEN = new RegExp(`(?<meant>${MEANT.join("|")})|${INVISIBLE}`, "gu");
 
 export function visible(text) {
   return String(text ?? "")
     .replaceAll("\r\n", "\n")
-    .replace(HIDDEN, (sign) => {
+    .replace(HIDDEN, (sign, meant) => {
+      if (meant !== undefined) return sign;
       const code = sign.codePointAt(0);
       if (code < 0x20) return String.fromCodePoint(0x2400 + code);
       return code === 0x7f ? "\u2421" : `\u27e6U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e7`;
@@ -63,7 +75,10 @@ export function hung(text) {
 }
 
 // What `for_reading` (text.py) has laid out, on one line.
-export const inOneLine = (text) => text.replace(/\n *│/g, " ").replace(/\s+/g, " ");
+export const inOneLine = (text) => text.replace(/\n *│/g, " ").replace(/[ \n]+/g, " "); // other blanks are shown as signs
+
+// Whether that one line has all of it: no text of several lines, and no blanks that it leaves out.
+export const isSaidInOneLine = (text) => !text.includes("\u2502") && !/\S {2}/.test(text);
 
 let serial = 0;
 export const unique = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}-${++serial}`;

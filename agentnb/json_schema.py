@@ -1,0 +1,370 @@
+"""JSON schemas of tools: values read and checked by them, as far as the schemas can be read here.
+
+A schema may come from anybody: an MCP server, an object of another toolkit, a user. It may be written for any draft,
+use words of OpenAPI, contain keywords that no draft knows, and refer to addresses. A part that cannot be read here is
+not checked here: the code that performs the call may know it. Nothing is fetched.
+
+The checks are those of jsonschema-rs. Its regular expressions are those of ECMA 262, as JSON Schema asks, and they are
+bounded: a pattern of somebody else's cannot hold up the event loop, in which all these checks run.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from agentnb.core.unicode import mended_inside
+
+Path = tuple[str | int, ...]
+
+BACKTRACKS = 50_000
+"""Steps back that one search for a pattern may take: some milliseconds. A pattern that needs more is given up."""
+
+_SHOWN = 80
+"""Characters of a value at fault that an error shows."""
+
+_FAULT = 500
+"""Characters of one fault that an error shows."""
+
+_DRAFTS = {
+    "2020-12": ("Draft202012Validator", "https://json-schema.org/draft/2020-12/schema"),
+    "2019-09": ("Draft201909Validator", "https://json-schema.org/draft/2019-09/schema"),
+    "draft-07": ("Draft7Validator", "http://json-schema.org/draft-07/schema#"),
+    "draft-06": ("Draft6Validator", "http://json-schema.org/draft-06/schema#"),
+    "draft-04": ("Draft4Validator", "http://json-schema.org/draft-04/schema#"),
+}
+"""The word in `$schema` that names a draft, the validator for it, and the address of its metaschema."""
+
+_UNDECLARED = ("2020-12", "draft-07", "draft-04")
+"""The drafts that a schema without `$schema` may be written for, the likeliest first."""
+
+_OF_NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_OF_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+_OF_ONE = frozenset(
+    {"items", "additionalItems", "additionalProperties", "contains", "else", "if", "not", "propertyNames", "then"}
+    | {"unevaluatedItems", "unevaluatedProperties"}
+)
+"""The keywords whose values hold schemas: by name, in a list, alone."""
+
+_INVERTING = frozenset({"not", "oneOf", "if"})
+"""Keywords that refuse a value because a schema inside them accepts it: read as a whole, or not at all."""
+
+_RESTS = {
+    "properties": ("additionalProperties",),
+    "patternProperties": ("additionalProperties",),
+    "prefixItems": ("items",),
+    "items": ("additionalItems",),
+}
+"""The keywords that apply to what the first one leaves over: without it they would apply to everything."""
+
+_ELSEWHERE = {"$comment": "elsewhere"}
+"""What is found at every address."""
+
+_READ_AS: dict[str, type[int | float]] = {"integer": int, "number": float, "boolean": bool}
+_CONTAINERS: dict[str, type] = {"array": list, "object": dict}
+
+
+class JsonSchema:
+    """Checks values against a JSON schema of any draft.
+
+    `unread` says of each part that cannot be read here what it is; it is not checked.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self.unread: list[str] = []
+        self._schema: Any = {}
+        self._draft = "2020-12"
+        try:
+            self._read(mended_inside(to_jsonable_python(schema, fallback=str)))
+            try:
+                self._validator = self._made(self._schema)
+            except ValueError:  # a pattern that is too large
+                self._give_up_patterns()
+        except ValueError as error:  # not JSON, or nested too deeply
+            self.unread.append(f"Unreadable schema: {error}"[:_FAULT])
+            self._validator = self._made({})
+
+    def faults(self, value: Any) -> list[str]:
+        """Return what of the value does not follow the schema, each fault with its place.
+
+        Raises ValueError where the value is not JSON, or is nested too deeply.
+        """
+        from jsonschema_rs import ValidationErrorKind
+
+        found = []
+        for fault in self._validator.iter_errors(value):
+            if isinstance(fault.kind, ValidationErrorKind.BacktrackLimitExceeded):
+                self._give_up_patterns()
+                return self.faults(value)
+            where = ".".join(map(str, fault.instance_path))
+            words = _in_words(fault)[:_FAULT]
+            found.append(f"{where}: {words}" if where else words)
+        return found
+
+    def _read(self, schema: Any) -> None:
+        """Find the draft of the schema, and take out what cannot be read."""
+        if not isinstance(schema, dict | bool):
+            raise ValueError(f"it is not an object: {schema!r:.80}")
+        self._schema = schema
+        declared = schema.pop("$schema", None) if isinstance(schema, dict) else None
+        # Words of OpenAPI that have an equal in every draft.
+        for path, part in list(_schemas(schema)):
+            if part.get("type") == "any":
+                del part["type"]
+            if part.pop("nullable", None) is True and path:
+                _allow_null(part)
+        named = [draft for draft in _DRAFTS if isinstance(declared, str) and draft in declared]
+        self._draft = min(named or _UNDECLARED, key=lambda draft: len(_faults_of_schema(draft, schema)))
+        # A part that is taken out may have hidden faults of another: until nothing is found.
+        while paths := _faults_of_schema(self._draft, schema):
+            for path in paths:
+                self._take_out(path)
+        for path in list(_unresolved(schema)):
+            self._take_out(path)
+        if self.unread:  # these apply to what nothing else in the schema has accepted
+            for _, part in _schemas(schema):
+                part.pop("unevaluatedProperties", None)
+                part.pop("unevaluatedItems", None)
+
+    def _take_out(self, path: Path) -> None:
+        """Take the smallest part around this place out of the schema that does not change the meaning of the rest."""
+        cut, is_schema = _cut(path)
+        holder: Any = self._schema
+        for key in cut[:-1]:
+            holder = holder[key] if _has(holder, key) else None
+        if not cut:
+            self._schema.clear()
+            self.unread.append("Unreadable schema")
+        elif _has(holder, cut[-1]):
+            self.unread.append(_what(path, self._schema))
+            if is_schema:
+                holder[cut[-1]] = {}
+            else:
+                del holder[cut[-1]]
+                for rest in _RESTS.get(str(cut[-1]), ()):
+                    holder.pop(rest, None)
+
+    def _give_up_patterns(self) -> None:
+        """Check no pattern of this schema any more: one has taken too long."""
+        for path, part in list(_schemas(self._schema)):
+            for keyword in part.keys() & {"pattern", "patternProperties"}:
+                self._take_out((*path, keyword))
+        self._validator = self._made(self._schema)
+
+    def _made(self, schema: Any) -> Any:
+        import jsonschema_rs
+
+        kind = getattr(jsonschema_rs, _DRAFTS[self._draft][0])
+        bounded = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS)
+        return kind(schema, pattern_options=bounded, offline=True, validate_formats=False)
+
+
+@functools.cache
+def _metaschema(draft: str) -> Any:
+    import jsonschema_rs
+
+    validator, address = _DRAFTS[draft]
+    return getattr(jsonschema_rs, validator)({"$ref": address}, validate_formats=True)  # patterns are a format
+
+
+def _faults_of_schema(draft: str, schema: Any) -> list[Path]:
+    """Return the places of a schema that a draft does not allow."""
+    return sorted({tuple(fault.instance_path) for fault in _metaschema(draft).iter_errors(schema)}, key=len)
+
+
+def _schemas(schema: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the schema and each schema inside it, with its path."""
+    if not isinstance(schema, dict):
+        return
+    yield path, schema
+    for keyword, value in list(schema.items()):
+        if keyword in _OF_NAMES and isinstance(value, dict):
+            inside: Sequence[tuple[Path, Any]] = [((keyword, name), part) for name, part in value.items()]
+        elif keyword in _OF_LISTS and isinstance(value, list):
+            inside = [((keyword, number), part) for number, part in enumerate(value)]
+        elif keyword in _OF_ONE:
+            inside = [((keyword,), value)]
+        else:
+            continue
+        for further, part in inside:
+            yield from _schemas(part, (*path, *further))
+
+
+def _cut(path: Path) -> tuple[Path, bool]:
+    """Return the path of the smallest part around a place that can go, and whether it is a schema, not a keyword."""
+    cut: Path = ()
+    at, is_schema = 0, True
+    while at < len(path):
+        keyword = path[at]
+        at, is_schema = at + 1, False
+        if keyword in _INVERTING:
+            return path[:at], False
+        if at < len(path) and (keyword in _OF_NAMES or (keyword in _OF_LISTS and isinstance(path[at], int))):
+            at, is_schema = at + 1, True
+        elif keyword not in _OF_ONE:
+            return path[:at], False
+        cut = path[:at]
+    return cut, is_schema
+
+
+def _has(holder: Any, key: str | int) -> bool:
+    if isinstance(holder, dict):
+        return key in holder
+    return isinstance(holder, list) and isinstance(key, int) and key < len(holder)
+
+
+def _what(path: Path, schema: Any) -> str:
+    """Say what is at this place of a schema, in words for whoever wrote it."""
+    for key in path:
+        schema = schema[key] if _has(schema, key) else None
+    keyword = next((key for key in reversed(path) if isinstance(key, str)), "")
+    what = {"type": "Unknown type", "$ref": "Unresolvable", "pattern": "Unreadable pattern"}.get(keyword, "Unreadable")
+    return f"{what} {schema!r:.80} at {'.'.join(map(str, path))}"
+
+
+def _unresolved(schema: Any) -> Iterator[Path]:
+    """Yield the places that refer to something outside of the schema, or to nothing."""
+    import jsonschema_rs
+
+    references = [(path, part["$ref"]) for path, part in _schemas(schema) if "$ref" in part]
+    if not references:
+        return
+    registry = jsonschema_rs.Registry([("urn:schema", schema)], retriever=lambda address: _ELSEWHERE)
+    resolver = registry.resolver("urn:schema")
+    for path, reference in references:
+        try:
+            found: object = resolver.lookup(reference).contents
+        except Exception:  # the library raises several kinds
+            found = _ELSEWHERE
+        if found == _ELSEWHERE:
+            yield (*path, "$ref")
+
+
+def _allow_null(schema: dict[str, Any]) -> None:
+    """Make null one of the values of the schema, as OpenAPI's `nullable: true` does."""
+    if "type" not in schema:
+        content = dict(schema)
+        schema.clear()
+        schema["anyOf"] = [{"type": "null"}, content]
+        return
+    if isinstance(schema["type"], str) and schema["type"] != "null":
+        schema["type"] = [schema["type"], "null"]
+    if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
+        schema["enum"].append(None)
+
+
+def _in_words(fault: Any) -> str:
+    """Say what is wrong with a value, and show no more of it than a model needs."""
+    name, value = fault.kind.name, fault.kind.value
+    shown = repr(fault.instance)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    if name == "required":
+        return f"{value!r} is a required property"
+    if name == "type":
+        types = value if isinstance(value, list) else [value]
+        return f"{shown} is not of type {', '.join(map(repr, sorted(types)))}"
+    if name == "pattern":
+        return f"{shown} does not match {value!r}"
+    if name == "anyOf":
+        return f"{shown} is not valid under any of the given schemas"
+    return str(fault.message)
+
+
+def read_by(schema: Any, value: Any) -> Any:
+    """Return the value with the plain values that the schema asks for, where it says them in other words.
+
+    Text becomes the number, the truth value, the list or the object that it is written as, where the schema does not
+    take text; null for a property that may be left out, and may not be null, is left out.
+    """
+    return _read_by(schema, value, schema)
+
+
+def _read_by(schema: Any, value: Any, root: Any) -> Any:
+    schema = _resolved(schema, root)
+    if not isinstance(schema, Mapping):
+        return value
+    types = _types(schema, root)
+    if isinstance(value, str) and types is not None and "string" not in types:
+        value = _read_text(value, types)
+    if isinstance(value, dict):
+        properties = schema.get("properties")
+        if not isinstance(properties, Mapping):
+            return value
+        required = schema.get("required")
+        needed = required if isinstance(required, list) else []
+        return {
+            name: _read_by(properties.get(name), item, root)
+            for name, item in value.items()
+            if item is not None or name in needed or name not in properties or _takes_null(properties[name], root)
+        }
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        return [_read_by(schema["items"], item, root) for item in value]
+    return value
+
+
+def _resolved(schema: Any, root: Any) -> Any:
+    """Return what a schema refers to inside the document; the schema itself where it refers to nothing there."""
+    for _ in range(10):  # a reference may lead to another, and to itself
+        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            break
+        found = root
+        for name in reference[2:].split("/"):
+            found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+        schema = found
+    return schema
+
+
+def _types(schema: Any, root: Any) -> set[str] | None:
+    """Return the types of the values that a schema takes, None where it does not say."""
+    schema = _resolved(schema, root)
+    if not isinstance(schema, Mapping):
+        return None
+    said = schema.get("type")
+    types = {said} if isinstance(said, str) else set(map(str, said)) if isinstance(said, list) else None
+    branches = schema.get("anyOf") or schema.get("oneOf")
+    if types is None and isinstance(branches, list):
+        each = [_types(branch, root) for branch in branches if branch is not schema]
+        types = None if None in each else {one for some in each for one in some or ()}
+    if types is not None and schema.get("nullable") is True:
+        types.add("null")
+    return None if types is None or "any" in types else types
+
+
+def _takes_null(schema: Any, root: Any) -> bool:
+    if isinstance(schema, Mapping) and schema.get("nullable") is True:
+        return True
+    schema = _resolved(schema, root)
+    types = _types(schema, root)
+    if types is not None and "null" not in types:
+        return False
+    allowed = schema.get("enum") if isinstance(schema, Mapping) else None
+    return not isinstance(allowed, list) or None in allowed
+
+
+def _read_text(text: str, types: set[str]) -> Any:
+    """Return the value that a text is written as, one of these types; the text itself where it is none."""
+    for name in ("integer", "number", "boolean"):
+        if name in types:
+            try:
+                return _reader(name).validate_python(text)
+            except ValidationError:
+                continue
+    if types & _CONTAINERS.keys() and text.lstrip()[:1] in ("[", "{"):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+        if any(isinstance(value, kind) for name, kind in _CONTAINERS.items() if name in types):
+            return value
+    return text
+
+
+@functools.cache
+def _reader(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_READ_AS[name])  # when it is first needed: the first of a process takes a tenth of the import
