@@ -60,7 +60,7 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
         for message in state.messages[known.messages :]:
             yield _message_row(source, event, state, message, known)
         known.messages = len(state.messages)
-        if isinstance(event, ModelFailed | RunEnd) and event.message is not None:
+        if isinstance(event, ModelFailed | RunEnd) and event.answer is not None:
             known.broke_off = event
             yield _message_row(source, event, state, state.broken_off[0], known)
     for known in heard.values():

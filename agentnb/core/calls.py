@@ -61,6 +61,13 @@ def open_call(state: State, call: ToolCall, *, hidden: bool) -> None:
         state.unsaid = True
 
 
+def open_again(state: State, id: str) -> None:
+    """A call that had failed is open as if it had just been made; how often it was started stays known."""
+    call = state.calls[id]
+    call.status, call.end, call.approval, call.decision = "proposed", None, None, None
+    state.open[id] = call
+
+
 def approval_request(state: State, event: e.ApprovalRequest) -> None:
     """A person is asked about a call."""
     call = _the_open(state, event)

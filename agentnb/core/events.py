@@ -195,14 +195,14 @@ class ModelEnd(Event):
 class ModelFailed(Event):
     """The model could not be asked, or its answer broke off. The run waits; resuming asks again.
 
-    `partial` is the text so far. `message` is the answer so far, with `stop_reason` `error` and the `error_message`;
-    older recordings have none.
+    `partial` is the text so far. `answer` is all of the answer so far, with `stop_reason` `error` and the
+    `error_message`; older recordings have none.
     """
 
     type: Literal["model_error"] = "model_error"
     error: ErrorInfo
     partial: str = ""
-    message: Message | None = None
+    answer: Message | None = None
 
 
 class RunPaused(Event):
@@ -219,10 +219,14 @@ class RunPaused(Event):
 
 
 class RunResumed(Event):
-    """The run goes on: after a pause, after a failure of the model, or, restored, after it was `suspended`."""
+    """The run goes on: after a pause, after a failure of the model, or, restored, after it was `suspended`.
+
+    `again` are the failed calls that are made again, by the path of their loop: those whose failure had ended the run.
+    """
 
     type: Literal["run_resumed"] = "run_resumed"
     suspended: bool = False
+    again: dict[str, list[str]] = Field(default_factory=dict)
 
 
 class CancelRequested(Event):
@@ -235,7 +239,7 @@ class CancelRequested(Event):
 class RunEnd(Event):
     """The loop is over, and why. One that is `suspended` may have calls open: it goes on from there when restored.
 
-    `message` is the answer that this end broke off, as far as it came, with `stop_reason` `aborted` and the reason as
+    `answer` is the answer that this end broke off, as far as it came, with `stop_reason` `aborted` and the reason as
     its `error_message`.
     """
 
@@ -243,7 +247,7 @@ class RunEnd(Event):
     reason: StopReason
     output: Any = None
     error: ErrorInfo | None = None
-    message: Message | None = None
+    answer: Message | None = None
 
     @property
     def terminal(self) -> bool:

@@ -189,8 +189,8 @@ def _add_usage(state: State, event: e.ModelEnd) -> None:
 
 def _model_error(state: State, event: e.ModelFailed) -> None:
     state.model = "idle"
-    if event.message is not None:
-        calls.break_off(state, event.message)
+    if event.answer is not None:
+        calls.break_off(state, event.answer)
     _note_failure(state, event)
 
 
@@ -207,6 +207,10 @@ def _run_resumed(state: State, event: e.RunResumed) -> None:
     _ask_again(state)
     if event.suspended:
         _forget_done(state)
+    for path, ids in event.again.items():
+        loop = nested(state, path)
+        for id in ids:
+            calls.open_again(loop, id)
 
 
 def _forget_done(state: State) -> None:
@@ -239,8 +243,8 @@ def _cancel(state: State, event: e.CancelRequested) -> None:
 
 
 def _run_end(state: State, event: e.RunEnd) -> None:
-    if event.message is not None:
-        calls.break_off(state, event.message)
+    if event.answer is not None:
+        calls.break_off(state, event.answer)
     if event.reason != "suspended":
         if state.detached:
             raise ImpossibleEvent(f"A run cannot end while calls run on: {', '.join(state.open)}.")

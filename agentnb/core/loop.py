@@ -225,6 +225,12 @@ class Design(ABC):
         """How many events of a recording that ends with an error a restored run keeps; all of them: it stays over."""
         return len(events)
 
+    def failed_steps(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
+        """The calls whose failure has ended this recording, by the path of their loop: a restored run makes them
+        again.
+        """
+        return {}
+
     def outcome(self, value: Any) -> dict[str, Any]:
         """What a tool returned, as fields of its `CallEnd`."""
         return {"result": value}

@@ -16,6 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentnb.core.errors import AuthenticationError, ModelError, ModelRequestError, UsageError
+from agentnb.core.maybe_async import Inside
 from agentnb.llms import attempts
 from agentnb.llms.json_text import strict_json
 from agentnb.llms.keys import without
@@ -118,7 +119,7 @@ class HttpModel(ABC):
         body, new_reader = self._prepare(messages, [as_specification(tool) for tool in tools or ()], schema, merged)
         text = strict_json(body, separators=(",", ":"))
         encoded = text.encode("utf-8", "replace")  # half a surrogate pair in a tool's result must not end a run
-        source = attempts.answer(self._transport, encoded, new_reader, max_retries=self._max_retries)
+        source = Inside(attempts.answer(self._transport, encoded, new_reader, max_retries=self._max_retries))
         failure: ModelError | None = None
         try:
             async with aclosing(source) as chunks:

@@ -16,6 +16,7 @@ from contextlib import aclosing
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Delta, Event
+from agentnb.core.maybe_async import Inside
 from agentnb.run import host as hosting
 from agentnb.run.driver.awaiting import outcome
 from agentnb.run.driver.claims import TAKEN_HERE, Driving
@@ -78,8 +79,9 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
         yield events[told]
         told += 1
     if run.settled or not run.claim("pull"):
-        async for item in _look_on(run, told):
-            yield item
+        async with aclosing(Inside(_look_on(run, told))) as items:
+            async for item in items:
+                yield item
         return
     run.taken_by = taker
     news: deque[Event | Delta] = deque()
@@ -90,7 +92,7 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
         run.go_on_if_paused()
         while news:
             yield news.popleft()
-        async with aclosing(run.driver.pump("pull")) as pump:
+        async with aclosing(Inside(run.driver.pump("pull"))) as pump:
             try:
                 async for _ in pump:
                     while news:
@@ -115,7 +117,7 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
         run.release()
 
 
-async def _look_on(run: Driving, told: int) -> AsyncIterator[Event | Delta]:
+async def _look_on(run: Driving, told: int) -> AsyncGenerator[Event | Delta, None]:
     watching = Watching(run.journal, told)
     if run.gate.owner is None and not run.settled:  # calls of this run are in flight in another event loop
         run.play_on_host()

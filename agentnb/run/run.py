@@ -57,7 +57,7 @@ class Run(Decisions, Recording):
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
         recording: Sequence[Event] = (),
-        suspended: bool = False,
+        resumed: RunResumed | None = None,
     ) -> None:
         check_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
         self.loop = loop
@@ -69,7 +69,7 @@ class Run(Decisions, Recording):
         self._journal.load(list(recording))
         self._gate = Gate(breakpoints, limits, lambda: names_in(loop, self.events))
         self._journal.recorder = self._open_store(store, recording)
-        begin: Event | None = RunResumed.make(suspended=True) if suspended else None
+        begin: Event | None = resumed
         if not recording:
             begin = portable_start(loop.begin(portable_input(input), history))
         self._journal.root.recorded = len(recording)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from agentnb.core import events as facts
 from agentnb.core.calls import render
 from agentnb.core.errors import RunFailed
+from agentnb.core.maybe_async import Inside
 from agentnb.loops.loop_agent.companion import use_context
 from agentnb.loops.loop_agent.event import Event, EventActions
 from agentnb.loops.loop_agent.invocation import Forwarded, InvocationContext
@@ -45,7 +46,7 @@ async def stream(
     projection = Projection(agent, ctx, forwarded)
     error: BaseException | None = None
     try:
-        async with aclosing(aiter(run)) as happening:
+        async with aclosing(Inside(aiter(run))) as happening:
             async for fact in happening:
                 if ctx.aborted:
                     run.cancel("aborted")

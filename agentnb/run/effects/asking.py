@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFailed
 from agentnb.core.loop import Design
-from agentnb.core.maybe_async import settled
+from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece
@@ -71,6 +71,8 @@ class Asking:
                 if not inspect.isawaitable(stream):
                     raise in_one_piece(stream)
                 stream = await stream
+            if isinstance(stream, AsyncGenerator):
+                stream = Inside(stream)
             async for chunk in stream:
                 delta = reply.feed(chunk, int((time.monotonic() - started) * 1000))
                 if delta is not None:
@@ -147,7 +149,7 @@ class Asking:
         self.error = error
         told = error_info(error)
         answer = reply.broken_off("error", told.message)
-        self._post(ModelFailed.make(error=told, partial=reply.text, message=answer))
+        self._post(ModelFailed.make(error=told, partial=reply.text, answer=answer))
 
     def _post(self, fact: Event) -> None:
         """Make it a fact, unless nobody wants the answer any more."""

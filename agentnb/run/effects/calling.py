@@ -19,7 +19,7 @@ from agentnb.core.ending import ABORTED
 from agentnb.core.errors import InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.loop import Design, Result, beside
-from agentnb.core.maybe_async import settled
+from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool, current_call
@@ -190,6 +190,7 @@ class Calling:
         if not hasattr(said, "__aiter__"):
             return await settled(said)
         result = None
+        said = Inside(said)
         async with aclosing(said):
             await self._stand(call, inline)
             async for item in said:

@@ -30,7 +30,7 @@ def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None
                 if frame.reply is not None:
                     words = error.message if error is not None else journal.state.cancelled or reason
                     answer = frame.reply.broken_off("aborted", words)
-                journal.append(RunEnd.make(reason=reason, error=error, message=answer), frame)
+                journal.append(RunEnd.make(reason=reason, error=error, answer=answer), frame)
 
 
 def end_at_limit(journal: Journal, why: str) -> None:

@@ -26,6 +26,7 @@ from agentnb.core.events import (
     Event,
     MessageAdded,
     ModelEnd,
+    RunResumed,
     RunStart,
 )
 from agentnb.core.evolve import fold
@@ -77,10 +78,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Branch:
-    """The past of a fork, and what is to be said where it begins; `suspended`: that it goes on from a suspension."""
+    """The past of a fork, and what is to be said where it begins; `resumed`: that it goes on from a suspension."""
 
     events: list[Event]
-    suspended: bool = False
+    resumed: RunResumed | None = None
     steer: Message | None = None
     decided: tuple[str, str, ApprovalDecision] | None = None
     """The loop's path, the call in it, and what is decided about that call."""
@@ -105,7 +106,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
         fold(made.events)
     except ImpossibleEvent as error:
         raise UsageError(f"The run cannot go on like that from its event {seq}: {error}") from error
-    return _checked(replace(made, suspended=is_suspended(event)), loop)
+    return _checked(replace(made, resumed=RunResumed.make(suspended=True) if is_suspended(event) else None), loop)
 
 
 def settle(made: Branch, journal: Journal) -> None:

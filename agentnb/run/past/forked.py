@@ -26,7 +26,7 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
     if at is None and not origin.events:
         raise UsageError("The replay stands before its first event: say by at= which one the fork departs from.")
     made = branch(origin.recording, len(origin.events) - 1 if at is None else at, change, loop)
-    run = Run(loop, recording=made.events, suspended=made.suspended, **options)
+    run = Run(loop, recording=made.events, resumed=made.resumed, **options)
     with run.lock:
         if run.state.failure is not None:  # the model is asked again, as it may be another one
             run.resume()

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentnb.core.ending import is_suspended
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event
+from agentnb.core.events import Event, RunEnd, RunResumed
 from agentnb.core.loop import Design, fingerprint
 from agentnb.run.given import shown
 from agentnb.run.journal import RunStore
@@ -62,8 +62,18 @@ def restore(
         breakpoints=breakpoints,
         limits=limits,
         recording=events,
-        suspended=is_suspended(snapshot.events[-1]),
+        resumed=_resumed(snapshot.events, loop),
     )
+
+
+def _resumed(recorded: Sequence[Event], loop: Design) -> RunResumed | None:
+    """What the restored run begins with, where its recording had ended in a suspension or with a failed step."""
+    last = recorded[-1]
+    if is_suspended(last):
+        return RunResumed.make(suspended=True)
+    if isinstance(last, RunEnd) and last.terminal and last.reason == "error" and (again := loop.failed_steps(recorded)):
+        return RunResumed.make(again=dict(again))
+    return None
 
 
 def _check(snapshot: Snapshot, loop: Design) -> None:

@@ -208,8 +208,8 @@ def _model_start(data: Mapping[str, Any]) -> str:
 
 
 def _answered(data: Mapping[str, Any]) -> str:
-    cut_off = data.get("stop_reason") in CUT_OFF_REASONS
-    return f"[cut off: {data['stop_reason']}] " * cut_off + _said(data["message"])
+    reason = data.get("stop_reason")
+    return (f"[cut off: {reason}] " if reason in CUT_OFF_REASONS else "") + _said(data["message"])
 
 
 def _decision(data: Mapping[str, Any]) -> str:

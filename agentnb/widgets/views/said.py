@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from agentnb.core.events import CUT_OFF_REASONS, ApprovalDecision
 from agentnb.core.messages import text_of
@@ -95,7 +95,8 @@ class Conversation:
         state = state_at(run, path) if is_last else ended(self._events, path, begun or 0)
         self._open = state.open
         self._trace = trace
-        self.messages = [*as_sent(design, state), *state.broken_off]
+        broken_off = cast("Sequence[Mapping[str, Any]]", state.broken_off)  # each reads as one
+        self.messages: list[Mapping[str, Any]] = [*as_sent(design, state), *broken_off]
         self._not_sent = {id(message) for message in state.broken_off}
         self.note = PREPARED if getattr(design, "prepare", None) is not None else ""
         said = reversed(trace.said.get(path, ()))
@@ -194,7 +195,8 @@ class Conversation:
                 else:
                     ends[maker, event.call_id] = position
                 continue
-            places[id(event.message)] = position
+            message = event.answer if event.type in ("model_error", "run_end") else event.message
+            places[id(message)] = position
             for call in event.message.tool_calls if event.type == "model_end" else ():
                 makers[call.id] = position
                 if call.id in early:
