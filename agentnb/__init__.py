@@ -28,6 +28,7 @@ from agentnb.loops.base import Loop, use_driver
 from agentnb.notebook.kernel import in_kernel, in_terminal
 from agentnb.run import Run, Snapshot, replay, restore
 from agentnb.run.approvals.headless import headless
+from agentnb.run.approvals.reviewer import reviewer
 from agentnb.run.host import use_presenter
 from agentnb.tools import tool
 
@@ -66,6 +67,7 @@ __all__ = [
     "load_ipython_extension",
     "replay",
     "restore",
+    "reviewer",
     "runs",
     "tool",
 ]

@@ -15,10 +15,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from agentnb.core.errors import ScriptEnded, UsageError
+from agentnb.core.events import Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.maybe_async import settled
+from agentnb.core.running import AskedBy, Recording, asked_by
 from agentnb.core.views import as_it_stands
 from agentnb.llms.recorded import RecordedModel
 from agentnb.loops import design_of
@@ -69,14 +72,18 @@ class Request:
 
 
 class ScriptedLLM:
-    """A model that says what it is told to, turn by turn.
+    """A model that answers from a script, turn by turn.
+
+    Each run begins at the first turn, a restored one too; the loops inside a run, and the runs that its tools start,
+    share the script with it. A fork of a run that this model has answered, and a run restored from one, go on at the
+    turn behind those answered up to there. Outside of every run the turns come one after the other.
 
     turns: each a list of chunks (what `text` and `call` make, or any other of `agentnb.llms.protocol`),
     `delay(seconds)` between them where wanted, an exception to raise there; or a text; or one of these chunks alone; or
     a function of the messages that gives any of it. `requests` keeps what it was asked; `assert_complete` checks that
     every turn was used. A request after the last turn raises AssertionError. `repeat=True` starts over instead.
 
-    Raises UsageError where the turns are no list of them.
+    Raises UsageError where the turns are not a list.
     """
 
     def __init__(self, turns: Iterable[Turn], *, repeat: bool = False) -> None:
@@ -85,6 +92,20 @@ class ScriptedLLM:
         self.turns = list(turns)
         self.repeat = repeat
         self.requests: list[Request] = []
+        self._used: set[int] = set()
+        self._outside = 0
+        """How many requests came from outside of every run."""
+        self._served: WeakKeyDictionary[Recording, int] = WeakKeyDictionary()
+        """How many requests each outermost run has made, those in the recording it goes on from included."""
+        self._answers: set[tuple[int, float]] = set()
+        """The position and the time of each `model_start` that this model was asked for."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has answered no run yet."""
+        return {**self.__dict__, "_served": None, "_answers": set()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _served=WeakKeyDictionary())
 
     async def stream(
         self,
@@ -95,14 +116,15 @@ class ScriptedLLM:
         **options: Any,
     ) -> AsyncIterator[Chunk]:
         """The next turn's chunks."""
-        number = len(self.requests)
         if isinstance(messages, list):  # a long one is the same at each request, and grows
             messages = as_it_stands(messages)
         self.requests.append(Request(messages, tools, schema, options))
+        number = self._next_number(asked_by.get())
         if self.repeat and self.turns:
             number %= len(self.turns)
         elif number >= len(self.turns):
             raise ScriptEnded(f"The script has {len(self.turns)} turns; this is request {number + 1}.")
+        self._used.add(number)
         turn: Any = self.turns[number]
         if callable(turn) and not isinstance(turn, Iterable):
             turn = await settled(turn(messages))
@@ -114,10 +136,35 @@ class ScriptedLLM:
             else:
                 yield chunk
 
+    def _next_number(self, asked: AskedBy | None) -> int:
+        """The number of the turn that this request is answered with, from 0."""
+        if asked is None:
+            self._outside += 1
+            return self._outside - 1
+        number = self._served.get(asked.outermost)
+        if number is None:  # a run that begins, or goes on from a recording
+            number = self._answered_in(asked.outermost.events)
+        self._served[asked.outermost] = number + 1
+        if asked.path is not None:
+            events = reversed(asked.run.events)
+            start = next(event for event in events if isinstance(event, ModelStart) and event.path == asked.path)
+            self._answers.add((start.seq, start.time))
+        return number
+
+    def _answered_in(self, recording: Sequence[Event]) -> int:
+        """How many requests of a recording this model was asked, and has answered or failed to answer."""
+        count, is_ours = 0, dict[str, bool]()
+        for event in recording:
+            if isinstance(event, ModelStart):
+                is_ours[event.path] = (event.seq, event.time) in self._answers
+            elif isinstance(event, (ModelEnd, ModelFailed)) and is_ours.get(event.path):
+                count += 1
+        return count
+
     def assert_complete(self) -> None:
-        """Raise AssertionError unless every turn was asked for."""
-        if len(self.requests) != len(self.turns):
-            raise AssertionError(f"{len(self.requests)} of {len(self.turns)} scripted turns were used.")
+        """Raise AssertionError unless every turn was used."""
+        if len(self._used) < len(self.turns):
+            raise AssertionError(f"{len(self._used)} of {len(self.turns)} scripted turns were used.")
 
 
 def _chunks(turn: Any) -> Iterable[Chunk]:

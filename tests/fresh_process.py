@@ -27,9 +27,9 @@ async def go_on(world: str, snapshot: str, answers: dict[str, Any]) -> dict[str,
         while not run.state.over:
             for item in run.pending:
                 if item.unknown:
-                    run.answer(item.id, answers[f"{item.path}/{item.id.rpartition('/')[2]}"])
+                    run.answer(item, answers[f"{item.path}/{item.id.rpartition('/')[2]}"])
                 else:
-                    run.approve(item.id)
+                    run.approve(item)
             await asyncio.sleep(0)
     return {"reason": run.stop_reason, "output": run.output, "events": len(run.events)}
 

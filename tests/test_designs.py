@@ -32,11 +32,11 @@ Decide = Callable[[Any, Any], None]
 
 
 def approve(run: Any, item: Any) -> None:
-    run.approve(item.id)
+    run.approve(item)
 
 
 def reject(run: Any, item: Any) -> None:
-    run.reject(item.id, "no")
+    run.reject(item, "no")
 
 
 async def drive(run: Any, decide: Decide = approve) -> Any:
@@ -122,7 +122,7 @@ async def test_a_snapshot_at_every_event_goes_on_to_the_same_end(world: Callable
         in_flight = any(state.model == "asked" or state.open for state in states(again.state) if not state.over)
         await drive(
             again,
-            lambda run, item: run.answer(item.id, _result_of(whole, item)) if item.unknown else approve(run, item),
+            lambda run, item: run.answer(item, _result_of(whole, item)) if item.unknown else approve(run, item),
         )
         check(again)
         assert outcome(again) == outcome(whole), f"from event {position}"

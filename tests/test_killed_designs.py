@@ -51,9 +51,9 @@ async def go_on(design: str, database: Path, effects: Path) -> tuple[str, list[s
                 asked += 1
                 loop = item.path.rpartition("/")[2] or run.loop.name
                 if f"{loop}:{item.arguments['id']}" in done(effects):
-                    run.answer(item.id, f"did {item.arguments['id']}")
+                    run.answer(item, f"did {item.arguments['id']}")
                 else:
-                    run.approve(item.id)
+                    run.approve(item)
             await asyncio.sleep(0)
     await run
     assert_one_terminal_event_last(run.events)

@@ -29,7 +29,7 @@ every_nesting = pytest.mark.parametrize(
 def approve(run: Any) -> None:
     for item in run.pending:
         with suppress(UsageError):  # cancelled meanwhile
-            run.approve(item.id)
+            run.approve(item)
 
 
 async def to_the_end(run: Any, at_rest: Callable[[], Awaitable[None]] | None = None) -> int:

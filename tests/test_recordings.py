@@ -30,7 +30,7 @@ async def to_the_end(run: Any) -> None:
     while not run.state.over:
         await until(lambda: run.pending or run.state.over)
         for waiting in list(run.pending):
-            run.approve(waiting.id)
+            run.approve(waiting)
 
 
 async def with_every_call_rejected(run: Any) -> None:
@@ -38,16 +38,16 @@ async def with_every_call_rejected(run: Any) -> None:
     while not run.state.over:
         await until(lambda: run.pending or run.state.over)
         for waiting in list(run.pending):
-            run.reject(waiting.id, reason="not now")
+            run.reject(waiting, reason="not now")
 
 
 async def with_calls_decided_in_every_way(run: Any) -> None:
     ways = cycle(
         [
-            lambda waiting: run.edit(waiting.id, {**waiting.arguments, "n": 7}),
-            lambda waiting: run.replace(waiting.id, "double", {"n": 9}),
-            lambda waiting: run.answer(waiting.id, {"given": ["ü", None, 1.5]}),
-            lambda waiting: run.approve(waiting.id),
+            lambda waiting: run.edit(waiting, {**waiting.arguments, "n": 7}),
+            lambda waiting: run.replace(waiting, "double", {"n": 9}),
+            lambda waiting: run.answer(waiting, {"given": ["ü", None, 1.5]}),
+            lambda waiting: run.approve(waiting),
         ]
     )
     run.play()

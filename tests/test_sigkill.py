@@ -75,9 +75,9 @@ async def go_on(database: Path, effects: Path, how: str) -> dict[str, int]:
             assert item.unknown
             asked.append(item.id)
             if item.id in done:
-                run.answer(item.id, f"did {item.id}")
+                run.answer(item, f"did {item.id}")
             else:
-                run.approve(item.id)
+                run.approve(item)
         await asyncio.sleep(0)
     assert await run == "all done"
 

@@ -63,6 +63,15 @@ class DecisionRow:
     remember: str | None
     asked: float = NEVER
     waited: float = NEVER
+    question: int | None = None
+    reviewer: str | None = None
+    shown: str | None = None
+    took: float = NEVER
+
+
+def _waited(decision: ApprovalDecision, asked: float, decided: float) -> float:
+    """How long a question waited; nobody has waited for a decision that a fork puts in the place of another."""
+    return decided - asked if decision.by != "fork" else NEVER
 
 
 class Calls:
@@ -108,7 +117,7 @@ class Calls:
                 self._lost.add(key)
         elif isinstance(event, ApprovalDecision):
             row.decision, row.by, row.decided = event.decision, event.by, seconds
-            row.waited = seconds - row.asked
+            row.waited = _waited(event, row.asked, seconds)
         elif isinstance(event, CallStart):
             row.tool, row.arguments, row.attempts, row.started = event.name, event.arguments, event.attempt, seconds
             self._lost.discard(key)
@@ -149,6 +158,10 @@ def decision_rows(source: Source) -> Iterator[DecisionRow]:
                 instead=event.arguments if event.decision in ("edit", "replace") else None,
                 remember=event.remember,
                 asked=row.asked,
-                waited=seconds - row.asked,
+                waited=_waited(event, row.asked, seconds),
+                question=event.question,
+                reviewer=event.reviewer,
+                shown=event.shown,
+                took=event.seconds if event.seconds is not None else NEVER,
             )
         calls.take(event, state)

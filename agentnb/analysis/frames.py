@@ -52,7 +52,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "own": "whether it is a call of the loop's own (retrieval, a sub-agent) and not one of the model's",
         "arguments": "what it ran with, or what it was proposed with; a dict",
         "decision": "what was decided last: approve, reject, edit, replace, answer, ask; missing where nobody did",
-        "by": "who decided: human, policy, deadline, remembered, loop",
+        "by": "who decided: human, code, rule, remembered, deadline, headless, fork, or a function's name",
         "outcome": "how its result came about: returned, raised, timed_out, invalid, rejected, answered, aborted, ...",
         "is_error": "whether the model was told that it failed",
         "result": "its result, a JSON value",
@@ -92,12 +92,16 @@ COLUMNS: dict[str, dict[str, str]] = {
         "tool": "the call's tool",
         "arguments": "what the call was going to run with; a dict",
         "decision": "approve, reject, edit, replace, answer; ask where an earlier one was taken back",
-        "by": "who decided: human, policy, deadline, remembered, loop",
+        "by": "who decided: human, code, rule, remembered, deadline, headless, fork, or a function's name",
         "reason": "the reason that was given",
         "instead": "an edit's: what it runs with instead",
         "remember": "tool or arguments, where it holds for later calls too",
         "asked": "when a person was asked, s",
-        "waited": "from the question to the decision, s",
+        "waited": "from the question to the decision, s; NaN where nobody was asked, or a fork decided",
+        "question": "the position of the question that it answers; missing where nobody was asked",
+        "reviewer": "the person's name, where it was declared",
+        "shown": "the digest of the question as it was shown",
+        "took": "a person's: from when the question was shown to the decision, s",
     },
 }
 """What each column of each frame is, with its unit (s: seconds)."""
@@ -132,7 +136,7 @@ def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> Data
     """
     pandas = _pandas()
     text = pandas.Series([""]).dtype  # what this pandas has for it
-    types = {str: text, int: "int64", float: "float64", bool: "bool", bool | None: "boolean"}
+    types = {str: text, int: "int64", float: "float64", bool: "bool", bool | None: "boolean", int | None: "Int64"}
     frame: DataFrame = pandas.DataFrame(
         {
             name: pandas.Series(  # with copies: what is done to a row must not happen to the recording

@@ -7,9 +7,10 @@ policy as `approve=` would put it. Nothing runs; what the person did is what the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache, partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,11 +18,12 @@ from agentnb.analysis.call_rows import DecisionRow, decision_rows
 from agentnb.analysis.frames import frame_of
 from agentnb.analysis.sources import Source, sources
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.events import ApprovalDecision
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd
 from agentnb.core.evolve import evolve
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.core.tools import Tool
+from agentnb.run.approvals.context import PolicyContext, contexts_at
 from agentnb.run.approvals.policy import FAILED, ProposedCall, Verdict, make_policy, propose
 from agentnb.run.given import shown
 from agentnb.run.host import host
@@ -30,6 +32,9 @@ from agentnb.widgets.text import one_line, visible
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+Place = tuple[int, str, str]
+"""How many events there were when a policy was asked, or would have been, and the path and id of the call."""
 
 Comparison = Literal["agrees", "missed", "refused", "asks"]
 
@@ -143,14 +148,51 @@ def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
         raise UsageError("A back-test needs a policy: True, False, a callable of the call, or rules.")
     rows: list[DecisionRow] = []
     calls: list[ProposedCall] = []
+    said: list[Verdict | Awaitable[Verdict]] = []
     for source in sources(of):
         tools = _tools_of(source, loop)
-        for row in _decided_by_people(decision_rows(source)):
+        decided = _decided_by_people(decision_rows(source))
+        seen = _seen(source)
+        places = {row.seq: (seen[row.seq], row.path, row.call_id) for row in decided}
+        contexts = _contexts_of(source, places.values())
+        for row in decided:
             rows.append(row)  # the policy gets a copy: what it does to a call must not happen to the recording
             tool = tools.get(row.seq, {}).get(row.tool)
-            calls.append(propose(row.call_id, row.tool, row.arguments, tool))
-    verdicts = map(_fitting, _verdicts([policy(call) for call in calls]), calls)
+            call = propose(row.call_id, row.tool, row.arguments, tool)
+            calls.append(call)
+            said.append(policy(call, partial(contexts, places[row.seq])))
+    verdicts = map(_fitting, _verdicts(said), calls)
     return Backtest([_judged(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)])
+
+
+def _seen(source: Source) -> dict[int, int]:
+    """How much of a recording a policy has seen, or would have, when it was asked about the call of each decision."""
+    asked: dict[tuple[str, str], int] = {}
+    seen: dict[int, int] = {}
+    for event in source.events:
+        if isinstance(event, CallEnd):
+            asked.pop((event.path, event.call_id), None)
+        elif isinstance(event, ApprovalRequest):
+            if event.seen is not None:
+                asked[event.path, event.call_id] = event.seen
+            else:  # no policy was asked, and none is where a decision is taken back
+                asked.setdefault((event.path, event.call_id), event.seq)
+        elif isinstance(event, ApprovalDecision):
+            seen[event.seq] = asked.get((event.path, event.call_id), event.seq)
+    return seen
+
+
+def _contexts_of(source: Source, places: Iterable[Place]) -> Callable[[Place], PolicyContext]:
+    """A function that gives the contexts at these places of a recording; it reads the recording when first asked."""
+
+    @cache
+    def all_of_them() -> dict[Place, PolicyContext]:
+        calls: dict[int, list[tuple[str, str]]] = {}
+        for seen, path, id in places:
+            calls.setdefault(seen, []).append((path, id))
+        return contexts_at(source.events, calls)
+
+    return lambda place: all_of_them()[place]
 
 
 def _tools_of(source: Source, loop: Design | None) -> dict[int, Mapping[str, Tool]]:
@@ -196,7 +238,7 @@ def _decided_by_people(rows: Iterable[DecisionRow]) -> list[DecisionRow]:
     for row in rows:
         call = (row.path, row.call_id, row.asked)
         held.pop(call, None)
-        if row.by == "human" and row.decision != "ask":
+        if row.by in ("human", "code") and row.decision != "ask":
             held[call] = row
     return list(held.values())
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 from agentnb.core.event import ErrorInfo, Event
 from agentnb.core.messages import ToolCall
+from agentnb.core.unicode import mended
 
 Decision = Literal["approve", "reject", "edit", "replace", "answer", "ask"]
 Remember = Literal["tool", "arguments"]
@@ -21,6 +24,19 @@ Outcome = Literal[
     "aborted",  # the run was cancelled, or ended, before it had a result
 ]
 
+_NOT_FUNCTIONS = frozenset(
+    {"human", "code", "rule", "remembered", "deadline", "headless", "fork", "policy", "loop", ""}
+)
+"""The words of `ApprovalDecision.by` that are no function's name."""
+
+
+def name_of_function(function: Callable[..., Any]) -> str:
+    """Return the name that a function decides under, as `ApprovalDecision.by`."""
+    while isinstance(function, partial):
+        function = function.func
+    name = mended(str(getattr(function, "__name__", None) or type(function).__name__))
+    return f"function {name}".strip() if name in _NOT_FUNCTIONS else name
+
 
 class CallProposed(Event):
     """A call is open: proposed by the model before its answer was complete, or by the loop itself (`hidden`)."""
@@ -31,7 +47,13 @@ class CallProposed(Event):
 
 
 class ApprovalRequest(Event):
-    """A person is asked about a call, with exactly these arguments; silence until `deadline` (epoch seconds) is no."""
+    """A person is asked about a call, with exactly these arguments; silence until `deadline` (epoch seconds) is no.
+
+    A question is identified by its run, its path and the number of this event. `unknown`: the call was started by a
+    process that is gone, and nobody knows how it ended. `earlier` is the number of the question that this one repeats,
+    because its answer was taken back or because what was shown has changed. `seen` is how many events there were when
+    the policy was asked that has left the call to a person; None where none was asked.
+    """
 
     type: Literal["approval_request"] = "approval_request"
     call_id: str
@@ -40,16 +62,29 @@ class ApprovalRequest(Event):
     reason: str = ""
     deadline: float | None = None
     unknown: bool = False
+    earlier: int | None = None
+    seen: int | None = None
 
 
 class ApprovalDecision(Event):
-    """What was decided about a call, and by whom (`human`, `policy`, `deadline`, `loop`, `remembered`).
+    """What was decided about a call, and by whom.
+
+    `by` is `human` (a person at the panel or the console), `code` (a call of `run.approve` and the like), `rule` (the
+    rules, True or False of `approve=`), `remembered`, `deadline`, `headless`, `fork` (a counterfactual decision), or
+    the `__name__` of the function that decided: a policy, `confirm=` or a hook. Older recordings have `policy` for
+    rules and functions, `loop` for `confirm=`, and `human` for code.
+
+    `question` is the number of the question that this answers; None where nobody was asked. `reviewer` is the person's
+    name. `shown` is the digest of the question as it was shown (`question_digest`), `seconds` the time from when it was
+    shown to a person until the person decided, by a monotonic clock.
 
     `arguments` are those it runs with instead, and for an approval those that were looked at, where they could change.
     `remember`: an approval or rejection that holds from here on for every call of the tool `name`, or for those with
     exactly these `arguments`; a call that it decides is decided by `remembered`. `ask` takes an earlier decision back:
     the call, which has not begun, is asked about again, and what was remembered is forgotten; with no `call_id` that is
-    all. `earlier` is the number of the decision that is remembered, or taken back.
+    all. `earlier` is the number of the decision that is remembered, or taken back. `recheck`: the call is checked again
+    as if it had been made like that. `unchecked`: but not against the tool's schema, as a hook has chosen these
+    arguments for it.
     """
 
     type: Literal["approval_decision"] = "approval_decision"
@@ -62,6 +97,17 @@ class ApprovalDecision(Event):
     result: Any = None
     remember: Remember | None = None
     earlier: int | None = None
+    question: int | None = None
+    reviewer: str | None = None
+    shown: str | None = None
+    seconds: float | None = None
+    recheck: bool = False
+    unchecked: bool = False
+
+    @property
+    def is_checked_again(self) -> bool:
+        """Whether the call that it leads to is checked again; in older recordings that follows from `by`."""
+        return self.recheck or self.by == "loop"
 
 
 class CallStart(Event):

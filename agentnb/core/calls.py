@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from agentnb.core import events as e
+from agentnb.core.blocks import INSIDE, blocks_in, with_pictures
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import ImpossibleEvent
 from agentnb.core.messages import Content, Message, ToolCall, to_plain
@@ -27,17 +28,45 @@ NOT_MADE = "Not executed: the answer that made this call was broken off."
 """The result of a call in an answer that broke off before its calls were looked at."""
 
 
-def render(result: Any) -> Content:
-    """A call's result as the content of the message that tells the model: text, blocks, or JSON as text."""
+_FOR_NOTE = 100
+"""Characters that are enough for the words about what is left out."""
+
+
+def render(result: Any, most: int | None = None) -> Content:
+    """A call's result as the content of the message that tells the model: text, blocks, or JSON as text.
+
+    most: the characters of text that the model is sent at most; what is left out is said in the text. None for all.
+    """
     if isinstance(result, str):
-        return result
-    if (
-        isinstance(result, list)
-        and result
-        and all(isinstance(b, dict) and isinstance(b.get("type"), str) for b in result)
-    ):
-        return result
-    return to_json(result).decode() if result is not None else ""
+        return _shortened(result, most)
+    if result is None:
+        return ""
+    blocks = blocks_in(result)
+    if blocks is None:
+        text = to_json(result).decode()
+        blocks = with_pictures(result) if INSIDE in text else None
+        if blocks is None:
+            return _shortened(text, most)
+    return blocks if most is None else _shortened_blocks(blocks, most)
+
+
+def _shortened(text: str, most: int | None) -> str:
+    if most is None or len(text) <= most:
+        return text
+    kept = max(most - _FOR_NOTE, 0)
+    note = f"\n[{len(text) - kept:,} of the {len(text):,} characters of this result are left out here.]"
+    return f"{text[:kept]}{note}"[:most]
+
+
+def _shortened_blocks(blocks: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The blocks with no more text than the model is sent; pictures are no text."""
+    shortened = []
+    for block in blocks:
+        if block["type"] == "text":
+            block = {**block, "text": _shortened(block["text"], most)}
+            most = max(most - len(block["text"]), 0)
+        shortened.append(block)
+    return shortened
 
 
 def call_proposed(state: State, event: e.CallProposed) -> None:
@@ -52,6 +81,7 @@ def call_proposed(state: State, event: e.CallProposed) -> None:
 def open_call(state: State, call: ToolCall, *, hidden: bool) -> None:
     """A call is open from here on."""
     opened = CallState(call, hidden)
+    opened.arguments = to_plain(opened.arguments)  # a copy: a reader who changes the answer has not changed what runs
     id = opened.id
     state.calls[id] = state.open[id] = opened
     state.place.ids.add(id)
@@ -84,14 +114,16 @@ def approval_decision(state: State, event: e.ApprovalDecision) -> None:
     call = _the_open(state, event)
     note_rule(state, event)
     call.decision = event
-    call.status = "proposed" if event.by == "loop" else "ready"  # what the loop has decided is looked at again
+    call.status = "proposed" if event.is_checked_again else "ready"
     if event.decision in ("edit", "replace"):
         call.undecided = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
         call.name = event.name if event.name is not None else call.name
         if event.arguments is not None:  # a copy: a reader who changes the decision has not changed what runs
             call.arguments = to_plain(event.arguments)
+            if event.unchecked:
+                call.unchecked = call.arguments
         call.malformed = None
-        if event.by == "loop":
+        if event.is_checked_again:
             call.replaced = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
 
 
@@ -105,7 +137,9 @@ def _take_back(state: State, event: e.ApprovalDecision) -> None:
         before = call.undecided
         call.name, call.arguments, call.malformed = before.name, before.arguments, before.malformed
     call.decision = call.undecided = None
-    call.status = "asking"  # at once, so that nothing can run it before it is asked about
+    # At once, so that nothing can run it before it is asked about; and no answer to the old question counts any more.
+    call.status = "asking"
+    call.approval = None
 
 
 def note_rule(state: State, event: e.ApprovalDecision) -> None:
@@ -197,7 +231,7 @@ def say_results(state: State) -> None:
         if call.hidden or call.let_go:
             continue
         if call.end is not None:
-            state.messages.append(result_message(call, call.end))
+            state.messages.append(result_message(call, call.end, state.max_result_chars))
         elif call.detached:
             call.let_go = True
             fields = {"role": "tool", "content": RUNS_ON, "tool_call_id": call.id, "name": call.name}
@@ -216,19 +250,19 @@ def break_off(state: State, answer: Message) -> None:
     for called in made:
         call = state.calls.get(called.id)
         if call is not None and call.end is not None and not call.hidden:
-            state.broken_off.append(result_message(call, call.end))
+            state.broken_off.append(result_message(call, call.end, state.max_result_chars))
         else:
             fields = {"content": why, "tool_call_id": called.id, "name": called.name, "is_error": True}
             state.broken_off.append(_say({"role": "tool", **fields}))
 
 
-def result_message(call: CallState, end: e.CallEnd) -> Message:
-    """The message that tells the model how a call came out."""
+def result_message(call: CallState, end: e.CallEnd, most: int | None) -> Message:
+    """The message that tells the model how a call came out, in `most` characters of text; None for all."""
     told = end.__dict__
     result = told["result"]
     fields: dict[str, Any] = {
         "role": "tool",
-        "content": result if type(result) is str else render(result),
+        "content": render(result, most),
         "tool_call_id": call.id,
         "name": call.name,
     }

@@ -105,7 +105,9 @@ class RunStart(Event):
 
     `history` are the messages of earlier runs, `queued` what the user had queued before the run began. `call`: a nested
     loop's, the call of the loop above that it performs. `forked_from`: a fork's, the run and the event it departs from
-    (`"4f2c…@17"`). `listens`: whether the loop has a conversation of its own.
+    (`"4f2c…@17"`). `listens`: whether the loop has a conversation of its own. `max_result_chars`: how many characters
+    of a result the model is sent at most; None, as in older recordings, for all. `system_prompt`: what the model is
+    told first, where `config` does not have that.
     """
 
     type: Literal["run_start"] = "run_start"
@@ -119,6 +121,8 @@ class RunStart(Event):
     call: str = ""
     forked_from: str = ""
     listens: bool = True
+    max_result_chars: int | None = None
+    system_prompt: str | None = None
 
 
 class PhaseChange(Event):

@@ -110,6 +110,7 @@ def _run_start(state: State, event: e.RunStart) -> None:
     state.input = event.input
     state.call = event.call
     state.listens = event.listens
+    state.max_result_chars = event.max_result_chars
     state.started = event.time
     state.messages = list(event.history)
     state.queues.update({queue: list(messages) for queue, messages in event.queued.items()})

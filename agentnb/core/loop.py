@@ -80,14 +80,19 @@ class Design(ABC):
     """Whether a pause that somebody asks for may come while another loop performs a call of this one: that loop then
     stands where it is. Otherwise it goes on to its end first, and the loops inside it too, whatever they say here."""
 
+    max_result_chars: int | None = 100_000
+    """Characters of a call's result that the model is sent at most; None for all. What is left out is said in the text,
+    and the event of the result has it all. Set it on the loop before a run is started."""
+
     prepare: Callable[[Sequence[Message]], Any] | None = None
     """Makes what the model is sent from the history, where the plain history will not do. May be async."""
 
     before_call: Callable[[CallState, State], Any] | None = None
     """Asked before each of the model's calls; a text it returns blocks the call, and says why. May be async.
 
-    It may also return an unstamped `ApprovalDecision` by `loop`: a rejection, or another call instead, which is looked
-    at as the first one was."""
+    Where it changes the arguments of the call that it is given, the call is edited: they are not checked against the
+    schema again. It may also return an unstamped `CallEnd`, which is the call's result, or an `ApprovalDecision`: a
+    rejection, or another call instead, which with `recheck` is checked as the first one was."""
 
     after_call: Callable[[CallState, CallEnd, State], Any] | None = None
     """Asked after each of the model's calls; a mapping it returns replaces fields of the result. May be async."""
@@ -117,6 +122,8 @@ class Design(ABC):
             input=to_plain(input),
             history=list(history),
             listens=self.listens,
+            max_result_chars=self.max_result_chars,
+            system_prompt=self.system_prompt if self.system_prompt != self.config().get("system_prompt") else None,
         )
 
     def wanted(self, state: State) -> Sequence[Effect]:
@@ -199,7 +206,13 @@ class Design(ABC):
         For whoever has a recording and not its loop; what `prepare` makes of the history, or the system prompt, is no
         part of it.
         """
-        return [message.plain for message in state.messages]
+        instead = cls.sent_instead(state)
+        return [instead.get(position, message.plain) for position, message in enumerate(state.messages)]
+
+    @classmethod
+    def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:
+        """What `sends` has in place of the messages at these positions of the history."""
+        return {}
 
     def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
         """What every request to the model carries beside the messages."""

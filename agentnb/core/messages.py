@@ -12,17 +12,22 @@ every request would make a run quadratic.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
 from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.readable import parse_arguments
 from agentnb.core.record import Record
 
 _SCALARS = frozenset({str, int, float, bool})
 
 Content = str | list[dict[str, Any]]
+
+ROLES = frozenset({"system", "user", "assistant", "tool"})
+"""The roles that a provider knows: messages of other roles are sent to no model."""
 
 
 class _Readable(Record):
@@ -186,16 +191,24 @@ def to_plain(value: Any) -> Any:
     return value.model_dump(mode="json", exclude_none=True) if isinstance(value, Record) else value
 
 
-def to_message(value: Message | Mapping[str, Any] | str) -> Message:
-    """A message from a message, a mapping, or text (which is the user's)."""
+def to_message(value: Any) -> Message:
+    """A message from a message, a mapping, an object with `role` and `content`, or text (which is the user's).
+
+    A field that is null counts as absent, and calls may have OpenAI's shape. Raises InvalidArguments for anything else.
+    """
     if isinstance(value, Message):
         return value
     if isinstance(value, str):
         return Message(role="user", content=value)
-    if not isinstance(value, Mapping):
-        raise InvalidArguments(f"A message is text, or a mapping with role and content, not {value!r}.")
+    if not (isinstance(value, Mapping) or is_message_object(value)):
+        raise InvalidArguments(f"A message is text, or a mapping with role and content, not {value!r:.200}.")
+    given = {name: field for name, field in _fields_of(value).items() if field is not None}
+    if isinstance(given.get("tool_calls"), (list, tuple)):
+        given["tool_calls"] = [_read_call(call) for call in given["tool_calls"]]
+    if isinstance(given.get("content"), (list, tuple)):
+        given["content"] = [_fields_of(block) if hasattr(block, "type") else block for block in given["content"]]
     try:
-        return Message.model_validate(to_plain(dict(value)))  # a copy: what becomes of the dict is no news to a run
+        return Message.model_validate(to_plain(given))  # a copy: a later change of the dict does not reach the run
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(map(str, fault['loc'][:1]))}: {fault['msg']}" for fault in error.errors(include_url=False)
@@ -205,7 +218,48 @@ def to_message(value: Message | Mapping[str, Any] | str) -> Message:
         ) from error
 
 
-def to_said(value: Message | Mapping[str, Any] | str) -> Message:
+def is_message_object(value: Any) -> bool:
+    """Whether this is a message of another library: an object with `role` and `content`, no mapping and no class."""
+    if isinstance(value, (str, Mapping, type)):
+        return False
+    return isinstance(getattr(value, "role", None), str) and hasattr(value, "content")
+
+
+def plain_message(value: Any) -> Any:
+    """A message object as plain data; any other value as it is."""
+    return to_message(value).plain if is_message_object(value) else value
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    """What a mapping or an object says, by name."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(exclude_none=True)
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if hasattr(value, "__dict__"):
+        return {name: field for name, field in vars(value).items() if not name.startswith("_")}
+    return {name: getattr(value, name) for name in Message.model_fields if hasattr(value, name)}
+
+
+def _read_call(call: Any) -> Any:
+    """A call of an assistant's message in agentnb's shape; OpenAI's nests name and arguments, as JSON text."""
+    if isinstance(call, ToolCall):
+        return call
+    given = _fields_of(call)
+    if "function" in given:
+        given = {"id": given.get("id"), **_fields_of(given["function"])}
+    elif given.get("type") in ("function", "tool_call"):
+        del given["type"]
+    if not isinstance(given.get("arguments"), dict):
+        given["arguments"], malformed = parse_arguments(given.get("arguments"))
+        if malformed is not None:
+            given["malformed"] = malformed
+    return {name: field for name, field in given.items() if field is not None}
+
+
+def to_said(value: Any) -> Message:
     """A message that somebody says. Raises UsageError for a call, or the result of one, which nobody else can make."""
     message = to_message(value)
     if message.role == "tool" or message.tool_calls:
@@ -217,7 +271,7 @@ def to_messages(value: Any) -> list[Message]:
     """What a run is given as its input, as messages: None, text, a message, or a sequence of these."""
     if value is None:
         return []
-    if isinstance(value, (str, Mapping, Message)):
+    if isinstance(value, (str, Mapping, Message)) or is_message_object(value):
         return [to_message(value)]
     if isinstance(value, Sequence):
         return [to_message(item) for item in value]

@@ -6,11 +6,13 @@ than that. A recording of what is between would be one that is lost.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from agentnb.core.unicode import mended_inside
+from agentnb.core.unicode import mended, mended_inside
 
 _ABOVE = 20
 """More levels than anything in an event stands below the line of a file that the event is in."""
@@ -20,6 +22,7 @@ _SHORT = 2 * _FEW
 """Bytes that cannot have more."""
 BITS = 14_000
 """Of an integer that is not too long."""
+_JSON_TEXT = (str, bytes, bytearray)
 
 
 def readable(value: Any) -> Any:
@@ -43,3 +46,30 @@ def check_levels(line: bytes) -> None:
     """The same for a whole event, of whose values each is known to be readable, unless it has too many levels."""
     if len(line) > _SHORT and line.count(b"[") + line.count(b"{") > _FEW:
         from_json(line)
+
+
+def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
+    """A call's arguments as an object, and the text itself where it is not one.
+
+    A call without any has none, an empty text or null. A text of JSON that holds the text of an object is that object:
+    some servers write a call's arguments as JSON twice.
+    """
+    try:
+        if type(arguments) is dict:  # as most models give them: in half the time of what follows
+            return readable(arguments.copy()), None
+        parsed = arguments
+        for _ in range(2):
+            if not isinstance(parsed, _JSON_TEXT):
+                break
+            parsed = json.loads(parsed) if parsed.strip() else None
+        return ({} if parsed is None else _object(parsed)), None
+    except (ValueError, TypeError, RecursionError):
+        return {}, mended(str(arguments))
+
+
+def _object(parsed: Any) -> dict[str, Any]:
+    """A JSON object that can be written and read again. Raises TypeError or ValueError where it is none."""
+    if type(parsed) is not dict and not isinstance(parsed, Mapping):
+        raise TypeError(f"not a {type(parsed).__name__}")
+    given: dict[str, Any] = readable(dict(parsed))
+    return given

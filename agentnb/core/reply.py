@@ -6,14 +6,13 @@ by one, or all together, with arguments as an object or as JSON text. Text and c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Set
 from typing import Any
 
 from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
-from agentnb.core.readable import readable
+from agentnb.core.readable import parse_arguments
 from agentnb.core.unicode import mended, mended_inside
 
 # Found once: each attribute of a record's class is looked for by way of its metaclass.
@@ -37,8 +36,6 @@ _COUNTED_AS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tok
 
 _ARGUMENTS = ("arguments", "args", "input")
 """What a call's arguments are called: here, in LangChain's messages, in Anthropic's."""
-
-_JSON_TEXT = (str, bytes, bytearray)
 
 _TAKEN_BY = {
     "reasoning_delta": "_reason",
@@ -249,33 +246,6 @@ def _given_to(call: Mapping[str, Any]) -> Any:
         if name in call:
             return call[name]
     return None
-
-
-def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
-    """A call's arguments as an object, and the text itself where it is not one.
-
-    A call without any has none, an empty text or null. A text of JSON that holds the text of an object is that object:
-    some servers write a call's arguments as JSON twice.
-    """
-    try:
-        if type(arguments) is dict:  # as most models give them: in half the time of what follows
-            return readable(arguments.copy()), None
-        parsed = arguments
-        for _ in range(2):
-            if not isinstance(parsed, _JSON_TEXT):
-                break
-            parsed = json.loads(parsed) if parsed.strip() else None
-        return ({} if parsed is None else _object(parsed)), None
-    except (ValueError, TypeError, RecursionError):
-        return {}, mended(str(arguments))
-
-
-def _object(parsed: Any) -> dict[str, Any]:
-    """A JSON object that can be written and read again. Raises TypeError or ValueError where it is none."""
-    if type(parsed) is not dict and not isinstance(parsed, Mapping):
-        raise TypeError(f"not a {type(parsed).__name__}")
-    given: dict[str, Any] = readable(dict(parsed))
-    return given
 
 
 def _text(content: Any) -> str:

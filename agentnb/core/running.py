@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Protocol
 
-from agentnb.core.events import Queue
+from agentnb.core.events import Event, Queue
 from agentnb.core.messages import Message
 from agentnb.core.state import State
 
@@ -42,3 +43,32 @@ class Stoppable(Protocol):
 
     def cancel(self, reason: str) -> bool:
         """End the run; False where it is over."""
+
+
+class Recording(Protocol):
+    """The events of a run that goes on."""
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """Everything that has happened in it so far, oldest first."""
+
+
+class AskedBy(NamedTuple):
+    """On whose behalf code runs: the outermost run, the run itself, and the path of the loop that asks its model.
+
+    The two runs differ where the code of a call has started a run of its own. `path` is None in the code of a call.
+    """
+
+    outermost: Recording
+    run: Recording
+    path: str | None
+
+
+asked_by: ContextVar[AskedBy | None] = ContextVar("agentnb_asked_by", default=None)
+"""On whose behalf the code of a model or a call runs; None outside of every run."""
+
+
+def act_for(run: Recording, path: str | None) -> None:
+    """Say on whose behalf the rest of this context runs."""
+    around = asked_by.get()
+    asked_by.set(AskedBy(run if around is None else around.outermost, run, path))

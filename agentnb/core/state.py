@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from agentnb.core import events as e
+from agentnb.core.json_data import same_json
 from agentnb.core.messages import Message, ToolCall, to_plain
 
 CallStatus = Literal["proposed", "asking", "ready", "running", "ended"]
@@ -18,7 +19,8 @@ class CallState:
 
     `name` and `arguments` are what runs, `proposed` is the call as it was made, `replaced` what the loop has put in its
     place, `undecided` what it was before somebody else decided to change it. `detached`: it runs, and nothing but the
-    end of the run waits for it; `let_go`: the history says so.
+    end of the run waits for it; `let_go`: the history says so. `unchecked` are the arguments that a hook has chosen,
+    which are not checked against the tool's schema.
     """
 
     id: str
@@ -36,13 +38,19 @@ class CallState:
     detached: bool = False
     let_go: bool = False
     undecided: ToolCall | None = None
+    unchecked: dict[str, Any] | None = None
 
     def __init__(self, call: ToolCall, hidden: bool = False) -> None:
         fields = call.__dict__  # at once: each attribute of a model is found by way of its __getattr__
         self.id, self.name, self.arguments, self.proposed = fields["id"], fields["name"], fields["arguments"], call
         self.malformed, self.hidden, self.status, self.attempt = fields["malformed"], hidden, "proposed", 0
         self.approval = self.decision = self.end = self.replaced = self.undecided = None
+        self.unchecked = None
         self.detached = self.let_go = False
+
+    def is_as_a_hook_made_it(self, arguments: dict[str, Any]) -> bool:
+        """Whether a hook has chosen these arguments, which are not checked against the tool's schema then."""
+        return self.unchecked is not None and same_json(arguments, self.unchecked)
 
     @property
     def made(self) -> ToolCall:
@@ -132,6 +140,7 @@ class State:
     call: str = ""
     children: dict[str, State] = field(default_factory=dict)
     listens: bool = True
+    max_result_chars: int | None = None
     inside: list[Inside] = field(default_factory=list)
     place: Place = field(default_factory=Place)
     places: dict[str, Place] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agentnb.core.reply import parse_arguments
+from agentnb.core.readable import parse_arguments
 from agentnb.llms.json_text import ObjectText
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.json_data import json_of
 from agentnb.core.loop import Design
-from agentnb.core.messages import Message, text_of, to_said
+from agentnb.core.messages import Message, plain_message, text_of, to_said
 from agentnb.core.tools import Tool
 
 __all__ = ["Ask", "Call", "Phase", "Say", "Want", "ask", "call", "phase", "say"]
@@ -159,7 +159,7 @@ def _shown_words(words: tuple[Message, ...]) -> str:
 
 
 def _messages(words: tuple[Any, ...]) -> tuple[Message, ...]:
-    return tuple(to_said(json_of(word, "a message")) for word in words)
+    return tuple(to_said(json_of(plain_message(word), "a message")) for word in words)
 
 
 def _input(input: Any = None) -> Any:

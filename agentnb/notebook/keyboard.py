@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from agentnb.core.errors import AgentnbError, UsageError
-from agentnb.run.approvals.decisions import Decisions
+from agentnb.run.approvals.decisions import Decisions, decided_by_person
 from agentnb.run.approvals.pending import Pending
 from agentnb.widgets.comms import Audience
 from agentnb.widgets.text import for_reading, one_line, visible
@@ -36,6 +36,10 @@ NO_KEYBOARD = """\
 cell waits. Start the run in the background, run.play(), and decide in the next cell: run.approve({id!r}) or \
 run.reject({id!r}, "why"); then wait for it. Where no cell can run in between, show its panel instead of waiting \
 (`run` as the last line of a cell), or say at the start who decides: loop.start(..., approve=...)."""
+
+
+Question = tuple[str, str, object]
+"""What identifies a question: its run, its path and its number."""
 
 
 class Seen(Protocol):
@@ -53,7 +57,7 @@ class Keyboard:
         self._seen = seen
         self._absence = absence
         self._waited_for: list[Decisions] = []
-        self._since: dict[tuple[str, str], float] = {}
+        self._since: dict[Question, float] = {}
         self._answered: set[str] = set()  # the runs whose questions have been answered here
         self._asking = False
         self._due = 0.0
@@ -88,24 +92,29 @@ class Keyboard:
 
     def _has_stood(self, run_id: str, item: Pending, audience: Audience) -> bool:
         patience = UNSEEN if audience is Audience.NONE else SILENT
-        since = self._since.setdefault((run_id, item.id), time.monotonic())
+        since = self._since.setdefault(_question_of(item), time.monotonic())
         return run_id in self._answered or time.monotonic() - since >= patience
 
     def _ask(self, decisions: Decisions, item: Pending) -> None:
         self._asking = True
         try:
             with _interruptible():
-                prompt = f"{_question(item)}\n"
-                while not _decided(decisions, item, prompt):
+                prompt, shown_at = f"{_question(item)}\n", time.monotonic()
+                while not _decided(decisions, item, prompt, shown_at):
                     prompt = ""
         except NotImplementedError as error:  # IPython's StdinNotImplementedError
-            if time.monotonic() - self._since[decisions.id, item.id] < SILENT:
+            if time.monotonic() - self._since[_question_of(item)] < SILENT:
                 return  # there may still come a page, or code that decides
             raise UsageError(NO_KEYBOARD.format(name=item.name, id=item.id)) from error
         finally:
             self._asking = False
-        self._since.pop((decisions.id, item.id))
+        self._since.pop(_question_of(item))
         self._answered.add(decisions.id)
+
+
+def _question_of(item: Pending) -> Question:
+    """What identifies a question; one that was not asked yet, by its call and how often that was started."""
+    return item.run_id, item.path, item.event if item.event is not None else (item.id, item.attempt)
 
 
 def _question(item: Pending) -> str:
@@ -116,7 +125,7 @@ def _question(item: Pending) -> str:
     )
 
 
-def _decided(decisions: Decisions, item: Pending, prompt: str) -> bool:
+def _decided(decisions: Decisions, item: Pending, prompt: str, shown_at: float) -> bool:
     """Ask once, and do what was answered; False where it has to be asked again."""
     answers = "[y]es, [n]o, [e]dit" + (", [a]nswer" if item.unknown else "")
     try:
@@ -125,12 +134,13 @@ def _decided(decisions: Decisions, item: Pending, prompt: str) -> bool:
     except EOFError:
         word, given = "n", "nobody answered"
     with decisions.lock:  # what was shown is what is decided
-        now = {waiting.id: waiting for waiting in decisions.pending}.get(item.id)
-        if now is None or (now.name, now.arguments) != (item.name, item.arguments):
+        now = next((one for one in decisions.pending if _question_of(one) == _question_of(item)), None)
+        if now is None or now.shown != item.shown:
             print("It was decided or changed meanwhile.")  # noqa: T201
             return True
+        person = decided_by_person(decisions, round(time.monotonic() - shown_at, 3))
         try:
-            return _decide(decisions, item, word, given)
+            return _decide(person, item, word, given)
         except (AgentnbError, ValueError) as error:
             print(visible(str(error)))  # noqa: T201
             return False
@@ -146,13 +156,13 @@ def _more(word: str, rest: str) -> str:
 def _decide(decisions: Decisions, item: Pending, word: str, given: str) -> bool:
     match word.lower():
         case "y" | "yes":
-            decisions.approve(item.id)
+            decisions.approve(item)
         case "n" | "no":
-            decisions.reject(item.id, given)
+            decisions.reject(item, given)
         case "e" | "edit":
-            decisions.edit(item.id, _arguments(given))
+            decisions.edit(item, _arguments(given))
         case "a" | "answer" if item.unknown:
-            decisions.answer(item.id, given)
+            decisions.answer(item, given)
         case _:
             return False
     return True

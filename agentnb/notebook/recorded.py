@@ -104,7 +104,7 @@ class RecordedRun(Recording):
     def pending(self) -> list[Pending]:
         """The calls that wait for a person."""
         with self.lock:
-            return waiting(stood(self.state))
+            return waiting(stood(self.state), run_id=self.id)
 
     def snapshot(self, name: str | None = None) -> Snapshot:
         """The run as it stands in the store."""

@@ -53,7 +53,8 @@ class Watching:
         """Until there is something in the queue, or nothing more comes."""
         self._news = self._loop.create_future()
         try:
-            if not self.queue and not run.quiet:  # looked at with the future in place, so that nothing is missed
+            # Looked at with the future in place, so that nothing is missed.
+            if not (self.queue or run.quiet or run.is_for_others):
                 with run.driver.unattended.waited_for():
                     await self._news
         finally:
@@ -78,11 +79,17 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
     while run.settled and not run.state.over and told < len(events):  # it may be resumed while its failure is told
         yield events[told]
         told += 1
-    if run.settled or not run.claim("pull"):
-        async with aclosing(Inside(_look_on(run, told))) as items:
-            async for item in items:
-                yield item
-        return
+    while run.settled or not run.claim("pull"):
+        is_left = False
+        async with aclosing(Inside(_look_on(run, told))) as seen:
+            async for item in seen:
+                if item is None:
+                    is_left = True
+                else:
+                    told += item.seq is not None
+                    yield item
+        if not is_left:
+            return
     run.taken_by = taker
     news: deque[Event | Delta] = deque()
     with run.journal.lock:
@@ -98,7 +105,7 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
                     while news:
                         yield news.popleft()
             except GeneratorExit:  # before the pump is closed: what it performs is to know why it is broken off
-                run.cancel("its consumer was closed")
+                run.leave("its consumer was closed")
                 raise
         while news:
             yield news.popleft()
@@ -109,15 +116,17 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
             yield news.popleft()
         raise
     except (GeneratorExit, asyncio.CancelledError):
-        run.cancel("its consumer was closed")
-        await run.driver.close()
+        run.leave("its consumer was closed")
+        if not run.is_left:
+            await run.driver.close()
         raise
     finally:
         stop()
         run.release()
 
 
-async def _look_on(run: Driving, told: int) -> AsyncGenerator[Event | Delta, None]:
+async def _look_on(run: Driving, told: int) -> AsyncGenerator[Event | Delta | None, None]:
+    """What has happened and happens while somebody else drives; ends with None where they leave the run to others."""
     watching = Watching(run.journal, told)
     if run.gate.owner is None and not run.settled:  # calls of this run are in flight in another event loop
         run.play_on_host()
@@ -133,9 +142,20 @@ async def _look_on(run: Driving, told: int) -> AsyncGenerator[Event | Delta, Non
                     return
                 if not run.settled:
                     run.check_not_gone()
+                is_left = run.is_for_others and not watching.queue
+            if is_left:
+                yield None
+                return
             if run.is_taken_here():
                 raise UsageError(TAKEN_HERE)
             await watching.wait(run)
+    except (GeneratorExit, asyncio.CancelledError):
+        stop()
+        if run.is_for_others:  # for this one, too
+            run.leave("its consumer was closed")
+            if not run.is_left:
+                await run.driver.close()
+        raise
     finally:
         stop()
         watching.stop()
@@ -158,13 +178,14 @@ async def _pull_from_host(run: Driving, taker: Taker) -> AsyncGenerator[Event | 
             step.cancel()
         raise
     except asyncio.CancelledError as stop:  # Stop in the cell
-        if step is not None and not step.done():
+        if step is not None and not step.done() and not run.has_others(taker):
             hosting.environment.stopped(stop, hosting.STOPPED)
         raise
     finally:
         if step is not None and not step.done():
             step.cancel()
-            run.cancel("its consumer was interrupted")
+            if not run.has_others(taker):
+                run.cancel("its consumer was interrupted")
         await hosting.environment.wait_async(hosting.host.submit(remote.aclose()))
 
 

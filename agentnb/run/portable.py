@@ -12,11 +12,12 @@ from typing import Any
 
 from pydantic_core import to_json, to_jsonable_python
 
+from agentnb.core.blocks import picture_in
 from agentnb.core.errors import NotSerializable
 from agentnb.core.events import ApprovalDecision, ErrorInfo, Event, RunStart
 from agentnb.core.foreign import number_in
 from agentnb.core.json_data import json_of
-from agentnb.core.messages import Message, to_message
+from agentnb.core.messages import Message, plain_message, to_message
 from agentnb.core.readable import BITS, check_readable
 from agentnb.core.unicode import mended
 
@@ -33,6 +34,8 @@ def portable(value: Any) -> Any:
         return value if value.isascii() else mended(value)
     if _is_plain(value):
         return value
+    if (picture := picture_in(value)) is not None:
+        return picture
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     try:
@@ -61,7 +64,8 @@ def _mend_inside(value: Any, above: tuple[int, ...] = ()) -> Any:
     if _is_plain(value):
         return value
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        picture = picture_in(value)
+        return picture if picture is not None else value.decode("utf-8", "replace")
     if isinstance(value, (str, int)):
         return _text(value)
     try:
@@ -72,8 +76,12 @@ def _mend_inside(value: Any, above: tuple[int, ...] = ()) -> Any:
 
 
 def _number_or_text(value: Any) -> Any:
+    """A number of another library, a picture as a content block, or the text of anything else."""
     number = number_in(value)
-    return number if number is not None else _text(value)
+    if number is not None:
+        return number
+    picture = picture_in(value)
+    return picture if picture is not None else _text(value)
 
 
 def _text(value: Any) -> str:
@@ -104,8 +112,8 @@ def portable_decision(decision: ApprovalDecision) -> ApprovalDecision:
 def portable_input(input: Any) -> Any:
     """A run's input as it will stand in the journal."""
     if isinstance(input, (list, tuple)):
-        return portable([portable(_plain(item)) for item in input])
-    return portable(_plain(input))
+        return portable([portable(plain_message(item)) for item in input])
+    return portable(plain_message(input))
 
 
 def said_in_json(fact: Event, name: str) -> None:
@@ -137,10 +145,6 @@ def _can_be_kept(plain: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _plain(item: Any) -> Any:
-    return item.plain if isinstance(item, Message) else item
 
 
 def words_of(error: BaseException) -> str:

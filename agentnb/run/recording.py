@@ -116,7 +116,7 @@ class Recording(ABC):
     def decided(self) -> list[Decided]:
         """The calls that are decided and have not begun, in the order they were made."""
         with self.lock:
-            return ready(stood(self.state))
+            return ready(stood(self.state), run_id=self.id)
 
     @property
     def queued(self) -> list[tuple[Queue, Message]]:

@@ -77,7 +77,7 @@ class Run(Decisions, Recording):
         self._hearing = hear(self._journal, begin=self._driver.begin)
         if not self._journal.state.over:
             loop.hears(self._hearing)
-        super().__init__(self._journal, self._driver.lost, self._driver.begin)
+        super().__init__(self._journal, self._driver.unasked, self._driver.begin)
         self._driving = Driving(self, self._journal, self._gate, self._driver)
         if not self._journal.state.over:
             loop.runs_as(self)

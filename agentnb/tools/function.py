@@ -109,6 +109,10 @@ class FunctionTool:
             raise InvalidArguments(f"Invalid arguments for {self.name}: they cannot be checked ({why}).") from error
         return functools.partial(self._invoke, values)
 
+    def bind_unchecked(self, arguments: dict[str, Any]) -> Invocation:
+        """The call with exactly these arguments, which code has chosen that knows what the function takes."""
+        return functools.partial(self._invoke, arguments)
+
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the plain values that the function gets: to a bool "false" is False, also in a policy.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from agentnb.core.errors import AgentnbError, ReplayDiverged, UnknownCall, UsageError
+from agentnb.core.errors import AgentnbError, AlreadyDecided, ReplayDiverged, UsageError
 from agentnb.core.events import ModelEnd, plain_event
 from agentnb.core.messages import text_of
 from agentnb.core.unicode import mended
@@ -70,7 +70,7 @@ class Clicks:
         """Give all of an event's data, or of a waiting call's arguments."""
         try:
             shows_event = "seq" in message
-            item = None if shows_event else self._deciding.item(str(message["id"]))
+            item = None if shows_event else self._deciding.item(message)
             value = self._event_data(int(message["seq"])) if item is None else for_reading(item.arguments)
         except AgentnbError as error:
             value = str(error)
@@ -82,8 +82,8 @@ class Clicks:
             told = act(message)
         except AgentnbError as error:
             answer |= {"ok": False, "error": str(error)}
-            if isinstance(error, UnknownCall):  # decided by somebody else: the page has nowhere left to say it at
-                answer["late"] = [str(message.get("id"))]
+            if isinstance(error, AlreadyDecided):  # by somebody else: the page has nowhere left to say it at
+                answer["late"] = [0]
         except Exception as error:
             # A click has no caller to raise to: the person gets the error beside the button, the log the traceback.
             logger.exception("A click on run %s failed", self._run.id)

@@ -1,21 +1,24 @@
 """Decisions made in the panel, done to the run.
 
-A decision comes in one message, with the arguments as the form gave them and a digest of the question that was on
-screen; a message may have the decisions about many calls. So a click that crossed a change of the arguments decides
-nothing, and of two clicks in two tabs the first wins: the second is told what was decided, by whom and when.
+A decision comes in one message, with what identifies its question (run, path, number of its event), the arguments as
+the form gave them and the digest of what was on screen; a message may have the decisions about many calls. So a click
+that crossed a change of the question decides nothing, and of two clicks in two tabs the first wins: the second is told
+what was decided, by whom and when.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from math import isinf
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from math import isfinite, isinf
+from typing import Any
 
-from agentnb.core.errors import AgentnbError, AlreadyDecided, InvalidArguments, UnknownCall, UsageError
+from agentnb.core.errors import AgentnbError, AlreadyDecided, InvalidArguments, UsageError
+from agentnb.run.approvals.decisions import decided_by_person
+from agentnb.run.approvals.pending import Pending
 from agentnb.widgets.views.decisions import Decisions
 from agentnb.widgets.views.forms import merge
-from agentnb.widgets.views.standing import digest, question_id
+from agentnb.widgets.views.standing import identity
 
 Message = Mapping[str, Any]
 
@@ -28,71 +31,98 @@ class Deciding:
         self._decisions = decisions
 
     def decide(self, message: Message) -> dict[str, Any]:
-        """Do what one decision says, or each of many; of many, what went wrong is told call by call."""
+        """Do what one decision says, or each of many; of many, say by position which could not be done, and why."""
         with self._run.lock:  # what is looked at is what is decided, and nobody else's decision comes between many
-            waiting = {question_id(item): item for item in self._run.pending}
+            waiting = list(self._run.pending)
             if "decisions" not in message:
                 self._decide(message, waiting)
                 return {}
             failed: dict[str, str] = {}
-            late: list[str] = []
+            late: list[int] = []
             # What is to be remembered comes last: it decides others too, and not those with a decision of their own.
-            for one in sorted(message["decisions"], key=lambda one: bool(one.get("remember"))):
+            for at, one in sorted(enumerate(message["decisions"]), key=lambda item: bool(item[1].get("remember"))):
                 try:
                     self._decide(one, waiting)
                 except AlreadyDecided as error:
-                    if not one.get("remember"):  # otherwise by what the one before it is remembered for
-                        failed[str(one.get("id"))] = str(error)
+                    if self._is_late(one, waiting):
+                        late.append(at)
+                    elif one.get("remember"):  # by what the one before it is remembered for
+                        continue
+                    failed[str(at)] = str(error)
                 except AgentnbError as error:
-                    failed[str(one.get("id"))] = str(error)
-                    late += [str(one.get("id"))] if isinstance(error, UnknownCall) else []
+                    failed[str(at)] = str(error)
             return {"failed": failed, "late": late}
 
     def undo(self, message: Message) -> dict[str, Any]:
         """Take the decision of this event back; without one, those about all calls that have not begun."""
+        person = decided_by_person(self._run, None)
         with self._run.lock:
             if message.get("event") is None:
-                taken = [self._run.undo(question_id(item)) for item in self._run.decided]
+                taken = self._run.decided
+                for item in taken:
+                    person.undo(item)
                 return {"note": f"{len(taken):,} taken back; the calls are asked about again."}
             for item in self._run.decided:
                 if item.event == message.get("event"):
-                    self._run.undo(question_id(item))
+                    person.undo(item)
                     return {"note": f"Taken back; {item.name} is asked about again."}
         raise UsageError("It is too late to take this back: the call has begun, or somebody else has taken it back.")
 
     def forget(self, message: Message) -> dict[str, Any]:
         """Forget the decision of this event."""
-        self._run.forget(message.get("event"))
+        event: Any = message.get("event")
+        decided_by_person(self._run, None).forget(event)
         return {"note": "Forgotten; later calls are asked about again."}
 
-    def item(self, id: str) -> Any:
-        """The waiting call of this id. Raises UnknownCall, which says who has decided it."""
-        waiting = {question_id(item): item for item in self._run.pending}
-        return waiting[id] if id in waiting else self._missing(id)
+    def item(self, message: Message) -> Pending:
+        """The waiting call of the question that a message identifies. Raises AlreadyDecided, with who decided it."""
+        return self._find(message, self._run.pending)
 
-    def _missing(self, id: str) -> NoReturn:
-        path, _, call_id = id.rpartition("/")
-        last = self._decisions.last(self._run, path, call_id)
-        raise UnknownCall(f"The call {id!r} is not waiting any more{f': it was {last}' if last else ''}.")
+    def _find(self, message: Message, waiting: Sequence[Pending]) -> Pending:
+        found = next((item for item in waiting if _is_about(message, item)), None)
+        if found is None:
+            path, call_id = str(message.get("path", "")), str(message.get("id", ""))
+            last = self._decisions.last(self._run, path, call_id)
+            raise AlreadyDecided(
+                f"The question about the call {call_id!r} is not waiting any more{f': it was {last}' if last else ''}."
+            )
+        return found
 
-    def _decide(self, message: Message, waiting: Mapping[str, Any]) -> None:
-        id, remember = str(message.get("id")), message.get("remember") or None
-        item = waiting[id] if id in waiting else self._missing(id)
-        if message.get("digest", "") != digest(item.name, item.arguments):
+    def _is_late(self, message: Message, waiting: Sequence[Pending]) -> bool:
+        """Whether the question had been decided before this message came."""
+        return not any(_is_about(message, item) for item in waiting)
+
+    def _decide(self, message: Message, waiting: Sequence[Pending]) -> None:
+        item, remember = self._find(message, waiting), message.get("remember") or None
+        if message.get("digest", "") != item.shown:
             raise UsageError("The call has changed since it was shown; look at it again.")
+        person = decided_by_person(self._run, _seconds(message.get("seconds")))
         match message.get("decision"):
             case "approve":
-                self._run.approve(id, remember=remember)
+                person.approve(item, remember=remember)
             case "reject":
-                self._run.reject(id, str(message.get("reason") or ""), remember=remember)
+                person.reject(item, str(message.get("reason") or ""), remember=remember)
             case "edit":
-                self._run.edit(id, _arguments(message, item))
+                person.edit(item, _arguments(message, item))
             case "replace":
-                self._run.replace(id, str(message["name"]), _arguments(message, item))
+                person.replace(item, str(message["name"]), _arguments(message, item))
             case "answer":
-                self._run.answer(id, json_or_text(str(message.get("result", ""))))
+                person.answer(item, json_or_text(str(message.get("result", ""))))
             case other:
                 raise UsageError(f"There is no decision {other!r}.")
+
+
+def _is_about(message: Message, item: Pending) -> bool:
+    """Whether a message identifies this question."""
+    shown = identity(item)
+    names = ("run", "path", "event") if item.event is not None else tuple(shown)
+    return all(message.get(name) == shown[name] for name in names)
+
+
+def _seconds(given: Any) -> float | None:
+    """The time that the page measured from showing the question to the click; None where it did not."""
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    return round(float(given), 3) if is_number and isfinite(given) and given >= 0 else None
 
 
 def _arguments(message: Message, item: Any) -> dict[str, Any]:

@@ -96,7 +96,7 @@ async def test_a_call_that_was_lost_with_its_process_took_nobody_knows_how_long(
 async def test_a_decision_says_what_was_asked_and_what_came_of_it(run: Any) -> None:
     table = decisions(run)
     assert table.decision.tolist() == ["approve", "reject", "edit", "approve"]
-    assert set(table.by) == {"human"}
+    assert set(table.by) == {"code"}
     assert table.arguments.tolist()[2] == {"path": "c"}
     assert table.instead.tolist()[2] == {"path": "d", "content": "x"}
     assert table.reason.tolist()[1] == "not b"
@@ -112,11 +112,11 @@ async def test_times_are_from_one_event_to_another(world: Callable[[], Any]) -> 
     answered: list[float] = []
     for event in run.events:
         since[event.type, event.path, getattr(event, "call_id", "")] = event.time
-        if event.type == "approval_decision" and event.by == "human":
+        if event.type == "approval_decision" and event.by == "code":
             waited.append(event.time - since["approval_request", event.path, event.call_id])
         elif event.type == "model_end":
             answered.append(event.time - since["model_start", event.path, ""])
-    assert decisions(run).query("by == 'human'").waited.tolist() == pytest.approx(waited)
+    assert decisions(run).query("by == 'code'").waited.tolist() == pytest.approx(waited)
     assert sorted(calls(run).waited.dropna()) == pytest.approx(sorted(waited))
     assert messages(run).took.dropna().tolist() == pytest.approx(answered)
 

@@ -80,7 +80,10 @@ def short(events: Sequence[AgentEvent]) -> list[str]:
 
 
 def assert_is_sound(events: Sequence[AgentEvent]) -> None:
-    """What holds for every stream: one terminal event, last; every start has its end; ids; JSON in and out."""
+    """What holds for every stream: one terminal event, last; ids; JSON in and out; every start has its end.
+
+    What a failure has cut off has none.
+    """
     assert [event.is_terminal() for event in events].count(True) == 1
     assert events[-1].is_terminal()
     waiting: list[tuple[set[str], str | None]] = []
@@ -94,7 +97,7 @@ def assert_is_sound(events: Sequence[AgentEvent]) -> None:
             waiting.remove(closed[-1])
         else:
             assert event.type not in set.union(*BRACKETS.values()), f"{event.type} closes nothing"
-    assert waiting == []
+    assert waiting == [] or events[-1].type == "error"
     assert len({event.run_id for event in events}) == 1
     turns = {(event.iteration, event.turn_id) for event in events}
     assert len(turns) == len({iteration for iteration, _ in turns}) == len({id for _, id in turns})

@@ -77,7 +77,7 @@ def test_each_constructor_makes_an_event_of_its_type() -> None:
         "tool_progress": AgentEvent.tool_progress("t", "half", done=1),
         "tool_result": AgentEvent.tool_result(result),
         "agent_finish": AgentEvent.agent_finish("hello", took=2),
-        "error": AgentEvent.failed(RuntimeError("down")),
+        "error": AgentEvent.error(RuntimeError("down")),
     }
     assert {name: event.type for name, event in made.items()} == {name: AgentEventType(name) for name in made}
     assert made["phase_start"].phase == "context_assembly"
@@ -174,3 +174,22 @@ def test_a_turn_goes_through_json() -> None:
 def test_a_turn_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
         TurnState.initial().turn_counter = 3  # type: ignore[misc]
+
+
+def test_an_event_is_written_with_the_names_of_its_fields() -> None:
+    result = ToolResult("c1", "t", "down", True)
+    event = AgentEvent(type=AgentEventType.TOOL_ERROR, tool_result=result, error=RuntimeError("down"))
+    assert event.tool_result == event.result == result
+    assert event.error == ErrorInfo(type="RuntimeError", message="down")
+    assert AgentEvent(type="tool_error", result=result).tool_result == result
+
+
+def test_a_field_that_an_event_does_not_have_is_none() -> None:
+    event = AgentEvent(type="llm_start")
+    assert event.tool_result is None
+    assert event.error is None
+
+
+def test_metadata_of_a_constructor_that_has_the_name_of_a_field() -> None:
+    assert AgentEvent.error(ValueError("x"), recoverable=True).metadata == {"recoverable": True}
+    assert AgentEvent.tool_result(ToolResult("c1", "t", "R"), took=1).metadata == {"took": 1}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentnb import Agent, LimitReached, RunCancelled, RunFailed, UsageError, restore, tool
-from agentnb.loops.agent import AgentEvent, EventCollector
+from agentnb.loops.agent import AgentEvent, EventCollector, TurnState
 from agentnb.testing import ScriptedLLM, call, text
 from tests.loops.agents import AgentWorld, assert_is_sound, short
 from tests.worlds import asks, assert_one_terminal_event_last, collect, provider_faults, running_tasks, says
@@ -61,7 +61,7 @@ async def test_lm_07_a_model_that_fails() -> None:
     agent = AgentWorld().agent([RuntimeError("down")], [RuntimeError("down")])
     events = await events_of(agent)
     assert short(events) == [
-        *("ITERATION_START#0", *OPENING, "LLM_START", "LLM_COMPLETE", "ITERATION_END#0", "ERROR"),
+        *("ITERATION_START#0", *OPENING, "LLM_START", "ERROR"),
     ]
     assert (events[-1].error.type, events[-1].error.message) == ("RuntimeError", "down")
     with pytest.raises(RuntimeError, match=r"^down$"):
@@ -225,7 +225,7 @@ async def test_a_model_that_is_asked_again_by_its_client_says_so() -> None:
     said = short(await events_of(Agent(ScriptedLLM([[retry, *text("fin")]]))))
     assert said[3:7] == ["LLM_START", "RECOVERY_ATTEMPT", "LLM_DELTA fin", "RECOVERY_SUCCESS"]
     said = short(await events_of(Agent(ScriptedLLM([[retry, RuntimeError("down")]]))))
-    assert said[-4:] == ["RECOVERY_FAILED", "LLM_COMPLETE", "ITERATION_END#0", "ERROR"]
+    assert said[-3:] == ["RECOVERY_ATTEMPT", "RECOVERY_FAILED", "ERROR"]
 
 
 # -- cancelling -----------------------------------------------------------------------------------------------------
@@ -582,3 +582,89 @@ async def test_a_call_whose_loop_has_failed_took_no_negative_time() -> None:
     agent = Agent(ScriptedLLM([[call("helper", {"input": "q"}, id="h")], "done"]), [inner])
     (failed,) = [event async for event in agent.execute("hi") if event.type == "tool_error"]
     assert failed.result.execution_time_ms >= 0
+
+
+# -- what the design's consumers read --------------------------------------------------------------------------------
+
+
+async def test_whoever_counts_answers_counts_llm_complete() -> None:
+    events = await events_of(AgentWorld().agent(asks("c1"), RuntimeError("down")))
+    kinds = [event.type for event in events]
+    assert (kinds.count("llm_start"), kinds.count("llm_complete")) == (2, 1)
+    assert short(events)[-2:] == ["LLM_START", "ERROR"]
+
+
+async def test_a_tool_s_result_is_in_tool_result() -> None:
+    agent = AgentWorld().agent([*asks("c1"), call("boom", id="c2")], "fin")
+    ended = [event for event in await events_of(agent) if event.type in ("tool_result", "tool_error")]
+    assert [(event.tool_result.content, event.tool_result.is_error) for event in ended] == [
+        ("R:c1", False),
+        ("RuntimeError: api down", True),
+    ]
+    assert all(event.result is event.tool_result for event in ended)
+
+
+async def test_the_end_of_context_assembly_says_how_long_the_context_is() -> None:
+    agent = AgentWorld().agent(asks("c1"), "fin", system_prompt="x" * 4000)
+    events = await events_of(agent, "y" * 400)
+    used = [event.metadata["tokens_used"] for event in events if event.type == "phase_end"]
+    assert used == [1100, 1101]  # four characters a token, and "R:c1" after the first turn
+
+
+class Found:
+    def __init__(self, content: str, **metadata: Any) -> None:
+        self.content, self.metadata = content, metadata
+
+
+@pytest.mark.parametrize(
+    ("document", "title", "score"),
+    [
+        ({"content": "x", "title": "T", "score": 0.5}, "T", 0.5),
+        ({"content": "x", "metadata": {"title": "T", "score": 0.5}}, "T", 0.5),
+        (Found("x", title="T", score=0.5), "T", 0.5),
+        (Found("x", score=0), "Unknown", 0),
+        ("x", "Unknown", 0.0),
+    ],
+)
+async def test_each_document_found_has_its_title_and_its_score(document: Any, title: str, score: float) -> None:
+    agent = AgentWorld().agent("fin", retriever=lambda query: [document])
+    (found,) = [event.metadata for event in await events_of(agent) if event.type == "retrieval_progress"]
+    assert (found["doc_title"], found["relevance_score"]) == (title, score)
+
+
+# -- the executor ----------------------------------------------------------------------------------------------------
+
+TOLD = [
+    {"role": "user", "content": "go"},
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "name": "t", "arguments": {}}]},
+    {"role": "tool", "tool_call_id": "c1", "content": "R"},
+]
+
+
+async def test_an_executor_goes_on_from_messages_and_a_turn() -> None:
+    agent = AgentWorld().agent(asks("c2"), "fin")
+    turn = TurnState.initial(3, run_id="r").next_turn()
+    events = [event async for event in agent.executor.execute_stream(TOLD, turn)]
+    assert [message["role"] for message in agent.llm.requests[0].messages] == ["user", "assistant", "tool"]
+    assert [(e.iteration, e.turn_id) for e in events if e.type == "iteration_start"] == [(1, "r-1"), (2, "r-2")]
+    assert (events[-1].type, events[-1].content) == ("agent_finish", "fin")
+
+
+async def test_the_limit_of_the_turn_is_that_of_all_turns() -> None:
+    agent = AgentWorld().agent(*[asks("c")] * 5)
+    turn = TurnState(turn_counter=3, turn_id="t", max_iterations=5)
+    events = [event async for event in agent.executor.execute_stream(TOLD, turn)]
+    assert len(agent.llm.requests) == 2
+    assert events[-1].type == "max_iterations_reached"
+
+
+async def test_an_executor_without_a_turn_begins_with_the_first() -> None:
+    agent = AgentWorld().agent(*[asks("c")] * 5, max_iterations=1)
+    events = [event async for event in agent.executor.execute_stream(TOLD)]
+    assert events[0].iteration == 0
+    assert events[-1].type == "max_iterations_reached"
+    assert len(agent.llm.requests) == 1
+
+
+async def test_ainvoke_is_run() -> None:
+    assert await AgentWorld().agent("fin").ainvoke("hi") == "fin"

@@ -141,11 +141,12 @@ async def test_what_starts_ends_at_the_limit() -> None:
     assert_pairs_are_closed(await collect(Agent(model, [t], max_iterations=2).execute("hi")))
 
 
-async def test_what_starts_ends_where_the_model_fails() -> None:
-    assert_pairs_are_closed(await collect(Agent(Model([*says("a"), RuntimeError("down")])).execute("hi")))
-    assert_pairs_are_closed(
-        await collect(Agent(Model(asks(("c", "t", {})), [RuntimeError("down")]), [t]).execute("hi"))
-    )
+async def test_what_a_failure_of_the_model_cuts_off_has_no_end() -> None:
+    events = await collect(Agent(Model([*says("a"), RuntimeError("down")])).execute("hi"))
+    assert kinds(events)[-3:] == ["LLM_START", "LLM_DELTA", "ERROR"]
+    events = await collect(Agent(Model(asks(("c", "t", {})), [RuntimeError("down")]), [t]).execute("hi"))
+    assert kinds(events)[-5:] == ["ITERATION_START", "PHASE_START", "PHASE_END", "LLM_START", "ERROR"]
+    assert_pairs_are_closed([*events[: kinds(events).index("ITERATION_START", 1)], events[-1]])
 
 
 @pytest.mark.parametrize("at", range(16))
@@ -639,11 +640,11 @@ async def test_a_snapshot_at_every_event_goes_on_to_the_same_end() -> None:
         requests = sum(e.type == "model_end" for e in snapshot.events)
         again = restore(snapshot, Agent(Model(*turns()[requests:]), tools))
         for waiting in again.pending:
-            again.approve(waiting.id)
+            again.approve(waiting)
         again.play()
         for _ in range(200):
             for waiting in again.pending:
-                again.approve(waiting.id)
+                again.approve(waiting)
             if again.stop_reason:
                 break
             await asyncio.sleep(0.005)

@@ -1190,7 +1190,8 @@ async def test_a_latent_tools_result_is_what_the_model_gave() -> None:
 
 
 async def test_the_same_loop_may_run_twice() -> None:
-    loop = made(solution(call("fast", "state.a"), output=1), solution(output=2))
+    loop = made(solution(call("fast", "state.a"), output=1))
     await told(loop)
+    loop.llm = ScriptedLLM([solution(output=2)])
     await told(loop)
     assert loop.output == 2

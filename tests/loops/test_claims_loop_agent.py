@@ -1018,7 +1018,7 @@ async def test_a_run_over_a_child_of_every_kind_goes_on_from_a_snapshot_at_every
             restored.play()
             while not restored.state.over:
                 for pending in restored.pending:
-                    restored.approve(pending.id)
+                    restored.approve(pending)
                 await asyncio.sleep(0)
         assert restored.stop_reason == "max_iterations"
         assert [one.type for one in restored.events if one.terminal] == ["run_end"]

@@ -623,7 +623,7 @@ async def test_from_json_at_every_event_to_the_same_output(design: str) -> None:
         async with asyncio.timeout(60):
             while not again.state.over:
                 for item in again.pending:
-                    again.approve(item.id)
+                    again.approve(item)
                 await asyncio.sleep(0)
         assert again.output == run.output
         assert again.stop_reason == run.stop_reason

@@ -605,3 +605,11 @@ def test_events_can_be_made() -> None:
     event = EngineEvent(EngineEventType.TASK_STARTED, {"task_id": "a"})
     assert event.event_type == "task_started"
     assert event == EngineEvent(EngineEventType("task_started"), {"task_id": "a"}, event.timestamp)
+
+
+def test_an_engine_has_what_it_was_made_with() -> None:
+    coordinator, llm = (lambda goal: None), (lambda goal: [])
+    engine = ConversationEngine(coordinator=coordinator, llm=llm)
+    assert engine.coordinator is coordinator
+    assert engine.llm is llm
+    assert ConversationEngine().coordinator is None

@@ -189,7 +189,7 @@ async def test_a_delegates_events_are_nested_and_its_calls_ask_as_the_outer_ones
         await until(lambda: bool(run.pending))
         (item,) = run.pending
         assert (item.name, item.path) == ("send", "agent")
-        run.approve(item.id)
+        run.approve(item)
         await run
     assert loop.state["r"] == "done"
     assert_one_terminal_event_last(run.events)

@@ -185,7 +185,7 @@ async def test_a_lazy_plan_is_restored_at_every_event() -> None:
         async with asyncio.timeout(60):
             while not again.state.over:
                 for item in again.pending:
-                    again.answer(item.id, {"v": "fast"} if item.name == "echo" else "fast")
+                    again.answer(item, {"v": "fast"} if item.name == "echo" else "fast")
                 await asyncio.sleep(0)
         assert (again.output, again.loop.state) == (1, {"a": "fast", "b": {"v": "fast"}}), f"from event {position}"  # type: ignore[attr-defined]
 

@@ -60,7 +60,7 @@ async def finished(run: Any) -> Any:
     run.play()
     while not run.state.over:
         for item in run.pending:
-            run.answer(item.id, 2) if item.unknown and item.name == "ask" else run.approve(item.id)
+            run.answer(item, 2) if item.unknown and item.name == "ask" else run.approve(item)
         await asyncio.sleep(0)
     return run.output
 
@@ -191,7 +191,7 @@ async def test_what_was_decided_holds_at_every_position() -> None:
         run.play()
         while not run.state.over:
             for item in run.pending:
-                run.answer(item.id, "by hand") if item.arguments == {"v": 3} else run.reject(item.id)
+                run.answer(item, "by hand") if item.arguments == {"v": 3} else run.reject(item)
             await asyncio.sleep(0)
 
     world = World()
@@ -220,7 +220,7 @@ async def test_a_run_can_be_stepped_event_by_event() -> None:
     while not run.state.over:
         seen += await run.step()
         for item in run.pending:
-            run.approve(item.id)
+            run.approve(item)
         await asyncio.sleep(0)
     seen += await run.step()
     assert seen == list(run.events)

@@ -289,7 +289,7 @@ async def test_the_loops_calls_and_the_models_ask_alike() -> None:
     await run.step("turn")
     (pending,) = run.pending
     assert (pending.name, pending.arguments, sent) == ("send", {"to": "Ann"}, [])
-    run.approve(pending.id)
+    run.approve(pending)
     await run.step("turn")
     assert sent == ["Ann"]
     run.edit("m1", {"to": "Eve"})
@@ -439,8 +439,6 @@ async def test_what_the_user_says_meanwhile_is_heard_before_the_model_is_asked()
     said = [message.content for message in run.messages]
     assert said == ["first", "one", "second", "now", "later", "two"]
     for position in range(1, len(run.events)):
-        llm.requests.clear()
-        llm.turns[:] = ["one", "two"][answers(run.events[:position]) :]
         restored = restore(at(run.events, position), made())
         assert await restored == "end"
 
@@ -542,7 +540,7 @@ async def finish(run: Any) -> Any:
 
     def answer_or_over() -> bool:
         for pending in run.pending:
-            run.answer(pending.id, f"R:{pending.arguments['value']}")
+            run.answer(pending, f"R:{pending.arguments['value']}")
         return task.done()
 
     task = asyncio.ensure_future(_value(run))
@@ -586,7 +584,7 @@ async def test_a_call_that_a_crash_broke_off_runs_again_and_a_tool_asks_first() 
     await restored.step("event")
     (pending,) = restored.pending
     assert pending.unknown
-    restored.answer(pending.id, "it was sent")
+    restored.answer(pending, "it was sent")
     assert (await restored)[0] == "it was sent"
 
 
@@ -946,7 +944,7 @@ async def test_two_runs_that_one_recording_goes_on_in() -> None:
     await run.step("turn")
     loop = World().loop()
     both = [restore(run.snapshot(), loop) for _ in range(2)]
-    loop.llm = ScriptedLLM(["first", "first", "second", "second"])
+    loop.llm = ScriptedLLM(["first", "second"])
     assert await asyncio.gather(*map(_value, both)) == [OUTPUT, OUTPUT]
 
 

@@ -844,13 +844,15 @@ async def test_what_an_agent_says_has_to_be_an_event() -> None:
 async def test_a_model_s_failure_comes_out_unchanged() -> None:
     failure = ConnectionError("down")
     ctx = InvocationContext(is_resumable=True, user_content="hi")
-    loop = LoopAgent("L", [SessionLoop(ScriptedLLM([[failure], "fine"]), name="s")], 1)
+    session = SessionLoop(ScriptedLLM([[failure]]), name="s")
+    loop = LoopAgent("L", [session], 1)
     with pytest.raises(ConnectionError) as raised:
         await said_in(loop, ctx)
     assert raised.value is failure
     assert ctx.agent_states == {"L": {"current_sub_agent": "s", "times_looped": 0}}
     again = resumed(ctx)
     again.user_content = "hi"
+    session.llm = ScriptedLLM(["fine"])
     assert await said_in(loop, again) == "fine[partial] fine END(L)"
     with pytest.raises(RunFailed):
         await LoopAgent("L", [K("A", boom=1)]).start(None)

@@ -96,7 +96,7 @@ async def finish(run: Any) -> Any:
     async with asyncio.timeout(60):
         while not run.state.over or run.driven:
             for item in run.pending:
-                run.approve(item.id)
+                run.approve(item)
             if run.state.paused:
                 run.resume()
             await asyncio.sleep(0)
@@ -194,7 +194,7 @@ async def _interfere(run: Any, what: str, position: int) -> None:
         async with aclosing(aiter(run)) as stream:
             async for event in stream:
                 for item in run.pending:
-                    run.approve(item.id)
+                    run.approve(item)
                 if event.seq == position:
                     break
         return
@@ -352,7 +352,7 @@ async def test_steps_give_every_event_once() -> None:
         step = await run.step()
         seen += step
         for item in run.pending:
-            run.approve(item.id)
+            run.approve(item)
     assert [(e.type, e.path) for e in seen] == [(e.type, e.path) for e in whole]
 
 
@@ -614,7 +614,7 @@ async def test_a_process_that_is_killed_at_an_event_goes_on_in_another(tmp_path:
         while not run.state.over or run.driven:
             for item in run.pending:
                 assert item.unknown
-                run.answer(item.id, f"did {item.id}") if item.id in done else run.approve(item.id)
+                run.answer(item, f"did {item.id}") if item.id in done else run.approve(item)
             await asyncio.sleep(0)
         assert await run == "answer 1"
         assert effects.read_text().split() == ["e0", "e1"]

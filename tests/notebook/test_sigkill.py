@@ -66,7 +66,7 @@ while await run.step("turn"):
         assert call.unknown
         asked.append(call.id)
         happened = str(call.arguments["n"]) in open({effects!r}).read().split()
-        run.answer(call.id, "it happened") if happened else run.approve(call.id)
+        run.answer(call, "it happened") if happened else run.approve(call)
 again = {{e.call_id for e in run.events[known:] if e.type == "call_start"}}
 assert not finished & again, finished & again
 assert not finished & set(asked)

@@ -132,11 +132,12 @@ async def test_a_call_is_decided_by_what_pending_gives_too() -> None:
     run.reject(second, "no")
     run.edit(third, {"value": "c", "to": "eve"})
     run.answer(fourth, "sent already")
-    with pytest.raises(AlreadyDecided, match="The call 'b' is decided already: reject by human"):
+    with pytest.raises(AlreadyDecided, match="The call 'b' is decided already: reject by code"):
         run.approve(second)
     run.approve(fifth)
     run.undo(run.decided[-1])
-    run.replace(fifth, "send", {"value": "e", "to": "ann"})
+    (again,) = run.pending
+    run.replace(again, "send", {"value": "e", "to": "ann"})
     await run
     assert sorted(agent.ran) == ["a>all", "c>eve", "e>ann"]
     assert (told(run)["b"], told(run)["d"]) == ("Rejected: no", "sent already")
@@ -148,7 +149,7 @@ async def test_a_decision_is_taken_back_by_what_pending_gave_before_it() -> None
     run.approve(first)
     run.undo(first)
     assert {item.id for item in run.pending} == {"a", "b"}
-    run.reject(first, "no")
+    run.reject(run.pending[0], "no")
     run.reject(second, "no")
     await run
 
@@ -265,7 +266,7 @@ async def test_a_policy_of_true_approves_and_says_so() -> None:
     await run
     assert agent.ran == ["a>all"]
     (decision,) = [event for event in run.events if isinstance(event, ApprovalDecision)]
-    assert (decision.decision, decision.by) == ("approve", "policy")
+    assert (decision.decision, decision.by) == ("approve", "rule")
 
 
 async def test_a_policy_of_false_lets_nothing_run() -> None:

@@ -157,7 +157,7 @@ async def test_what_waits_in_a_second_run_is_another_call_than_the_first() -> No
         if event.type == "approval_request":
             [item] = run.pending
             decided.append(item.id)
-            run.approve(item.id)
+            run.approve(item)
 
     run.watch(decide)
     await run
@@ -219,3 +219,22 @@ async def test_a_loop_of_one_s_own_can_tell_its_runs_apart() -> None:
     run = loop_agent(Looker(name="worker")).start("go")
     await run
     assert ids(run.events, "worker") == ["look", "look#2"]
+
+
+@pytest.mark.parametrize("ids", [["x", "a/b", "a_b"], ["x", "x_", "x/", "x_:2", "x_:2:2"], ["1", "/", "_", "//"]])
+async def test_loops_that_one_answer_calls_at_once_have_a_path_each_whatever_their_ids(ids: list[str]) -> None:
+    class Critic:
+        async def stream(self, messages: Any, **options: Any) -> Any:
+            if messages[-1]["role"] == "user":
+                yield {"type": "tool_call", "id": "k", "name": "work", "arguments": {}}
+            else:
+                yield {"type": "text_delta", "content": "fine"}
+
+    critic = Agent(Critic(), [work], name="critic")
+    asks = [call("critic", {"input": id}, id=id) for id in ids]
+    run = SessionLoop(ScriptedLLM([asks, "end"]), [critic]).start("go")
+    assert await run == "end"
+    begun = [event.path for event in run.events if event.type == "run_start"]
+    assert len(set(begun)) == len(begun) == len(ids) + 1
+    assert [message.tool_call_id for message in run.messages if message.role == "tool"] == ids
+    assert_folds(run)

@@ -526,7 +526,7 @@ async def test_two_waiting_calls_of_one_id_are_told_apart_by_their_path() -> Non
     world = World()
     loops = [asking(world, n=1, name="one"), asking(world, n=2, name="two")]
     run = await started(SessionLoop(Model(handing("one", "two"), "fin"), loops).start("go"), 2)
-    assert {waiting.id for waiting in run.pending} == {"one/c1", "two/c1"}
+    assert {(waiting.path, waiting.id) for waiting in run.pending} == {("one", "c1"), ("two", "c1")}
     run.reject("one/c1", "no")
     run.approve("two/c1")
     assert await run == "fin"
@@ -553,10 +553,12 @@ async def test_outer_and_inner_calls_of_one_id_both_wait() -> None:
     world = World()
     turn = asks(("c1", "write", {"n": 5}), ("c2", "critic", {"input": "x"}))
     run = await started(SessionLoop(Model(turn, "fin"), [*world.tools, asking(world)]).start("go"), 2)
-    ids = [waiting.id for waiting in run.pending]
-    assert sorted(ids) == ["c1", "critic/c1"]
-    run.reject("c1", "no")
-    run.approve("critic/c1")
+    outer, inner = sorted(run.pending, key=lambda waiting: waiting.path)
+    assert (outer.id, outer.path, inner.id, inner.path) == ("c1", "", "c1", "critic")
+    with pytest.raises(AgentnbError):
+        run.reject("c1", "no")
+    run.reject(outer, "no")
+    run.approve(inner)
     assert await run == "fin"
     assert world.ran == [("wrote", 1)]
 
@@ -984,7 +986,7 @@ async def decided(run: Any) -> Any:
     async with asyncio.timeout(60):
         while not run.stop_reason:
             for waiting in run.pending:
-                run.approve(waiting.id)
+                run.approve(waiting)
             await asyncio.sleep(0.002)
     return await run
 

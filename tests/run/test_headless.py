@@ -62,7 +62,7 @@ async def test_without_a_policy_the_answer_is_no_and_says_why_and_how_to_declare
     assert 'agentnb.headless("approve")' in said
     assert "AGENTNB_HEADLESS=approve" in said
     decision = next(event for event in run.events if event.type == "approval_decision")
-    assert (decision.decision, decision.by) == ("reject", "policy")  # type: ignore[attr-defined]
+    assert (decision.decision, decision.by) == ("reject", "headless")  # type: ignore[attr-defined]
     assert ran == []
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from agentnb import Agent, ConversationEngine, LimitReached, Loop, LoopAgent, SessionLoop, restore, tool
 from agentnb.core.events import CallStart
+from agentnb.errors import UsageError
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
 from tests.loops.loop_agents import K
@@ -229,3 +230,21 @@ async def test_calls_of_which_nobody_knows_whether_they_ran_do_not_wait_for_one_
     run.cancel()
     with pytest.raises(LimitReached):
         await restore(broken_off, loop(), limits={"calls": 0})
+
+
+def test_a_limit_that_no_number_of_seconds_can_be_is_refused() -> None:
+    with pytest.raises(UsageError, match="seconds"):
+        SessionLoop(ScriptedLLM(["done"])).start("go", limits={"seconds": 10**400})
+
+
+async def test_a_run_in_the_background_that_fails_before_it_begins_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no timers today")
+
+    run = SessionLoop(ScriptedLLM(["done"])).start("go", limits={"seconds": 5})
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", fails)
+    run.play()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert run.stop_reason == "error"
+    assert [event.type for event in run.events].count("run_end") == 1

@@ -68,7 +68,7 @@ async def test_what_is_remembered_for_a_tool_is_not_asked_again_and_names_the_de
     assert agent.ran == ["a>all", "b>all", "c>all"]
     first = next(event for event in run.events if isinstance(event, ApprovalDecision))
     assert decisions(run) == [
-        ("a", "approve", "human", None),
+        ("a", "approve", "code", None),
         ("b", "approve", "remembered", first.seq),
         ("c", "approve", "remembered", first.seq),
     ]
@@ -79,7 +79,7 @@ async def test_what_is_remembered_for_a_tool_is_not_asked_again_and_names_the_de
         "approve",
         "send",
         None,
-        "human",
+        "code",
     )
     assert rule.time == first.time
     assert_every_call_had_its_decision(run)
@@ -153,7 +153,7 @@ async def test_a_rule_answers_only_where_a_person_would_be_asked() -> None:
     run.approve("a", remember="tool")
     await run
     assert agent.ran == ["a>all", "b>all"]
-    assert ("bad", "reject", "policy", None) in decisions(run)
+    assert ("bad", "reject", "rule", None) in decisions(run)
 
 
 async def test_a_restored_run_still_has_it() -> None:
@@ -204,12 +204,12 @@ async def test_a_rule_made_in_a_loop_inside_holds_in_the_whole_run() -> None:
     run.play()
     await until(lambda: len(run.pending) == 3)
     inside = next(item for item in run.pending if item.path == "critic")
-    run.approve(inside.id, remember="tool")
+    run.approve(inside, remember="tool")
     assert run.pending == []
     (rule,) = run.remembered
     await run
     assert sorted((e.path, e.by) for e in run.events if isinstance(e, ApprovalDecision)) == [
-        ("", "remembered"), ("critic", "human"), ("critic:k2", "remembered"),
+        ("", "remembered"), ("critic", "code"), ("critic:k2", "remembered"),
     ]  # fmt: skip
     assert_folds(run)
     with pytest.raises(UsageError, match="over"):
@@ -250,13 +250,13 @@ async def test_a_decision_is_taken_back_before_the_call_begins() -> None:
         "a",
         "send",
         "approve",
-        "human",
+        "code",
         {"value": "a"},
     )
     before = len(run.events)
     run.undo("a")
     assert types(run.events[before:]) == ["approval_decision", "approval_request"]
-    assert decisions(run)[-1] == ("a", "ask", "human", item.event)
+    assert decisions(run)[-1] == ("a", "ask", "code", item.event)
     assert run.decided == []
     assert [item.id for item in run.pending] == ["a", "b"]
     run.reject("a")
@@ -298,7 +298,7 @@ async def test_taking_back_a_remembered_decision_forgets_it() -> None:
 async def test_what_a_rule_or_a_policy_decided_is_taken_back_too() -> None:
     agent, run = await stopped(sends("a", "b"), asks("c"))
     run.approve("a", remember="tool")
-    assert [(item.id, item.by) for item in run.decided] == [("a", "human"), ("b", "remembered")]
+    assert [(item.id, item.by) for item in run.decided] == [("a", "code"), ("b", "remembered")]
     run.undo("b")
     assert [item.id for item in run.pending] == ["b"]
     assert len(run.remembered) == 1
@@ -322,7 +322,8 @@ async def test_what_a_policy_decided_unasked_is_asked_about_as_the_call_was_made
         None,
         False,
     )
-    assert item.reason == "What policy decided was taken back."
+    decider = "rule" if policy is True else "<lambda>"
+    assert item.reason == f"What {decider} decided was taken back."
     run.approve("a")
     assert await run == "done"
     assert agent.ran == ["a>bob"]
@@ -431,8 +432,8 @@ async def test_no_call_begins_without_its_decision_however_it_is_raced_for() -> 
     await waiting(run, len(ids))
     done = threading.Event()
     threads = [
-        repeat(lambda item: run.undo(item.id), lambda: run.decided, done),
-        repeat(lambda item: run.edit(item.id, {"value": item.id, "to": "all"}), lambda: run.pending, done),
+        repeat(lambda item: run.undo(item), lambda: run.decided, done),
+        repeat(lambda item: run.edit(item, {"value": item.id, "to": "all"}), lambda: run.pending, done),
     ]
     try:
         async with asyncio.timeout(60):

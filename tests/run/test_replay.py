@@ -189,7 +189,7 @@ async def test_the_calls_that_waited_are_seen_with_what_was_shown() -> None:
     assert recorded.pending == asked
     recorded.step()
     assert recorded.pending == []
-    assert [(one.name, one.decision, one.by) for one in recorded.decided] == [("send", "approve", "human")]
+    assert [(one.name, one.decision, one.by) for one in recorded.decided] == [("send", "approve", "code")]
     recorded.step()  # it begins
     assert recorded.decided == []
 

@@ -218,7 +218,7 @@ async def test_a_run_restored_at_any_event_ends_as_it_would_have(position: int) 
         await again.step("turn")
         for item in again.pending:
             assert item.unknown
-            again.answer(item.id, f"R:{item.id}")
+            again.answer(item, f"R:{item.id}")
     assert again.output == "done"
     assert [m.plain for m in again.messages] == [m.plain for m in whole.messages]
     assert sorted(finished_calls(again.events)) == ["a", "b"]

@@ -314,7 +314,7 @@ async def test_a_run_goes_on_when_its_connection_was_lost_while_it_waited(postgr
     await until(lambda: len(run.pending) == 4)
     ask(postgres, LOSE)
     for waiting in list(run.pending):
-        run.approve(waiting.id)
+        run.approve(waiting)
     assert await run == "It is done."
     ask(postgres, LOSE)
     assert list(store.load("waits").events) == run.events

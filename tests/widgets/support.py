@@ -121,6 +121,11 @@ def asking(*paths: str, **arguments: Any) -> Any:
     return session([calls, "Done."])
 
 
+def identified(question: dict[str, Any]) -> dict[str, Any]:
+    """What a page sends back of a question that it was given."""
+    return {name: question[name] for name in ("run", "path", "event", "id", "attempt", "digest")}
+
+
 TASKS = [{"id": "draft", "description": "Write the draft"}, {"id": "proof", "description": "Proof-read it"}]
 
 

@@ -13,7 +13,7 @@ from agentnb.core.events import ApprovalDecision, CallStart
 from agentnb.testing import call
 from agentnb.widgets import SNAPSHOTS
 from agentnb.widgets.views.decisions import CALLS, RECENT, Decisions
-from tests.widgets.support import asking, asking_everywhere, session, until
+from tests.widgets.support import asking, asking_everywhere, identified, session, until
 from tests.widgets.test_panel import Shown
 
 
@@ -39,10 +39,7 @@ def waiting(*paths: str, **arguments: Any) -> Any:
 
 def asked(shown: Shown, decision: str, **more: Any) -> list[dict[str, Any]]:
     """A decision about each call that is shown."""
-    return [
-        {"id": question["id"], "digest": question["digest"], "decision": decision, **more}
-        for question in shown.panel.pending
-    ]
+    return [{**identified(question), "decision": decision, **more} for question in shown.panel.pending]
 
 
 def decisions(run: Any) -> list[tuple[str, str, str]]:
@@ -76,10 +73,10 @@ def test_of_many_decisions_each_is_done_and_what_went_wrong_is_told_call_by_call
     run.reject("c3")
     answer = shown.click("decision", decisions=made)
     assert answer["ok"]
-    assert "changed since" in answer["failed"]["c1"]
-    assert "path" in answer["failed"]["c2"]
-    assert "it was rejected by a person at" in answer["failed"]["c3"]
-    assert decisions(run) == [("c3", "reject", "human"), ("c0", "approve", "human")]
+    assert "changed since" in answer["failed"]["1"]
+    assert "path" in answer["failed"]["2"]
+    assert "it was rejected by code at" in answer["failed"]["3"]
+    assert decisions(run) == [("c3", "reject", "code"), ("c0", "approve", "human")]
     assert [item.id for item in run.pending] == ["c1", "c2"]
 
 

@@ -698,9 +698,9 @@ def test_whoever_comes_second_is_told_who_was_first_though_the_call_is_gone(show
     run.reject("c0", "no")
     shown.settle()
     told = shown.page.locator(".agentnb-told")
-    shown.until(lambda: "was rejected by a person" in told.inner_text(), "who was first")
+    shown.until(lambda: "was rejected by code" in told.inner_text(), "who was first")
     expect(told).to_contain_text("delete_file")
-    assert decisions(run) == [("c0", "reject", "human")]
+    assert decisions(run) == [("c0", "reject", "code")]
     shown.page.get_by_role("group", name="Selected calls").get_by_label("Select all").check()
     press(shown.page, "Approve selected")
     run.reject("m")

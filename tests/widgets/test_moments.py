@@ -58,7 +58,7 @@ async def approved(run: Any) -> None:
     while not run.state.over:
         await until(lambda: run.pending or run.state.over)
         for waiting in run.pending:
-            run.approve(waiting.id)
+            run.approve(waiting)
 
 
 class Eventful:

@@ -17,7 +17,7 @@ from agentnb.core.events import CallEnd
 from agentnb.core.graph import CallGraph, GraphCall
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
-from agentnb.run.approvals.decisions import question_about_lost
+from agentnb.run.approvals.pending import question_about_lost
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.drawings.graph import draw

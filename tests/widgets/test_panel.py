@@ -11,6 +11,7 @@ import pytest
 from agentnb import widgets
 from agentnb.core.events import ApprovalDecision, CallEnd
 from agentnb.errors import UsageError
+from agentnb.run.approvals.decisions import Decisions
 from agentnb.testing import delay, text
 from agentnb.widgets import (
     COMM_IDS,
@@ -29,7 +30,17 @@ from agentnb.widgets import (
 )
 from agentnb.widgets.comms import listen
 from agentnb.widgets.views.rows import TAIL
-from tests.widgets.support import HOSTILE, Outbox, asking, asking_everywhere, asking_inside, engine, session, until
+from tests.widgets.support import (
+    HOSTILE,
+    Outbox,
+    asking,
+    asking_everywhere,
+    asking_inside,
+    engine,
+    identified,
+    session,
+    until,
+)
 
 
 class Shown:
@@ -60,7 +71,7 @@ class Shown:
 
     def decide(self, decision: str, number: int = 0, **more: Any) -> dict[str, Any]:
         question = self.panel._waiting.questions(self.run)[number]
-        return self.click("decision", id=question["id"], digest=question["digest"], decision=decision, **more)
+        return self.click("decision", **identified(question), decision=decision, **more)
 
     def until(self, condition: Callable[[], Any]) -> None:
         """Wait until what follows from the run's events holds."""
@@ -143,7 +154,7 @@ def test_a_loop_inside_that_fails_is_named(show: Callable[[Any], Shown]) -> None
 def test_a_nested_call_says_which_loop_asks_and_offers_that_loops_tools(show: Callable[[Any], Shown]) -> None:
     shown = show(waiting_inside())
     [question] = shown.panel.pending
-    assert (question["id"], question["path"], question["name"]) == ("worker/c0", "worker", "delete_file")
+    assert (question["id"], question["path"], question["name"]) == ("c0", "worker", "delete_file")
     assert set(shown.panel.tools) == {"worker"}
     assert set(shown.panel.tools["worker"]) == {"delete_file", "move_file", "search"}
 
@@ -175,11 +186,11 @@ def test_of_calls_with_the_same_id_each_is_decided_as_it_was_shown(show: Callabl
     until(lambda: len(run.pending) == 3)
     shown = show(run)
     questions = {question["path"]: question for question in shown.panel.pending}
-    assert {path: question["id"] for path, question in questions.items()} == {
-        "": "c0", "critic": "critic/c0", "critic:k2": "critic:k2/c0",
-    }  # fmt: skip
+    assert {path: question["id"] for path, question in questions.items()} == dict.fromkeys(
+        ("", "critic", "critic:k2"), "c0"
+    )
     for path, decision in (("critic:k2", "reject"), ("", "answer"), ("critic", "approve")):
-        message = {"id": questions[path]["id"], "digest": questions[path]["digest"], "decision": decision}
+        message = {**identified(questions[path]), "decision": decision}
         assert shown.click("decision", **message, result="mine")["ok"], path  # whoever else has decided in between
         assert not shown.click("decision", **message)["ok"], path
     run.result(30)
@@ -264,7 +275,7 @@ def test_the_first_of_two_clicks_decides(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a")
     shown = show(run)
     [question] = shown.panel.pending
-    message = {"id": question["id"], "digest": question["digest"]}
+    message = identified(question)
     assert shown.click("decision", decision="reject", **message)["ok"]
     second = shown.click("decision", decision="approve", **message)
     assert not second["ok"]
@@ -274,7 +285,8 @@ def test_the_first_of_two_clicks_decides(show: Callable[[Any], Shown]) -> None:
 
 def test_a_decision_about_other_arguments_than_were_shown_is_refused(show: Callable[[Any], Shown]) -> None:
     shown = show(waiting("/a"))
-    refused = shown.click("decision", id="c0", digest="0" * 16, decision="approve")
+    [question] = shown.panel.pending
+    refused = shown.click("decision", **{**identified(question), "digest": "0" * 16}, decision="approve")
     assert not refused["ok"]
     assert "changed" in refused["error"]
 
@@ -294,10 +306,10 @@ def test_a_click_that_fails_in_our_code_is_answered_and_logged(
     run = waiting("/a")
     shown = show(run)
 
-    def broken(id: str, **more: Any) -> None:
+    def broken(self: Any, id: str, **more: Any) -> None:
         raise ValueError("broken")
 
-    monkeypatch.setattr(run, "approve", broken)
+    monkeypatch.setattr(Decisions, "approve", broken)
     assert shown.decide("approve")["error"] == "ValueError: broken"
     assert "broken" in caplog.text
 
@@ -377,8 +389,9 @@ def test_show_all_fetches_what_a_row_cut(show: Callable[[Any], Shown]) -> None:
     shown = show(run)
     whole = shown.click("show", seq=run.events[-1].seq)
     assert "x" * 50_000 in whole["text"]
-    assert "x" * 50_000 in shown.click("show", id="c0")["text"]
-    assert "not waiting" in shown.click("show", id="other")["text"]
+    [question] = shown.panel.pending
+    assert "x" * 50_000 in shown.click("show", **identified(question))["text"]
+    assert "not waiting" in shown.click("show", **{**identified(question), "event": 0})["text"]
     assert shown.panel.pending[0]["length"] > 50_000 > len(shown.panel.pending[0]["arguments"])
 
 

@@ -55,7 +55,7 @@ def busy() -> Any:
 def played(run: Any) -> Any:
     run.submit_step("turn").result(30)
     for item in run.pending:
-        run.approve(item.id)
+        run.approve(item)
     run.result(30)
     return run
 
@@ -231,7 +231,7 @@ def test_a_call_that_was_lost_with_its_process_has_waited_in_the_timeline(show: 
     start = next(event.seq for event in run.events if event.type == "call_start" and event.call_id == "d")
     other = restore(run.at(start).snapshot(), run.loop)
     for item in other.pending:
-        other.answer(item.id, "gone")
+        other.answer(item, "gone")
     shown = show(other)
     come(shown, "call_end")
     tab(shown.page, "Timeline").click()

@@ -1,6 +1,7 @@
 """Agent: a model, its tools and a retriever, as one stream of events (SEMANTICS 5)."""
 
 from agentnb.loops.agent.events import AgentEvent, AgentEventType, EventCollector, ToolCall, ToolResult
+from agentnb.loops.agent.executor import AgentExecutor
 from agentnb.loops.agent.loop import Agent
 from agentnb.loops.agent.turns import TurnState
 
@@ -8,6 +9,7 @@ __all__ = [
     "Agent",
     "AgentEvent",
     "AgentEventType",
+    "AgentExecutor",
     "EventCollector",
     "ToolCall",
     "ToolResult",

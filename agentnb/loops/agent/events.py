@@ -1,16 +1,18 @@
 """The vocabulary of an agent's stream: AgentEvent and what it carries (SEMANTICS 5b).
 
-No constructor shares its name with a field (5g.11), and all of it is data, JSON in and out (5g.12).
+All of it is data, JSON in and out (5g.12). `tool_result` and `error` are fields of an event and constructors of the
+class (5g.11): the constructors are methods of the metaclass, where an instance does not find them.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from agentnb.core.events import ErrorInfo
 from agentnb.core.messages import Content
@@ -79,11 +81,33 @@ class ToolResult(Positional, Record):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 
-class AgentEvent(Positional, Record):
+def _as_data(error: Any) -> Any:
+    """An exception as data; anything else as it is."""
+    return ErrorInfo(type=type(error).__name__, message=str(error)) if isinstance(error, BaseException) else error
+
+
+if TYPE_CHECKING:
+    _Constructors = type
+else:
+
+    class _Constructors(type(BaseModel)):
+        """The constructors of events that share their name with a field."""
+
+        def tool_result(cls, result: ToolResult, **metadata: Any) -> AgentEvent:
+            """A tool has given its result."""
+            return cls(type=T.TOOL_RESULT, tool_result=result, metadata=metadata)
+
+        def error(cls, error: BaseException | ErrorInfo, **metadata: Any) -> AgentEvent:
+            """The run has failed, and is over."""
+            return cls(type=T.ERROR, error=error, metadata=metadata)
+
+
+class AgentEvent(Positional, Record, metaclass=_Constructors):
     """One event of an agent's stream; which fields it has depends on its type.
 
-    `result` is what a tool gave, `error` what went wrong, as data. `iteration` counts turns from 0; `turn_id` is the
-    turn's and `run_id` the run's, on every event.
+    `tool_result` is what a tool gave; `result` is the same, and may be given in its place. `error` is what went wrong,
+    as data; an exception that is given becomes that. `iteration` counts turns from 0; `turn_id` is the turn's and
+    `run_id` the run's, on every event. `AgentEvent.tool_result(result)` and `AgentEvent.error(exception)` make events.
     """
 
     type: AgentEventType
@@ -91,12 +115,25 @@ class AgentEvent(Positional, Record):
     phase: str | None = None
     content: str | None = None
     tool_call: ToolCall | None = None
-    result: ToolResult | None = None
-    error: ErrorInfo | None = None
+    tool_result: ToolResult | None = None
+    error: Annotated[ErrorInfo | None, BeforeValidator(_as_data)] = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     iteration: int | None = None
     turn_id: str | None = None
     run_id: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_result(cls, fields: Any) -> Any:
+        if isinstance(fields, Mapping) and "result" in fields:
+            others = {name: value for name, value in fields.items() if name != "result"}
+            return {"tool_result": fields["result"], **others}
+        return fields
+
+    @property
+    def result(self) -> ToolResult | None:
+        """What a tool gave."""
+        return self.tool_result
 
     @classmethod
     def phase_start(cls, phase: str, **metadata: Any) -> Self:
@@ -119,21 +156,14 @@ class AgentEvent(Positional, Record):
         return cls(type=T.TOOL_PROGRESS, metadata={"tool_name": tool_name, "status": status, **metadata})
 
     @classmethod
-    def tool_result(cls, result: ToolResult, **metadata: Any) -> Self:
-        """A tool has given its result."""
-        return cls(type=T.TOOL_RESULT, result=result, metadata=metadata)
-
-    @classmethod
     def agent_finish(cls, content: str, **metadata: Any) -> Self:
         """The agent is done, and this is its answer."""
         return cls(type=T.AGENT_FINISH, content=content, metadata=metadata)
 
     @classmethod
     def failed(cls, failure: BaseException | ErrorInfo, **metadata: Any) -> Self:
-        """Something went wrong, and the run is over."""
-        if isinstance(failure, BaseException):
-            failure = ErrorInfo(type=type(failure).__name__, message=str(failure))
-        return cls(type=T.ERROR, error=failure, metadata=metadata)
+        """Something went wrong, and the run is over; the same as `AgentEvent.error(failure)`."""
+        return cls(type=T.ERROR, error=_as_data(failure), metadata=metadata)
 
     def is_terminal(self) -> bool:
         """Whether nothing follows this event."""
@@ -169,9 +199,9 @@ class EventCollector:
     def get_tool_results(self) -> list[ToolResult]:
         """The result of every call; those of calls that failed say `is_error` (SEMANTICS 5g.18)."""
         return [
-            event.result
+            event.tool_result
             for event in self.events
-            if event.type in (T.TOOL_RESULT, T.TOOL_ERROR) and event.result is not None
+            if event.type in (T.TOOL_RESULT, T.TOOL_ERROR) and event.tool_result is not None
         ]
 
     def get_errors(self) -> list[ErrorInfo]:

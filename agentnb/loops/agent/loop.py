@@ -25,6 +25,7 @@ from agentnb.core.maybe_async import Inside
 from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.state import CallState, State
 from agentnb.loops.agent.events import AgentEvent
+from agentnb.loops.agent.executor import AgentExecutor
 from agentnb.loops.agent.retrieval import RETRIEVE, amended, asks_retriever, documents, retrieve_first
 from agentnb.loops.agent.stream import asks_token, stream
 from agentnb.loops.base import Loop, check_system_prompt, count_of, take
@@ -132,10 +133,9 @@ class Agent(Loop):
         return amended(state)
 
     @classmethod
-    def sends(cls, state: State, config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """The history, with what was retrieved."""
-        found = amended(state)
-        return [found.get(position, message.plain) for position, message in enumerate(state.messages)]
+    def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:
+        """The user's last message, with what was retrieved for it."""
+        return amended(state)
 
     # -- the agent -------------------------------------------------------------------------------------------------
 
@@ -158,9 +158,18 @@ class Agent(Loop):
             async for event in events:
                 yield event
 
+    @property
+    def executor(self) -> AgentExecutor:
+        """What runs this agent from messages and a turn."""
+        return AgentExecutor(self)
+
     def events(self, run: Run, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
         """A run of this agent, started or restored, as the stream that `execute` gives."""
         return stream(run, asks_token(cancel_token), self.ends_at_limit)
+
+    async def ainvoke(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
+        """`run`, by the design's other name for it."""
+        return await self.run(prompt, cancel_token, **options)
 
     async def run(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
         """Run on a prompt; gives the text of the answer.

@@ -1,8 +1,8 @@
 """What a run's facts are in an agent's words (SEMANTICS 5c).
 
 `Projection` reads the facts one by one, so that the stream of a live run and of a recording tell the same. What it
-opens is written down with what closes it: every start has its end however the run ends (5g.8), and then comes the one
-terminal event.
+opens is written down with what closes it. Every start has its end, except for what a failure has cut off (5g.8): a
+model that fails has no LLM_COMPLETE, so that whoever counts these counts answers. The one terminal event comes last.
 """
 
 from __future__ import annotations
@@ -16,18 +16,23 @@ from agentnb.core.calls import render
 from agentnb.core.events import CUT_OFF_REASONS
 from agentnb.core.messages import text_of
 from agentnb.loops.agent.events import AgentEvent, AgentEventType, ToolCall, ToolResult
-from agentnb.loops.agent.retrieval import RETRIEVE, title_of
+from agentnb.loops.agent.retrieval import RETRIEVE, relevance_of, title_of
 from agentnb.loops.agent.turns import TurnState
 
 T = AgentEventType
 CONTEXT_ASSEMBLY = "context_assembly"
+CHARACTERS_PER_TOKEN = 4
+"""As many as a token has in most texts: nothing here knows the tokenizer of the model."""
 
 
 class Projection:
     """Says a run's events in the words of an agent."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: TurnState | None = None) -> None:
+        """turn: the one that the run begins with, where it goes on from somewhere."""
         self.ended = False
+        self._first = turn
+        self._characters = 0
         self._run_id = ""
         self._time = 0.0
         self._turn = TurnState.initial(run_id="")
@@ -41,8 +46,10 @@ class Projection:
 
     def say(self, item: e.Event | e.Delta) -> Sequence[AgentEvent]:
         """The agent's events that this one is."""
-        if self.ended or item.path:  # a loop inside this one speaks for itself
+        if self.ended or item.path:  # a loop inside this one has events of its own
             return ()
+        if isinstance(item, e.Event):
+            self._characters += _length(item)
         if isinstance(item, e.Delta):
             self._time = time.time()
             if item.type == "text_delta":
@@ -65,6 +72,7 @@ class Projection:
         for call in list(self._calls.values()):
             fields = {"result": failure.message, "is_error": True, "outcome": "aborted", "error": failure}
             yield from self._call_end(e.CallEnd.make(call_id=call.id, name=call.name, time=self._time, **fields))
+        self._closers.clear()  # it has cut them off
         yield from self._end(T.ERROR, error=failure)
 
     # -- words -----------------------------------------------------------------------------------------------------
@@ -96,7 +104,7 @@ class Projection:
 
     def _run_start(self, event: e.RunStart) -> Iterator[AgentEvent]:
         self._run_id = event.run_id
-        self._enter(TurnState.initial(event.config.get("max_iterations"), run_id=event.run_id))
+        self._enter(self._first or TurnState.initial(event.config.get("max_iterations"), run_id=event.run_id))
         return iter(())
 
     def _open_turn(self) -> Iterator[AgentEvent]:
@@ -107,7 +115,8 @@ class Projection:
             metadata = {"max_iterations": self._turn.max_iterations, "parent_turn_id": self._turn.parent_turn_id}
             yield self._open(T.ITERATION_START, T.ITERATION_END, metadata=metadata)
             yield self._event(T.PHASE_START, phase=CONTEXT_ASSEMBLY)
-            yield self._event(T.PHASE_END, phase=CONTEXT_ASSEMBLY)
+            tokens = -(-self._characters // CHARACTERS_PER_TOKEN)
+            yield self._event(T.PHASE_END, phase=CONTEXT_ASSEMBLY, metadata={"tokens_used": tokens})
 
     def _call_proposed(self, event: e.CallProposed) -> Iterator[AgentEvent]:
         if event.call.name != RETRIEVE:
@@ -118,7 +127,8 @@ class Projection:
     def _retrieved(self, event: e.CallEnd) -> Iterator[AgentEvent]:
         documents = [] if event.is_error else event.result
         for number, document in enumerate(documents):
-            metadata = {"index": number, "doc_title": title_of(document), "document": document}
+            found = {"doc_title": title_of(document) or "Unknown", "relevance_score": relevance_of(document)}
+            metadata = {"index": number, **found, "document": document}
             yield self._event(T.RETRIEVAL_PROGRESS, content=document["content"], metadata=metadata)
         if event.is_error and event.outcome != "aborted":
             yield self._event(T.RETRIEVAL_ERROR, error=_error_of(event))
@@ -181,8 +191,8 @@ class Projection:
             fields["execution_time_ms"] = (event.time - started) * 1000
         result = ToolResult.make(is_error=event.is_error, metadata={"outcome": event.outcome}, **fields)
         if event.is_error:
-            return self._event(T.TOOL_ERROR, tool_call=call, result=result, error=_error_of(event))
-        return self._event(T.TOOL_RESULT, tool_call=call, result=result)
+            return self._event(T.TOOL_ERROR, tool_call=call, tool_result=result, error=_error_of(event))
+        return self._event(T.TOOL_RESULT, tool_call=call, tool_result=result)
 
     def _cancelled(self, event: e.CancelRequested) -> Iterator[AgentEvent]:
         self._reason = event.reason
@@ -216,6 +226,16 @@ class Projection:
         if self._recovering:
             self._recovering = False
             yield self._event(how)
+
+
+def _length(event: e.Event) -> int:
+    """How many characters the event adds to what the model is sent."""
+    if isinstance(event, e.RunStart):
+        said = sum(len(text_of(message.content)) for message in event.history)
+        return said + len(event.config.get("system_prompt") or "")
+    if isinstance(event, (e.MessageAdded, e.ModelEnd)):
+        return len(text_of(event.message.content))
+    return len(text_of(render(event.result))) if isinstance(event, e.CallEnd) and event.name != RETRIEVE else 0
 
 
 def _error_of(event: e.CallEnd) -> e.ErrorInfo:

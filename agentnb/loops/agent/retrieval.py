@@ -104,6 +104,15 @@ def title_of(document: Mapping[str, Any]) -> str | None:
     return str(title) if title else None
 
 
+def relevance_of(document: Mapping[str, Any]) -> Any:
+    """How well a document fits, as its retriever says; 0.0 where it does not."""
+    metadata = document.get("metadata")
+    score = document.get("score")
+    if score is None and isinstance(metadata, Mapping):
+        score = metadata.get("score")
+    return 0.0 if score is None else score
+
+
 def _told(documents: Sequence[Mapping[str, Any]]) -> str:
     """The documents as the model is told of them; nothing where there are none."""
     if not documents:

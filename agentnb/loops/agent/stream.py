@@ -11,6 +11,7 @@ from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.maybe_async import Inside
 from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.projection import Projection
+from agentnb.loops.agent.turns import TurnState
 
 if TYPE_CHECKING:
     from agentnb.core.events import Delta, Event
@@ -55,14 +56,18 @@ class _Stopping:
 
 
 async def stream(
-    run: Run, cancelled: Callable[[], bool] | None, ends_first: Callable[[State], bool]
+    run: Run,
+    cancelled: Callable[[], bool] | None,
+    ends_first: Callable[[State], bool],
+    turn: TurnState | None = None,
 ) -> AsyncGenerator[AgentEvent, None]:
     """The run's events as they happen: the run moves as they are asked for, and closing the stream cancels it.
 
-    Before anything else happens `cancelled` is asked whether to go on, unless the run `ends_first` of itself.
+    Before anything else happens `cancelled` is asked whether to go on, unless the run `ends_first` of itself. turn: the
+    one that the run begins with.
     """
     stopping = _Stopping(run, cancelled, ends_first)
-    projection = Projection()
+    projection = Projection(turn)
     try:
         stopping.look()
         async with aclosing(Inside(aiter(run))) as news:

@@ -81,6 +81,7 @@ class ConversationEngine(EngineControls):
         if on_task_error not in ("fail", "continue"):
             raise UsageError(f"on_task_error must be fail or continue, not {on_task_error!r}.")
         max_tasks = count_of("max_tasks", max_tasks)
+        self.coordinator = coordinator
         self.on_task_error, self.max_tasks = on_task_error, max_tasks
         self._asks_model = ports.is_model(llm)
         self.system_prompt = ports.INSTRUCTIONS if self._asks_model else None

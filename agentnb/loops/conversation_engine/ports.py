@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from agentnb.core.calls import render
 from agentnb.core.errors import UsageError
-from agentnb.core.messages import input_messages, text_of
+from agentnb.core.messages import input_messages, text_of, to_plain
 from agentnb.core.state import CallState, State
 from agentnb.loops import functions
 from agentnb.loops.base import Loop
@@ -70,7 +70,7 @@ class EngineContext(dict[str, Any]):
 
 def context_of(state: State) -> EngineContext:
     """The context of a run, for whoever is called with it."""
-    return EngineContext(state.values.get("context", {}))
+    return EngineContext(to_plain(state.values.get("context", {})))  # a copy: the record is not theirs to change
 
 
 # -- the activities --------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def get_context(coordinator: Any) -> Activity:
         )
 
     async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:
-        return _read_context(await _ask(ask, state.input) if ask is not None else arguments.get("given"))
+        return _read_context(await _ask(ask, to_plain(state.input)) if ask is not None else arguments.get("given"))
 
     return activity
 
@@ -119,7 +119,7 @@ def decompose_goal(llm: Any, max_tasks: int | None) -> Activity:
 
     async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:
         if decompose is not None:
-            given = await _ask(decompose, state.input, context=context_of(state))
+            given = await _ask(decompose, to_plain(state.input), context=context_of(state))
         elif isinstance(llm, Loop):
             given = arguments["given"]
         elif llm is not None:
@@ -147,7 +147,7 @@ def execute_task(execute: Any) -> Activity:
         raise UsageError(f"execute= takes a callable of the task or a loop, not {execute!r}.")
 
     async def activity(arguments: dict[str, Any], state: State) -> Any:
-        task = SubTask(**arguments, status="running")
+        task = SubTask(**to_plain(arguments), status="running")
         if execute is None:
             return task.description
         return await _ask(execute, task, context=context_of(state))
@@ -168,7 +168,8 @@ def input_for(loop: Any, call: CallState, state: State) -> Any:
         return f"{INSTRUCTIONS}\n\nThe goal: {goal}" if loop.llm is not None else goal
     description = _with_context(call.arguments["description"], state)
     given = call.arguments.get("given", {})
-    said = [description, *(f"[{name}] came to: {render(result)}" for name, result in given.items())]
+    most = state.max_result_chars
+    said = [description, *(f"[{name}] came to: {text_of(render(result, most))}" for name, result in given.items())]
     if given and (heard := loop.hears_as(said)) is not None:
         return [message.plain for message in heard]
     return "\n".join(said)

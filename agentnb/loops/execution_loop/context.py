@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
+from agentnb.core.calls import render
 from agentnb.core.graph import GraphCall
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.state import CallState, State
@@ -80,6 +81,8 @@ class Context:
         self._seen = 0
         self._asked = False
         self._position = -1
+        self._most: int | None = None
+        """Characters of one object of the context that the model is sent at most."""
 
     @classmethod
     def of(cls, state: State) -> Context:
@@ -94,6 +97,7 @@ class Context:
     def catch_up(self, state: State) -> None:
         """Fold what has been added since."""
         messages = state.messages
+        self._most = state.max_result_chars
         while self._seen < len(messages):
             self._take(messages[self._seen])
             self._seen += 1
@@ -255,7 +259,8 @@ class Context:
             return item
         rendered = self._rendered.get(item)
         if rendered is None:
-            rendered = self._rendered[item] = _as_message({**self._words[item], "data": self._data[item]})
+            fields = {**self._words[item], "data": self._data[item]}
+            rendered = self._rendered[item] = {"role": "user", "content": render(fields, self._most)}
         return rendered
 
 

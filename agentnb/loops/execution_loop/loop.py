@@ -37,7 +37,7 @@ from agentnb.loops.execution_loop.graph import call_graph
 from agentnb.loops.execution_loop.plan import Mode, plan_message
 from agentnb.loops.execution_loop.requests import ExecutionRequests
 from agentnb.loops.execution_loop.tick import Tick, is_told_again, read_tick
-from agentnb.loops.execution_loop.tools import Activity, with_schemas
+from agentnb.loops.execution_loop.tools import Activity, with_offered, with_schemas
 
 
 class ExecutionLoop(ExecutionRequests):
@@ -49,7 +49,8 @@ class ExecutionLoop(ExecutionRequests):
     `Reject(reason)`, or a call (Call or dict) to run instead, which is checked again. max_requests: requests to the
     model at most; without it one that never answers with a Solution is told so, and asked again, for ever.
     max_concurrency: calls that run at once at most; one that is asked about does not. context: messages the model is
-    told, data messages (`{"type": "data", "kind": ..., "data": ...}`) among them. system_prompt: told first. native:
+    told, data messages (`{"type": "data", "kind": ..., "data": ...}`, or `{"type": "input", "input": ...}`) among them;
+    `{"type": "tool", "tool": {name: schema}}` offers tools. system_prompt: told first. native:
     offer the tools to the model by the provider's own means instead of asking for JSON text; a reply of text is the
     output then. plan: tell each request what the last one called, as a Plan; `eager` or `lazy` (`plan`). delegates:
     loops and saved requests that tools name in `_delegate` (`delegates`).
@@ -91,7 +92,8 @@ class ExecutionLoop(ExecutionRequests):
         delegates: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(llm, with_schemas(tools, activities or {}), context, plan=plan, name=name)
+        tools, told = with_offered(tools, context)
+        super().__init__(llm, with_schemas(tools, activities or {}), told, plan=plan, name=name)
         check_system_prompt(system_prompt)
         self.max_requests = count_of("max_requests", max_requests)
         self.max_concurrency = count_of("max_concurrency", max_concurrency, least=1)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.messages import Message, to_message
+from agentnb.core.messages import Message, is_message_object, to_message
 from agentnb.core.state import CallState
 from agentnb.loops.execution_loop.data import METHODS
 from agentnb.loops.execution_loop.references import DAGGER, MISSING, at_path, parse_expression
@@ -27,13 +27,38 @@ LEVELS = 100
 _TEXT = frozenset({"type", "role", "content", "text"})
 """What a message of text says of itself."""
 
+_BESIDE_DATA = frozenset({"type", "kind", "schema", "description"})
+"""What a message of data may say beside the data and what begins with an underscore."""
+
+
+def is_tool_message(given: Any) -> bool:
+    """Whether this is `{"type": "tool", "tool": ...}`: it offers tools, and says nothing to the model."""
+    return isinstance(given, Mapping) and given.get("type") == "tool" and "role" not in given
+
+
+def tools_offered(message: Mapping[str, Any]) -> list[Any]:
+    """The tools in a message that offers some: one tool, or schemas by the names of their tools. Raises UsageError."""
+    offered = message.get("tool")
+    if offered is None or isinstance(offered, (str, list)):
+        raise UsageError(
+            f"A message of the type tool has a tool, or tools by name, in `tool`; this has not: {message}."
+        )
+    if not isinstance(offered, Mapping) or "_tool" in offered or "properties" in offered:
+        return [offered]
+    return [{"_tool": name, **schema} if isinstance(schema, Mapping) else schema for name, schema in offered.items()]
+
 
 def to_context(given: Any) -> Message:
     """A message of the context from whatever may be given as one. Raises UsageError."""
-    if isinstance(given, (Message, str)):
+    if isinstance(given, (Message, str)) or is_message_object(given):
         return to_message(given)
     if not isinstance(given, Mapping):
         raise UsageError(f"A message of the context is a mapping or text, not {given!r}.")
+    if is_tool_message(given):
+        raise UsageError(
+            f"A message that offers tools belongs into context=, where the loop is made, not here: {given}."
+        )
+    given = _with_data(given)
     if (kind := _kind_of(given)) is not None:
         return _data(kind, given)
     if "role" in given or given.get("type") in ("text", "system"):
@@ -51,7 +76,22 @@ def to_input(given: Any) -> list[Message]:
         return [message for item in given for message in to_input(item)]
     if isinstance(given, Mapping) and not isinstance(given, Message) and not ({"role", "type"} & set(given)):
         return [_data(kind="input", given={"data": dict(given)})]
-    return [to_context(given if isinstance(given, (str, Mapping)) else str(given))]
+    return [to_context(given if isinstance(given, (str, Mapping)) or is_message_object(given) else str(given))]
+
+
+def _with_data(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message of data of its own type, `{"type": "input", "input": {...}}`, as one that has `data`.
+
+    The data may also be the message's own fields: `{"type": "input", "city": "Berlin"}`.
+    """
+    kind = given.get("type")
+    if kind not in _KINDS or "data" in given or "role" in given:
+        return given
+    beside = {name: value for name, value in given.items() if name in _BESIDE_DATA or name.startswith("_")}
+    if kind in given:
+        return {**beside, "data": given[kind]}
+    fields = {name: value for name, value in given.items() if name not in beside}
+    return {**beside, "data": fields} if fields else given
 
 
 def _kind_of(given: Mapping[str, Any]) -> Any:
@@ -65,8 +105,9 @@ def _kind_of(given: Mapping[str, Any]) -> Any:
 def _text(given: Mapping[str, Any]) -> Message:
     if given.get("role") == "tool" or given.get("tool_calls"):  # providers refuse either without the other
         return to_message(given)
-    role, content = "system" if given.get("type") == "system" else "user", given.get("content", given.get("text", ""))
-    return to_message({"role": given.get("role", role), "content": content})
+    role = "system" if given.get("type") == "system" else "user"
+    words = (given[name] for name in ("content", "text", "system") if given.get(name) is not None)
+    return to_message({"role": given.get("role", role), "content": next(words, "")})
 
 
 def _data(kind: str, given: Mapping[str, Any]) -> Message:

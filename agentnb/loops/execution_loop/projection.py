@@ -108,7 +108,7 @@ class Projection:
         yield from self._receive()
         if isinstance(event, MessageAdded) and event.message.get("kind") == "error":
             self._errors.append(ErrorMessage(data=event.message["data"]))
-        elif isinstance(event, ApprovalDecision) and event.by == "loop" and event.decision == "replace":
+        elif isinstance(event, ApprovalDecision) and event.is_checked_again and event.decision == "replace":
             self._unblocked.discard(event.call_id)
         elif isinstance(event, CallStart) and event.attempt == 1:  # and not of what runs again after a crash
             yield _event("call_started", id=event.call_id, args=event.arguments)

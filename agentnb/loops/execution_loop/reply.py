@@ -21,8 +21,8 @@ from pydantic_core import to_json
 
 from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall, text_of
-from agentnb.core.readable import readable
-from agentnb.core.reply import Reply, parse_arguments
+from agentnb.core.readable import parse_arguments, readable
+from agentnb.core.reply import Reply
 from agentnb.core.unicode import mended
 
 _KNOWN = frozenset({"calls", "output", "meta", "done"})

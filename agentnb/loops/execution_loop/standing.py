@@ -18,8 +18,9 @@ from agentnb.loops.execution_loop.dataflow import Dataflow
 from agentnb.loops.execution_loop.messages import to_context, to_input
 from agentnb.loops.execution_loop.plan import MODES, Mode, check_plans
 from agentnb.loops.execution_loop.projection import ExecutionEvent
+from agentnb.loops.execution_loop.reply import read_again
 from agentnb.loops.execution_loop.stream import ExecutionStream
-from agentnb.loops.execution_loop.values import ErrorMessage
+from agentnb.loops.execution_loop.values import Call, ErrorMessage, Solution
 from agentnb.loops.options import StartOptions
 from agentnb.loops.streaming import Telling
 
@@ -96,6 +97,17 @@ class ExecutionStanding(Loop):
     def output(self) -> Any:
         """What the run came to; None until it is over."""
         return self._frame.state.output if self._frame is not None else None
+
+    @property
+    def solution(self) -> Solution | None:
+        """The last answer of the model as a Solution; None before the first."""
+        reply = self._stands().reply
+        if reply is None:
+            return None
+        said = reply.message.details or read_again(reply.message, native=False)
+        calls = [Call.made_of(call.name, call.arguments) for call in reply.message.tool_calls]
+        output, done = said.get("output"), said.get("done") is True
+        return Solution(meta=said.get("meta"), calls=calls, output=output, done=done)
 
     @property
     def errors(self) -> list[ErrorMessage]:

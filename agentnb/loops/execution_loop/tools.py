@@ -20,6 +20,7 @@ from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.tools import Invocation, Progress
 from agentnb.json_schema import JsonSchema
 from agentnb.loops import functions
+from agentnb.loops.execution_loop.messages import is_tool_message, tools_offered
 from agentnb.loops.execution_loop.scopes import Choice, check_scopes
 from agentnb.loops.execution_loop.values import Call, parameters
 
@@ -153,6 +154,21 @@ def check_schema(schema: Mapping[str, Any]) -> None:
     to_json(schema)
     if unread := JsonSchema(schema).unread:
         raise ValueError(unread[0])
+
+
+def with_offered(tools: Any, context: Any) -> tuple[Any, Any]:
+    """The tools with those that messages of the context offer, and the context without these messages."""
+    if isinstance(context, (str, Mapping)) or not isinstance(context, Iterable):
+        return tools, context  # what cannot be a context is refused where every loop is made
+    given = list(context)
+    offered = [tool for message in given if is_tool_message(message) for tool in tools_offered(message)]
+    if not offered:
+        return tools, given
+    told = [message for message in given if not is_tool_message(message)]
+    if isinstance(tools, Mapping):
+        named = {SchemaTool(tool, {}).name if isinstance(tool, Mapping) else tool.name: tool for tool in offered}
+        return {**tools, **named}, told
+    return [*(tools or ()), *offered], told
 
 
 def with_schemas(tools: Sequence[Any] | Mapping[str, Any] | None, activities: Mapping[str, Activity]) -> Any:

@@ -66,7 +66,7 @@ class Place:
             if position is None or reply is None or len(state.messages) <= position + len(reply.tool_calls):
                 return None
             self.messages = position + 1 + len(reply.tool_calls)
-            return reply, None
+            return reply.model_copy(deep=True), None  # a copy: the facts are not the loop's
         if isinstance(want, Say):
             self.messages += len(want.words)
             return None, None

@@ -33,7 +33,9 @@ def input_for(agent: Loop, state: State) -> Any:
         if not state.values["resumed"] and isinstance(state.input, Mapping):
             return {**state.input, "invocation": None}  # only the first goes on from what was saved
         return state.input
-    spoken = {name: text_of(render(result)) for name, result in state.values.get("said", {}).items()}
+    spoken = {
+        name: text_of(render(result, state.max_result_chars)) for name, result in state.values.get("said", {}).items()
+    }
     return told(agent, state.input, spoken)
 
 

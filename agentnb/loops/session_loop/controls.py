@@ -170,4 +170,5 @@ def _left_open(state: State) -> Iterator[Message]:
     for call in state.calls.values():
         if not call.hidden:
             ended = {"result": words.get(call.id, ABORTED), "is_error": True, "outcome": "aborted"}
-            yield result_message(call, call.end or CallEnd.make(call_id=call.id, name=call.name, **ended))
+            end = call.end or CallEnd.make(call_id=call.id, name=call.name, **ended)
+            yield result_message(call, end, state.max_result_chars)

@@ -27,7 +27,14 @@ from agentnb.core.state import CallState, State
 from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import check_system_prompt, count_of, propose, take
 from agentnb.loops.session_loop.controls import SessionControls
-from agentnb.loops.session_loop.hooks import ToolCallContext, TurnContext, after_call, before_call, preparation
+from agentnb.loops.session_loop.hooks import (
+    ToolCallContext,
+    TurnContext,
+    after_call,
+    before_call,
+    copies,
+    preparation,
+)
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.steering import (
     SKIPPED,
@@ -50,8 +57,8 @@ class SessionLoop(SessionControls):
     what steering does to a batch of calls; `after_batch` runs it to its end, `skip_pending` passes over those that have
     not started, `discard` also replaces the results there are. drain: queued messages are heard `one-at-a-time`, or
     `all` at once. tool_execution: `parallel` or `sequential`. before_tool_call, after_tool_call: hooks around every
-    call; they get a `ToolCallContext` and return None or a dict (`block, reason`; `content, details, is_error,
-    terminate`). transform_context, convert_to_llm: make what the model is sent from the messages.
+    call; they get a `ToolCallContext` and return None or a dict (`block, reason, terminate`; `content, details,
+    is_error, terminate`). transform_context, convert_to_llm: make what the model is sent from the messages.
     should_stop_after_turn: asked after every turn, with a `TurnContext`: the messages, and those of the turn by name.
     Hooks may be async. max_turns: requests to the model at most; None is no limit. system_prompt: said to the model
     before the conversation. messages: the conversation to go on from.
@@ -227,8 +234,10 @@ def _completed(state: State) -> StopReason:
 def _with_results(state: State) -> TurnContext:
     """The messages, and the results of the turn that may still be replaced, and are not among them yet."""
     calls = state.calls.values() if state.unsaid else ()
-    results = (result_message(call, call.end) for call in calls if not call.hidden and call.end is not None)
-    return TurnContext([*state.messages, *results])
+    most = state.max_result_chars
+    results = (result_message(call, call.end, most) for call in calls if not call.hidden and call.end is not None)
+    told = (message.model_copy(deep=True) for message in results)
+    return TurnContext([*copies("should_stop_after_turn", state), *told])
 
 
 _RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})

@@ -190,7 +190,7 @@ class Projection:
             call = self._to_end.popleft()
             yield from self._say_end(call)
             if not reply.provisional:  # results follow their calls one by one
-                self._results.append(result_message(call, end))
+                self._results.append(result_message(call, end, self._state.max_result_chars))
                 yield from self._message(self._results[-1])
 
     def _say_end(self, call: CallState) -> Iterator[SessionEvent]:

@@ -1,47 +1,65 @@
-"""What people decide about calls: the decisions, each one a fact that names who made it.
+"""Decide about calls: approve, reject, edit, replace, answer, and take a decision back.
 
-A decision binds what was shown (DESIGN, promise 5): an approved call runs with exactly the arguments of its request;
-edited arguments are checked against the tool's schema before anything changes. The first decision stands, unless it is
-taken back before the call begins; then the call is asked about again, and both are facts. What is to be remembered is
-said with the decision itself, so that there is no moment at which only one of the two is a fact.
+A decision binds what was shown (DESIGN, promise 5). It answers one question, which is identified by its run, its path
+and the number of its event; ids that models, servers or users choose identify nothing by themselves. An approved call
+runs with exactly the arguments of its question; edited arguments are checked against the tool's schema before anything
+changes. The first decision stands, unless it is taken back before the call begins; then the call is asked about again,
+which is another question. What is to be remembered is part of the decision itself.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agentnb.core.errors import AlreadyDecided, UnknownCall, UsageError
-from agentnb.core.events import ApprovalDecision, ApprovalRequest, Remember
+from agentnb.core.errors import AlreadyDecided, InvalidArguments, UnknownCall, UsageError
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, Event, Remember
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import carry_out, expire
 from agentnb.run.approvals.outcomes import reject as refuse
-from agentnb.run.approvals.pending import Decided, Pending, question_about_lost, ready, schemas, waiting
+from agentnb.run.approvals.pending import (
+    Decided,
+    Pending,
+    asked,
+    question_digest,
+    question_to_ask,
+    ready,
+    schemas,
+    waiting,
+)
 from agentnb.run.approvals.remembered import Remembered, decide_those_waiting, remembering
+from agentnb.run.approvals.reviewer import CODE, Decider
 from agentnb.run.frame import Frame
-from agentnb.run.given import check_text
+from agentnb.run.given import check_text, shown
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
+Found = tuple[Frame, CallState]
+
 
 class Decisions:
-    """The part of a run that people decide with; every method is safe from every thread."""
+    """The part of a run that decides about its calls; every method is safe from every thread."""
 
     def __init__(
-        self, journal: Journal, lost: Callable[[], list[tuple[Frame, CallState]]], begin: Callable[[], None]
+        self,
+        journal: Journal,
+        unasked: Callable[[], list[Found]],
+        begin: Callable[[], None],
+        decider: Decider = CODE,
     ) -> None:
-        """`lost` gives the calls that were started by a process that is gone, and have not been asked about yet.
+        """`unasked` gives the calls that wait for a person and have not been asked about yet.
 
-        `begin` makes the run's first fact one, where it is not yet.
+        `begin` makes the run's first fact one, where it is not yet. `decider`: who decides here.
         """
         self.id = journal.run_id
         """Of the run that is decided about."""
         self._journal = journal
-        self._lost = lost
+        self._unasked = unasked
         self._begin = begin
+        self._decider = decider
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
@@ -56,65 +74,119 @@ class Decisions:
     def pending(self) -> list[Pending]:
         """The calls that wait for a person, in the order they were made; an answer that came now would count."""
         with self._journal.lock:
-            asked, now = waiting(self._journal.frames, self._lost()), time.time()
-        return [one for one in asked if one.deadline is None or now < one.deadline]
+            found, now = waiting(self._journal.frames, self._unasked(), run_id=self.id), time.time()
+        return [one for one in found if one.deadline is None or now < one.deadline]
 
     @property
     def decided(self) -> list[Decided]:
         """The calls that are decided and have not begun, in the order they were made; `undo` takes one back."""
         with self._journal.lock:
-            return ready(self._journal.frames)
+            return ready(self._journal.frames, run_id=self.id)
 
-    def approve(self, id: str | Pending, *, remember: Remember | None = None) -> None:
-        """Let the call of this id, or that `pending` gave, run as shown. Raises UnknownCall, or AlreadyDecided.
+    def approve(self, id: str | Pending, *, remember: Remember | None = None, reviewer: str | None = None) -> None:
+        """Let the call run as shown. Raises AlreadyDecided, UnknownCall, or UsageError.
 
-        remember: approve later calls of this run without asking, and those that wait now: every one of the same `tool`,
-        or those of it with exactly the same `arguments`.
+        id: the question, as `pending` gives it; or the call's id, where exactly one question waits under it. remember:
+        approve later calls of this run without asking, and those that wait now: every one of the same `tool`, or those
+        of it with exactly the same `arguments`. reviewer: the name of the person who decided.
+
+        AlreadyDecided: the question is decided, was asked again since, or is another run's. UnknownCall: no question
+        waits under this id. UsageError: two wait under it.
         """
         with self._journal.saying():
             frame, call = self._waiting(id)
             rule = _remembering(call, remember)
-            self._journal.append(ApprovalDecision.make(call_id=call.id, decision="approve", **rule), frame)
+            decision = ApprovalDecision.make(
+                call_id=call.id, decision="approve", **self._decided_by(frame, call, reviewer), **rule
+            )
+            self._journal.append(decision, frame)
             if rule:
                 decide_those_waiting(self._journal)
 
-    def reject(self, id: str | Pending, reason: str = "", *, remember: Remember | None = None) -> None:
-        """Do not let the call run; the model is told why. `remember` as in `approve`. Raises as it does."""
+    def reject(
+        self,
+        id: str | Pending,
+        reason: str = "",
+        *,
+        remember: Remember | None = None,
+        reviewer: str | None = None,
+    ) -> None:
+        """Do not let the call run; the model is told why. Arguments and errors as for `approve`."""
         check_text("reject(id, reason)", reason)
         with self._journal.saying():
             frame, call = self._waiting(id)
             rule = _remembering(call, remember)
-            refuse(self._journal, frame, call, reason, by="human", **rule)
+            refuse(self._journal, frame, call, reason, **self._decided_by(frame, call, reviewer), **rule)
             if rule:
                 decide_those_waiting(self._journal)
 
-    def undo(self, id: str | Decided | Pending) -> None:
+    def edit(self, id: str | Pending, arguments: dict[str, Any], *, reviewer: str | None = None) -> None:
+        """Let the call run with other arguments. Raises InvalidArguments, and as `approve`."""
+        with self._journal.saying():
+            self._replace(*self._waiting(id), "edit", None, arguments, reviewer)
+
+    def replace(self, id: str | Pending, name: str, arguments: dict[str, Any], *, reviewer: str | None = None) -> None:
+        """Let another tool run instead. Raises InvalidArguments, UnknownCall for an unknown tool, and as `approve`."""
+        with self._journal.saying():
+            self._replace(*self._waiting(id), "replace", name, arguments, reviewer)
+
+    def answer(self, id: str | Pending, result: Any, *, reviewer: str | None = None) -> None:
+        """Give the call's result instead of running it, or the answer that a suspended run goes on with.
+
+        A run that was suspended is restored first, and answered before it goes on. Raises as `approve`, and UsageError
+        where a suspended run is not restored.
+        """
+        with self._journal.saying():
+            if self._answer_what_it_was_suspended_for(id, result):
+                return
+            frame, call = self._waiting(id)
+            decision = ApprovalDecision.make(
+                call_id=call.id,
+                decision="answer",
+                result=portable(result),
+                **self._decided_by(frame, call, reviewer),
+            )
+            self._journal.append(decision, frame)
+            # A watcher that is told of the decision may have ended the run, and the call with it.
+            carry_out(self._journal, frame, call, decision)
+
+    def undo(self, id: str | Decided | Pending, *, reviewer: str | None = None) -> None:
         """Take back what was decided about a call that has not begun: it is asked about again, with the time it had.
 
-        id: the call's, or the call as `decided` gives it, or as `pending` gave it. What the decision was to be
-        remembered for is forgotten with it. Raises UnknownCall where no such call is open, UsageError where it is not
-        decided or has begun.
+        id: the call as `decided` gives it, or as `pending` gave it; or the call's id, where exactly one decided call
+        has it. What the decision was to be remembered for is forgotten with it.
+
+        Raises AlreadyDecided where the call has begun, where that decision was taken back already, or where it is
+        another run's; UnknownCall where no such call is open; UsageError where it is not decided, or where two decided
+        calls have this id.
         """
         with self._journal.saying():
             frame, call = self._decided(id)
-            decision, asked = call.decision, call.approval
+            decision, question = call.decision, call.approval
             assert decision is not None
-            back = ApprovalDecision.make(call_id=call.id, decision="ask", earlier=decision.seq)
+            back = ApprovalDecision.make(
+                call_id=call.id,
+                decision="ask",
+                earlier=decision.seq,
+                by=self._decider.by,
+                reviewer=self._decider.name(reviewer),
+            )
             self._journal.append(back, frame, call)
-            changed = decision.decision in ("edit", "replace")
-            arguments = decision.arguments if decision.arguments is not None and not changed else call.arguments
-            had = asked.deadline - asked.time if asked is not None and asked.deadline is not None else None
+            had = question.deadline - question.time if question is not None and question.deadline is not None else None
             again = ApprovalRequest.make(
                 call_id=call.id,
                 name=call.name,
-                arguments=asked.arguments if asked is not None else arguments,
-                reason=asked.reason if asked is not None else f"What {decision.by} decided was taken back.",
+                arguments=question.arguments
+                if question is not None and question.unknown
+                else _would_run_with(frame, call),
+                reason=question.reason if question is not None else f"What {decision.by} decided was taken back.",
                 deadline=time.time() + had if had is not None else None,
-                unknown=asked.unknown if asked is not None else False,
+                unknown=question.unknown if question is not None else False,
+                earlier=question.seq if question is not None else None,
             )
             self._journal.append(again, frame, call)
 
-    def forget(self, event: int | Remembered) -> None:
+    def forget(self, event: int | Remembered, *, reviewer: str | None = None) -> None:
         """Decide no more calls by a remembered decision, one of `remembered` or its number. Raises UsageError.
 
         What it has decided already stands.
@@ -127,110 +199,252 @@ class Decisions:
                 raise UsageError(f"No decision of event {event} is remembered; remembered: {known}.")
             if self._journal.state.over:
                 raise UsageError("The run is over; there is nothing more to decide.")
-            self._journal.append(ApprovalDecision.make(call_id="", decision="ask", earlier=event))
+            name = self._decider.name(reviewer)
+            self._journal.append(
+                ApprovalDecision.make(call_id="", decision="ask", earlier=event, by=self._decider.by, reviewer=name)
+            )
 
-    def edit(self, id: str | Pending, arguments: dict[str, Any]) -> None:
-        """Let the call run with other arguments. Raises InvalidArguments, UnknownCall, or AlreadyDecided."""
-        with self._journal.saying():
-            self._replace(*self._waiting(id), "edit", None, arguments)
+    # -- what a decision records -----------------------------------------------------------------------------------
 
-    def replace(self, id: str | Pending, name: str, arguments: dict[str, Any]) -> None:
-        """Let another tool run instead. Raises InvalidArguments, UnknownCall (also for the tool), or AlreadyDecided."""
-        with self._journal.saying():
-            self._replace(*self._waiting(id), "replace", name, arguments)
-
-    def answer(self, id: str | Pending, result: Any) -> None:
-        """Give the call's result instead of running it, or the answer that a suspended run goes on with.
-
-        A run that was suspended is restored first, and answered before it goes on. Raises UnknownCall, AlreadyDecided,
-        or UsageError where it is not restored.
-        """
-        with self._journal.saying():
-            if self._answer_what_it_was_suspended_for(id, result):
-                return
-            frame, call = self._waiting(id)
-            decision = ApprovalDecision.make(call_id=call.id, decision="answer", result=portable(result))
-            self._journal.append(decision, frame)
-            # A watcher that is told of the decision may have ended the run, and the call with it.
-            carry_out(self._journal, frame, call, decision)
-
-    def _answer_what_it_was_suspended_for(self, id: str | Pending, result: Any) -> bool:
-        if not isinstance(id, str) or self._find(id) is not None:
-            return False
-        for frame in self._journal.frames:
-            if (fact := frame.design.answer_to(id, portable(result), frame.state)) is not None:
-                if self._journal.state.over:
-                    raise UsageError(
-                        "The run is suspended, and over here; restore(run.snapshot(), loop) gives one that goes on from"
-                        f" there. Answer {id!r} in that."
-                    )
-                self._begin()
-                self._journal.append(fact, frame)
-                self._journal.remember()
-                return True
-        return False
+    def _decided_by(self, frame: Frame, call: CallState, reviewer: str | None) -> dict[str, Any]:
+        """The fields of a decision about a call that waits: who decides, which question, and what was shown."""
+        question, tool = call.approval, frame.tools.get(call.name)
+        assert question is not None
+        return {
+            "by": self._decider.by,
+            "reviewer": self._decider.name(reviewer),
+            "seconds": self._decider.seconds,
+            "question": question.seq,
+            "shown": question_digest(
+                call.name,
+                question.arguments,
+                question.reason,
+                tool.parameters if tool is not None else {},
+                unknown=question.unknown,
+            ),
+        }
 
     def _replace(
-        self, frame: Frame, call: CallState, decision: str, name: str | None, arguments: dict[str, Any]
+        self,
+        frame: Frame,
+        call: CallState,
+        decision: str,
+        name: str | None,
+        arguments: dict[str, Any],
+        reviewer: str | None,
     ) -> None:
         tool = frame.tools.get(name if name is not None else call.name)
         if tool is None:
             raise UnknownCall(f"There is no tool {name or call.name!r}; there are {', '.join(sorted(frame.tools))}.")
         frame.design.bind(tool, call, to_plain(arguments), frame.state)  # raises where they do not fit
-        made = ApprovalDecision.make(call_id=call.id, decision=decision, name=name, arguments=portable(arguments))
+        made = ApprovalDecision.make(
+            call_id=call.id,
+            decision=decision,
+            name=name,
+            arguments=portable(arguments),
+            **self._decided_by(frame, call, reviewer),
+        )
         self._journal.append(made, frame)
 
-    def _waiting(self, one: str | Pending) -> tuple[Frame, CallState]:
-        """The call, if it waits. A deadline that has passed has decided it, even if nobody has looked yet."""
-        id = one.id if isinstance(one, Pending) else one
-        found = self._find(id)
-        if found is None:
-            waiting = ", ".join(f"{p.id} ({p.name})" for p in self.pending) or "none"
-            raise UnknownCall(f"No call {id!r} is waiting for a decision; waiting: {waiting}.")
-        frame, call = found
-        if found in self._lost():
-            self._journal.append(question_about_lost(call), frame, call)
-        if call.status == "asking":
-            deadline = call.approval.deadline if call.approval is not None else None
-            if deadline is None or time.time() < deadline:
-                return frame, call
-            expire(self._journal)
-        decided = call.decision
-        how = f"{decided.decision} by {decided.by}" if decided is not None else call.status
-        raise AlreadyDecided(f"The call {id!r} is decided already: {how}.")
+    # -- which question, and which call ----------------------------------------------------------------------------
 
-    def _decided(self, one: str | Decided | Pending) -> tuple[Frame, CallState]:
-        """The call, if it is decided and has not begun."""
-        id = one.id if isinstance(one, Decided | Pending) else one
-        found = self._find(id)
-        if found is None:
-            raise UnknownCall(f"No call {id!r} is open.")
-        frame, call = found
+    def _waiting(self, one: str | Pending) -> Found:
+        """Return the call of a question that waits; one that nobody was asked about yet is asked about now.
+
+        A deadline that has passed has decided it, even if nobody has looked yet.
+        """
+        frame, call = self._find_item(one) if isinstance(one, Pending) else self._find_waiting(one)
+        if (frame, call) in self._unasked():
+            self._journal.append(question_to_ask(call), frame, call)
+        question = asked(call)
+        if question is not None and (question.deadline is None or time.time() < question.deadline):
+            return frame, call
+        expire(self._journal)
+        raise AlreadyDecided(f"The call {call.id!r} is decided already: {_how(call)}.")
+
+    def _find_item(self, item: Pending) -> Found:
+        """Return the call of a question that `pending` gave. Raises AlreadyDecided where it does not wait any more."""
+        self._check_run(item)
+        frame = self._journal.frame_at(item.path)
+        call = _call_at(frame, item.id)
+        if frame is None or call is None:
+            raise AlreadyDecided(f"The question about {item.name} ({_place(item.id, item.path)}) is decided already.")
+        is_unasked = (frame, call) in self._unasked()
+        if is_unasked and item.event is None and item.attempt == call.attempt:
+            return frame, call
+        if asked(call) is not None and _is_question(item, call):
+            return frame, call
+        if asked(call) is not None or is_unasked:
+            number = call.approval.seq if call.approval is not None else None
+            raise AlreadyDecided(
+                f"The question of event {item.event} about {item.name} ({_place(item.id, item.path)}) was decided, and"
+                f" the call was asked about again: look at the question of event {number} in run.pending."
+            )
+        raise AlreadyDecided(f"The call {item.id!r} is decided already: {_how(call)}.")
+
+    def _find_waiting(self, id: object) -> Found:
+        """Return the one call that waits under an id. Raises UsageError where several do, and as `_find_item`."""
+        found = self._under(id, lambda frame, call: asked(call) is not None or (frame, call) in self._unasked())
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise _several(found, "wait", "run.pending")
+        known = self._under(id, lambda frame, call: True)
+        if known:
+            raise AlreadyDecided(f"The call {id!r} is decided already: {_how(known[-1][1])}.")
+        waits = ", ".join(f"{p.id} ({p.name})" for p in self.pending) or "none"
+        raise UnknownCall(f"No call {shown(id)} is waiting for a decision; waiting: {waits}.")
+
+    def _under(self, id: object, fits: Callable[[Frame, CallState], bool]) -> list[Found]:
+        """Return the calls of this id; where there are none, those of this path and id."""
+        for name in (lambda frame, call: call.id, lambda frame, call: f"{frame.path}/{call.id}"):
+            found = [
+                (frame, call)
+                for frame in self._journal.frames
+                for call in {**frame.state.calls, **frame.state.open}.values()
+                if name(frame, call) == id and fits(frame, call)
+            ]
+            if found:
+                return found
+        return []
+
+    def _decided(self, one: str | Decided | Pending) -> Found:
+        """Return the call that is decided and has not begun."""
+        if not isinstance(one, Decided | Pending):
+            found = self._under(one, lambda frame, call: call.status == "ready")
+            if len(found) > 1:
+                raise _several(found, "are decided", "run.decided")
+            found = found or self._under(one, lambda frame, call: True)
+            if not found:
+                raise UnknownCall(f"No call {shown(one)} is open.")
+            frame, call = found[-1]
+        else:
+            self._check_run(one)
+            at = self._journal.frame_at(one.path)
+            there = _call_at(at, one.id)
+            if at is None or there is None:
+                raise AlreadyDecided(f"The call {one.id!r} is over; there is nothing to take back.")
+            frame, call = at, there
+        if call.status in ("proposed", "asking"):
+            raise _not_decided(one, call)
         if call.status != "ready":
-            stands = {"proposed": "is not decided", "asking": "is not decided", "running": "has begun"}
-            raise UsageError(f"The call {id!r} {stands.get(call.status, 'is over')}; there is nothing to take back.")
+            over = "has begun" if call.status == "running" else "is over"
+            raise AlreadyDecided(f"The call {call.id!r} {over}; there is nothing to take back.")
+        decision = call.decision
+        assert decision is not None
+        is_it = (
+            not isinstance(one, Decided | Pending)
+            or (isinstance(one, Decided) and one.event == decision.seq)
+            or (isinstance(one, Pending) and _is_question(one, call))
+        )
+        if not is_it:
+            raise AlreadyDecided(f"The call {call.id!r} was decided anew in event {decision.seq}: {_how(call)}.")
         return frame, call
 
-    def _find(self, id: Any) -> tuple[Frame, CallState] | None:
-        """The call of that id, or of that path and id: one that waits before one that does not."""
+    def _check_run(self, item: Pending | Decided) -> None:
+        if item.run_id != self.id:
+            raise AlreadyDecided(
+                f"The question about {item.name} is of the run {item.run_id}, and not of this one ({self.id}): nothing"
+                " is decided here."
+            )
+
+    def _answer_what_it_was_suspended_for(self, id: str | Pending, result: Any) -> bool:
+        """Answer what a loop of this run was suspended for under this id; False where none was."""
         if not isinstance(id, str):
-            return None
-        found = [
-            (frame, calls[name])
-            for frame in self._journal.frames
-            for name in {id: None, id.removeprefix(f"{frame.path}/"): None}
-            for calls in (frame.state.open, frame.state.calls)
-            if name in calls
-        ]
-        lost = self._lost()
-        return min(found, key=lambda one: one[1].status != "asking" and one not in lost, default=None)
+            return False
+        facts: list[tuple[Frame, Event]] = []
+        answered: AlreadyDecided | None = None
+        for frame in self._journal.frames:
+            try:
+                if (fact := frame.design.answer_to(id, portable(result), frame.state)) is not None:
+                    facts.append((frame, fact))
+            except AlreadyDecided as error:  # another loop may still wait under this id
+                answered = error
+        waits = self._under(id, lambda frame, call: asked(call) is not None or (frame, call) in self._unasked())
+        if not facts:
+            if answered is not None and not waits:
+                raise answered
+            return False
+        if len(facts) + len(waits) > 1:
+            places = [frame.path or "the outermost loop" for frame, _ in [*facts, *waits]]
+            raise UsageError(
+                f"{len(places)} questions wait under the id {id!r}: in {' and in '.join(places)}. Answer a call by its"
+                " item of run.pending."
+            )
+        if self._journal.state.over:
+            raise UsageError(
+                "The run is suspended, and over here; restore(run.snapshot(), loop) gives one that goes on from"
+                f" there. Answer {id!r} in that."
+            )
+        frame, fact = facts[0]
+        self._begin()
+        self._journal.append(fact, frame)
+        self._journal.remember()
+        return True
+
+
+def decided_by_person(decisions: Decisions, seconds: float | None) -> Decisions:
+    """Return what decides in the name of a person, who was shown the question `seconds` ago."""
+    return Decisions(decisions._journal, decisions._unasked, decisions._begin, Decider("human", seconds))
+
+
+def _call_at(frame: Frame | None, id: str) -> CallState | None:
+    """Return the call of this id in a loop: an open one, or one of the current turn that is over."""
+    return (frame.state.open.get(id) or frame.state.calls.get(id)) if frame is not None else None
+
+
+def _is_question(item: Pending, call: CallState) -> bool:
+    """Whether the call's newest question is the one that `item` shows."""
+    question = call.approval
+    if question is None or call.attempt != item.attempt:
+        return False
+    if item.event is None:  # it was shown before it was asked, and asked once since
+        return question.unknown == item.unknown and question.earlier is None
+    return question.seq == item.event
+
+
+def _would_run_with(frame: Frame, call: CallState) -> dict[str, Any]:
+    """Return what the call would run with as it is now; what its references lead to, as far as that is known."""
+    try:
+        return to_plain(call.arguments if frame.is_own(call) else frame.design.arguments(call, frame.state))  # type: ignore[no-any-return]
+    except InvalidArguments:
+        return call.arguments
+
+
+def _how(call: CallState) -> str:
+    """Say how a call was decided."""
+    if call.status == "asking":
+        return "it is being asked about again"
+    decided = call.decision
+    return f"{decided.decision} by {decided.by}" if decided is not None else call.status
+
+
+def _place(id: str, path: str) -> str:
+    return f"{id} in {path}" if path else id
+
+
+def _several(found: Sequence[Found], do: str, where: str) -> UsageError:
+    """The error for an id that does not identify one call."""
+    which = " and ".join(
+        f"{call.name}({', '.join(f'{name}={shown(value)}' for name, value in call.arguments.items())})"
+        f" in {frame.path or 'the outermost loop'}"
+        + (f" (event {question.seq})" if (question := call.approval) is not None else "")
+        for frame, call in found
+    )
+    return UsageError(f"{len(found)} calls {do} under the id {found[0][1].id!r}: {which}. Give one of {where} instead.")
+
+
+def _not_decided(one: str | Decided | Pending, call: CallState) -> UsageError:
+    if isinstance(one, Decided):
+        return AlreadyDecided(f"The decision about {call.id!r} was taken back already.")
+    return UsageError(f"The call {call.id!r} is not decided; there is nothing to take back.")
 
 
 def _remembering(call: CallState, remember: Remember | None) -> dict[str, Any]:
     """The fields of a decision about a call that is to be remembered. Raises UsageError where it cannot be."""
     if remember not in (None, "tool", "arguments"):
         raise UsageError(f"remember= takes 'tool' or 'arguments', not {remember!r}.")
-    asked = call.approval
-    if remember is not None and asked is not None and asked.unknown:
+    question = call.approval
+    if remember is not None and question is not None and question.unknown:
         raise UsageError("Whether a call of unknown outcome runs again is decided each time; it cannot be remembered.")
-    return remembering(call, asked.arguments if asked is not None else call.arguments, remember)
+    return remembering(call, question.arguments if question is not None else call.arguments, remember)

@@ -52,7 +52,7 @@ class Headless:
         """The policy that answers. Raises UsageError where it is none."""
         policy = self.policy
         if policy in (None, False, "reject"):
-            return lambda call: Verdict("reject")
+            return lambda call, context: Verdict("reject")
         if isinstance(policy, str) and policy != "approve":
             raise UsageError(
                 f"The policy for when nobody is there is 'approve', 'reject', a callable or rules, not {policy!r}."

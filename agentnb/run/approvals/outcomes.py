@@ -7,6 +7,7 @@ from typing import Any
 
 from agentnb.core.events import ApprovalDecision, CallEnd
 from agentnb.core.state import CallState
+from agentnb.run.approvals.pending import question_of
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable_text
@@ -15,9 +16,11 @@ from agentnb.run.refusals import end_in_words
 
 def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str, **fields: Any) -> None:
     """Decide a call with no, and tell the model so; `fields` are the decision's."""
-    reason = portable_text(reason)
+    fields = {"question": question_of(call), **fields}
     with journal.lock:
-        decision = ApprovalDecision.make(call_id=call.id, decision="reject", by=by, reason=reason, **fields)
+        decision = ApprovalDecision.make(
+            call_id=call.id, decision="reject", by=by, reason=portable_text(reason), **fields
+        )
         journal.append(decision, frame, call)
         carry_out(journal, frame, call, decision)
 

@@ -7,6 +7,8 @@ To look is not to decide: that is `agentnb.run.approvals.decisions`. A recording
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -21,11 +23,12 @@ from agentnb.run.frame import Frame
 class Pending:
     """A call that waits for a person.
 
-    `id` is the call's, with the path of its loop before it (`"critic/c1"`) where another loop has a waiting call of the
-    same id. `schema` is the JSON schema of the tool's arguments, `reason` why it is asked, `deadline` when silence
-    becomes no (epoch seconds), `unknown` whether the call was started by a process that is gone: then `approve` runs it
-    again, `answer` says what it gave, `reject` fails it. `path`: the loop whose call it is. `event` is the number
-    of the question, another one each time the call is asked about again; None where nobody has been asked yet.
+    A question is identified by `run_id`, `path` (the loop whose call it is) and `event`, the number of its
+    `approval_request`: another one each time the call is asked about again; None where nobody has been asked yet.
+    `id` is the call's, and may be that of other calls too. `schema` is the JSON schema of the tool's arguments,
+    `reason` why it is asked, `deadline` when silence becomes no (epoch seconds), `unknown` whether the call was started
+    by a process that is gone: then `approve` runs it again, `answer` says what it gave, `reject` fails it. `attempt`
+    counts how often the call was started. `shown` is the digest of all this as it is shown to a person.
     """
 
     id: str
@@ -37,14 +40,18 @@ class Pending:
     unknown: bool
     path: str = ""
     event: int | None = None
+    run_id: str = ""
+    attempt: int = field(default=0, repr=False)
+    shown: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
     """A call that is decided and has not begun: `undo` takes the decision back.
 
-    `id` as in `Pending`. `name` and `arguments` are what would run. `event` is the number of the decision, made at
-    `time` (epoch seconds) `by` a `human`, the `policy`, or as `remembered`.
+    `id`, `path` and `run_id` as in `Pending`. `name` and `arguments` are what would run. `event` is the number of the
+    decision, made at `time` (epoch seconds) by whom `by` names (as in `ApprovalDecision`). `question` is the number of
+    the question that it answers; None where nobody was asked.
     """
 
     id: str
@@ -55,6 +62,8 @@ class Decided:
     time: float
     event: int
     path: str = ""
+    run_id: str = ""
+    question: int | None = None
 
 
 class Stood(NamedTuple):
@@ -63,6 +72,13 @@ class Stood(NamedTuple):
     path: str
     state: State
     tools: Mapping[str, Tool]
+
+
+def question_digest(name: str, arguments: object, reason: str, schema: object, *, unknown: bool = False) -> str:
+    """Return the SHA-256 of a question as it is shown to a person, from its canonical JSON."""
+    shown = {"name": name, "arguments": arguments, "reason": reason, "schema": schema, "unknown": unknown}
+    text = json.dumps(shown, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def question_about_lost(call: CallState) -> ApprovalRequest:
@@ -74,16 +90,42 @@ def question_about_lost(call: CallState) -> ApprovalRequest:
     return ApprovalRequest.make(call_id=call.id, name=call.name, arguments=call.arguments, reason=reason, unknown=True)
 
 
-def waiting(frames: Iterable[Frame | Stood], lost: Sequence[tuple[Frame, CallState]] = ()) -> list[Pending]:
-    """The calls of these loops that wait for a person, in the order they were made; those that are lost wait too."""
-    asking = _found_by([one for one in _open(frames) if one[1].status == "asking" or one in lost])
-    return [_pending(frame, call, id, lost=(frame, call) in lost) for frame, call, id in asking]
+def question_after_undo(call: CallState) -> ApprovalRequest:
+    """The question about a call whose decision was taken back by somebody who is gone and could not ask again."""
+    reason = f"What was decided about {call.name} was taken back."
+    return ApprovalRequest.make(call_id=call.id, name=call.name, arguments=call.arguments, reason=reason)
 
 
-def ready(frames: Iterable[Frame | Stood]) -> list[Decided]:
+def question_to_ask(call: CallState) -> ApprovalRequest:
+    """The question about a call that waits for a person, and that nobody has been asked about yet."""
+    return question_about_lost(call) if call.status == "running" else question_after_undo(call)
+
+
+def asked(call: CallState) -> ApprovalRequest | None:
+    """The question about a call that waits for an answer; None where none does."""
+    return call.approval if call.status == "asking" else None
+
+
+def question_of(call: CallState) -> int | None:
+    """The number of the question that a decision about the call answers now; None where none waits for an answer."""
+    question = asked(call)
+    return question.seq if question is not None else None
+
+
+def waiting(
+    frames: Iterable[Frame | Stood], unasked: Sequence[tuple[Frame, CallState]] = (), *, run_id: str = ""
+) -> list[Pending]:
+    """The calls of these loops that wait for a person, in the order they were made; with those still `unasked`."""
+    return [
+        _pending(frame, call, question, run_id)
+        for frame, call in _open(frames)
+        if (question := asked(call) or (question_to_ask(call) if (frame, call) in unasked else None)) is not None
+    ]
+
+
+def ready(frames: Iterable[Frame | Stood], *, run_id: str = "") -> list[Decided]:
     """The calls of these loops that are decided and have not begun, in the order they were made."""
-    found = _found_by([one for one in _open(frames) if one[1].status == "ready"])
-    return [_decided(frame.path, call, id) for frame, call, id in found]
+    return [_decided(frame.path, call, run_id) for frame, call in _open(frames) if call.status == "ready"]
 
 
 def schemas(frames: Iterable[Frame | Stood], path: str | None) -> dict[str, dict[str, Any]]:
@@ -96,21 +138,12 @@ def _open(frames: Iterable[Frame | Stood]) -> list[tuple[Frame | Stood, CallStat
     return [(frame, call) for frame in frames for call in frame.state.open.values()]
 
 
-def _found_by(calls: Sequence[tuple[Frame | Stood, CallState]]) -> list[tuple[Frame | Stood, CallState, str]]:
-    """These calls, each with the id it is found by: with its path where another of them has the same."""
-    ids = [call.id for _, call in calls]
-    return [
-        (frame, call, f"{frame.path}/{call.id}" if frame.path and ids.count(call.id) > 1 else call.id)
-        for frame, call in calls
-    ]
-
-
-def _decided(path: str, call: CallState, id: str) -> Decided:
+def _decided(path: str, call: CallState, run_id: str) -> Decided:
     """What was decided about a call of the loop at `path`."""
     decision = call.decision
     assert decision is not None
     return Decided(
-        id=id,
+        id=call.id,
         name=call.name,
         arguments=copy.deepcopy(call.arguments),
         decision=decision.decision,
@@ -118,22 +151,25 @@ def _decided(path: str, call: CallState, id: str) -> Decided:
         time=decision.time,
         event=decision.seq,
         path=path,
+        run_id=run_id,
+        question=decision.question,
     )
 
 
-def _pending(frame: Frame | Stood, call: CallState, id: str, *, lost: bool) -> Pending:
+def _pending(frame: Frame | Stood, call: CallState, question: ApprovalRequest, run_id: str) -> Pending:
     tool = frame.tools.get(call.name)
-    asked = question_about_lost(call) if lost else call.approval
+    schema = tool.parameters if tool is not None else {}
     return Pending(
-        id=id,
+        id=call.id,
         name=call.name,
-        arguments=copy.deepcopy(
-            asked.arguments if asked is not None else call.arguments
-        ),  # to be changed and given to `edit`, and not to change the history
-        schema=tool.parameters if tool is not None else {},
-        reason=asked.reason if asked is not None else "",
-        deadline=asked.deadline if asked is not None else None,
-        unknown=asked.unknown if asked is not None else False,
+        arguments=copy.deepcopy(question.arguments),  # to be changed and given to `edit`, and not to change the history
+        schema=schema,
+        reason=question.reason,
+        deadline=question.deadline,
+        unknown=question.unknown,
         path=frame.path,
-        event=call.approval.seq if call.approval is not None else None,
+        event=question.seq if question.seq >= 0 else None,
+        run_id=run_id,
+        attempt=call.attempt,
+        shown=question_digest(call.name, question.arguments, question.reason, schema, unknown=question.unknown),
     )

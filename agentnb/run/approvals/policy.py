@@ -6,7 +6,9 @@ wins, and no match means ask. An argument that the call leaves out is what its t
 something plain for the tool ("false" for a bool) is that. A rule may have a `reason`, and one that asks a `deadline` in
 seconds, after which the answer is no. Without a policy only tools declared with `approve=True` ask.
 
-The callable gets the call (`id`, `name`, `arguments`, `tool`) and returns True, False, None (ask), a word
+The callable gets the call (`id`, `name`, `arguments`, `tool`), and where it takes a second argument, or one that is
+called `context`, the context too: `messages` as the model was sent them, `calls` of the whole turn, `path`, `state` and
+`decisions` (`agentnb.run.approvals.context`). It returns True, False, None (ask), a word
 (`"approve"`, `"reject"`, `"ask"`), a mapping like a rule, or a mapping with `arguments` to run it with others. It may
 be async. A policy that fails has not said yes: the person is asked, and told how it failed.
 """
@@ -15,16 +17,19 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+from agentnb.core.call_events import name_of_function
 from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.foreign import number_in
 from agentnb.core.tools import Tool
 from agentnb.core.unicode import mended
+from agentnb.run.approvals.context import PolicyContext
 from agentnb.run.portable import words_of
 from agentnb.tools import FunctionTool
 
@@ -52,16 +57,21 @@ def propose(id: str, name: str, arguments: Mapping[str, Any], tool: Any) -> Prop
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a policy says about a call; `by` is None where nobody had to decide."""
+    """What a policy says about a call; `by` as in `ApprovalDecision`, and None where nobody had to decide.
+
+    `seen` is how many events there were when the policy was asked.
+    """
 
     decision: Word
     reason: str = ""
     deadline: float | None = None
     arguments: dict[str, Any] | None = None
-    by: str | None = "policy"
+    by: str | None = "rule"
+    seen: int | None = None
 
 
-Policy = Callable[[ProposedCall], "Verdict | Awaitable[Verdict]"]
+Policy = Callable[[ProposedCall, Callable[[], PolicyContext]], "Verdict | Awaitable[Verdict]"]
+"""Judges a call. The context is made only where the policy asks for it."""
 
 FAILED = "The policy failed: "
 """What the reason begins with of a verdict that a policy did not come to."""
@@ -84,14 +94,15 @@ def make_policy(approve: Any) -> Policy | None:
         return None
     if isinstance(approve, bool):
         verdict = Verdict("approve") if approve else Verdict("reject", "The policy of this run approves no calls.")
-        return lambda call: verdict
+        return lambda call, context: verdict
     if isinstance(approve, Mapping):
         approve = [approve]
     if isinstance(approve, Sequence) and not isinstance(approve, str):
         rules = [_check_rule(rule, number) for number, rule in enumerate(approve)]
-        return lambda call: _first_match(rules, call)
+        return lambda call, context: _first_match(rules, call)
     if callable(approve):
-        return lambda call: _ask_callable(approve, call)
+        by, how = name_of_function(approve), takes_context(approve)
+        return lambda call, context: _ask_callable(approve, how, call, context, by)
     raise UsageError(f"approve= takes True, False, a callable or rules, not {approve!r}.")
 
 
@@ -145,19 +156,59 @@ def _matches_value(pattern: Any, value: Any) -> bool:
     return bool(pattern == value)
 
 
-async def _await_verdict(said: Awaitable[Any]) -> Verdict:
+async def _await_verdict(said: Awaitable[Any], by: str) -> Verdict:
     try:
-        return _verdict(await said)
+        return _verdict(await said, by)
     except (asyncio.CancelledError, *THROWN_IN):
         raise
     except BaseException as error:  # a policy that fails has not said yes
         return _failed(error)
 
 
-def _ask_callable(policy: Callable[[ProposedCall], Any], call: ProposedCall) -> Verdict | Awaitable[Verdict]:
+def takes_context(policy: Callable[..., Any]) -> Literal["second", "by name"] | None:
+    """How a policy takes the context: as its second argument, if that has no default, or as one named `context`.
+
+    None where it takes none. Raises UsageError where it can be called neither with the context nor without it.
+    """
     try:
-        said = policy(call)
-        return _await_verdict(said) if inspect.isawaitable(said) else _verdict(said)
+        signature = inspect.signature(policy)
+    except (TypeError, ValueError):  # of some that are written in C
+        return None
+    parameters = signature.parameters
+    by_position = [one for one in parameters.values() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    second = by_position[1] if len(by_position) > 1 else None
+    how: Literal["second", "by name"] | None = None
+    given: tuple[list[Any], dict[str, Any]] = [None], {}
+    if second is not None and (second.default is second.empty or second.name == "context"):
+        how, given = "second", ([None, None], {})
+    elif "context" in parameters and parameters["context"] not in by_position[:1]:
+        bound = isinstance(policy, functools.partial) and "context" in policy.keywords
+        how, given = (None, given) if bound else ("by name", ([None], {"context": None}))
+    try:
+        signature.bind(*given[0], **given[1])
+    except TypeError as error:
+        raise UsageError(
+            "approve= takes a function of the call, or of the call and, as its second argument, the context;"
+            f" {policy!r} is neither: {error}."
+        ) from None
+    return how
+
+
+def _ask_callable(
+    policy: Callable[..., Any],
+    how: Literal["second", "by name"] | None,
+    call: ProposedCall,
+    context: Callable[[], PolicyContext],
+    by: str,
+) -> Verdict | Awaitable[Verdict]:
+    try:
+        if how == "second":
+            said = policy(call, context())
+        elif how == "by name":
+            said = policy(call, context=context())
+        else:
+            said = policy(call)
+        return _await_verdict(said, by) if inspect.isawaitable(said) else _verdict(said, by)
     except (asyncio.CancelledError, *THROWN_IN):
         raise
     except BaseException as error:  # a policy that fails has not said yes
@@ -168,11 +219,11 @@ def _failed(error: BaseException) -> Verdict:
     return Verdict("ask", f"{FAILED}{words_of(error)}")
 
 
-def _verdict(said: Any) -> Verdict:
-    """What a policy has said, with a reason that can be a fact."""
+def _verdict(said: Any, by: str = "rule") -> Verdict:
+    """What a policy has said, with a reason that can be a fact, and who decides by it."""
     verdict = said if isinstance(said, Verdict) else _read(said)
     _check_reason(verdict.reason)
-    return replace(verdict, reason=mended(verdict.reason))
+    return replace(verdict, reason=mended(verdict.reason), by=by)
 
 
 def _read(said: Any) -> Verdict:

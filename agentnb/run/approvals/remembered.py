@@ -16,6 +16,7 @@ from agentnb.core.events import ApprovalDecision, Decision, Remember
 from agentnb.core.json_data import same_json
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import reject
+from agentnb.run.approvals.pending import question_of
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 
@@ -35,11 +36,13 @@ class Remembered:
     reason: str
     by: str
     time: float
+    reviewer: str | None = None
 
     @classmethod
     def of(cls, rule: ApprovalDecision) -> Remembered:
         """What the event says."""
-        return cls(rule.seq, rule.decision, rule.name or "", rule.arguments, rule.reason, rule.by, rule.time)
+        about = rule.name or "", rule.arguments, rule.reason
+        return cls(rule.seq, rule.decision, *about, rule.by, rule.time, rule.reviewer)
 
 
 def remembering(call: CallState, arguments: dict[str, Any], remember: Remember | None) -> dict[str, Any]:
@@ -59,7 +62,12 @@ def decide_as_before(journal: Journal, frame: Frame, call: CallState, arguments:
             reject(journal, frame, call, rule.reason, by="remembered", earlier=rule.seq)
         else:
             decision = ApprovalDecision.make(
-                call_id=call.id, decision="approve", by="remembered", earlier=rule.seq, arguments=arguments
+                call_id=call.id,
+                decision="approve",
+                by="remembered",
+                earlier=rule.seq,
+                arguments=arguments,
+                question=question_of(call),
             )
             journal.append(decision, frame, call)
         return True

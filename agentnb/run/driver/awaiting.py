@@ -22,7 +22,7 @@ async def to_the_end(run: Driving) -> Any:
         else:
             await _wait_for_the_others(run)
     if run.state.over:
-        await run.driver.broken_off()
+        await run.driver.close()
     return outcome(run)
 
 
@@ -75,8 +75,9 @@ async def _drain(run: Driving) -> None:
         async for _ in run.driver.pump("drain"):
             pass
     except asyncio.CancelledError:
-        run.cancel("whoever awaited it was cancelled")
-        await run.driver.close()
+        run.leave("whoever awaited it was cancelled")
+        if not run.is_left:
+            await run.driver.close()
         raise
     except RunFailed:
         pass  # `outcome` raises it
@@ -89,8 +90,12 @@ async def _wait_for_the_others(run: Driving) -> None:
         with run.released() as released, run.driver.unattended.waited_for():
             await hosting.environment.wait_async(released, run.decisions)
     except asyncio.CancelledError as stop:
-        if hosting.environment.hosted:  # Stop in the cell that waits
+        if hosting.environment.hosted and not run.is_watched:  # Stop in the cell that waits
             _stopped(run, stop)
+        elif run.is_for_others:  # for this one, too
+            run.leave("whoever awaited it was cancelled")
+            if not run.is_left:
+                await run.driver.close()
         raise
 
 

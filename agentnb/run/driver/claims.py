@@ -22,6 +22,7 @@ from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.driver.driver import Driver
 from agentnb.run.driver.taker import Taker
+from agentnb.run.effects.interrupt import task_here
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate, Owner
 from agentnb.run.journal import Journal
@@ -57,7 +58,7 @@ class Driving:
         self.journal = journal
         self.gate = gate
         self.driver = driver
-        self.decisions = Decisions(journal, driver.lost, driver.begin)
+        self.decisions = Decisions(journal, driver.unasked, driver.begin)
         self._claimed_in: tuple[asyncio.AbstractEventLoop, threading.Thread | None, int] | None = None
         """The event loop, the thread and the process of whoever drives, or was the last to; agentnb's has no end."""
         self.taken_by: Taker | None = None
@@ -67,7 +68,11 @@ class Driving:
         self._failed_before = journal.state.failure
         """How the model failed in what this run goes on from; whoever drives it wants it asked again, maybe another."""
         self._playing = False
-        self._waiting: tuple[Callable[[], None], ...] = ()
+        self.is_left = False
+        """Whether whoever drives leaves the run, or has left it, to those who read it or wait for it."""
+        driver.goes_on = lambda: self.is_left
+        self._waiting: tuple[tuple[Callable[[], None], object], ...] = ()
+        """Those who read the run, or wait for it, while another drives: what wakes them, and their task."""
         gate.breakpoints.added = lambda: journal.observe(self.observe)
         if gate.breakpoints:
             journal.observe(self.observe)
@@ -124,6 +129,7 @@ class Driving:
             thread = threading.current_thread() if there is None else None
             self._claimed_in = there or asyncio.get_running_loop(), thread, os.getpid()
             self.gate.owner = owner
+            self.is_left = False
             if owner == "play":
                 _in_background[self] = self._run()
             if owner == "step":  # whose model had failed in the background: it is stepped from here on
@@ -142,20 +148,52 @@ class Driving:
             if self._playing and not self.settled:
                 self._play_here()
             waiting = self._waiting
-        for wake in waiting:
+        for wake, _ in waiting:
             wake()
+
+    def leave(self, why: str) -> None:
+        """Whoever drives goes. Where others read the run, or wait for it, one drives on; the last one out cancels."""
+        with self.journal.lock:
+            self.leave_to_others()
+            if not self.is_left:
+                self.cancel(why)
+
+    def leave_to_others(self) -> None:
+        """Let one of those who read the run, or wait for it, drive on, where there are any.
+
+        Code that has left the events with a `break`, and waits for the run now, is none of them.
+        """
+        with self.journal.lock:
+            taker = self.taken_by
+            others = [task for _, task in self._waiting if taker is None or not taker.is_of(task)]
+            self.is_left = bool(others) and not self.state.over
+
+    @property
+    def is_for_others(self) -> bool:
+        """Whether whoever drove has gone, and one of those who read the run, or wait for it, is to drive on."""
+        return self.is_left and self.gate.owner is None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody reads the run, or waits for it, while another drives."""
+        return bool(self._waiting)
+
+    def has_others(self, taker: Taker) -> bool:
+        """Whether others read the run, or wait for it, than the code that takes its events."""
+        with self.journal.lock:
+            return len(self._waiting) > (self.taken_by is not taker)
 
     def watch_releases(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` whenever whoever drives has let go, or can drive no more; gives a function that ends it."""
         with self.journal.lock:
-            self._waiting = (*self._waiting, wake)
+            self._waiting = (*self._waiting, (wake, task_here()))
         lookout = hosting.host.submit(self._look_out(wake)) if self._may_vanish else None
 
         def stop() -> None:
             if lookout is not None:
                 lookout.cancel()
             with self.journal.lock:
-                self._waiting = tuple(other for other in self._waiting if other is not wake)
+                self._waiting = tuple(other for other in self._waiting if other[0] is not wake)
 
         return stop
 
@@ -236,6 +274,10 @@ class Driving:
         except RunFailed:
             pass  # a fact by now, and raised to whoever awaits the run
         except asyncio.CancelledError:  # the event loop ends; the run stands where it is
+            self._playing = False
+            self.leave_to_others()
+            raise
+        except BaseException:  # it cannot even begin: to play it again would be to fail again
             self._playing = False
             raise
         finally:

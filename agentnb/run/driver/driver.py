@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from agentnb.core.errors import THROWN_IN, RunFailed
-from agentnb.core.events import Event, ModelFailed
+from agentnb.core.events import CallEnd, Event, ModelFailed
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import Effect
+from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import expire, next_deadline
 from agentnb.run.approvals.policy import Policy
 from agentnb.run.driver.listening import finish_handing_on
@@ -46,6 +47,7 @@ class Driver:
         self._journal = journal
         self._gate = gate
         self._policy = policy
+        self._contexts = LiveContexts(journal)
         self._state: State = journal.state
         self._first = first
         self._inline = Inline()
@@ -53,16 +55,19 @@ class Driver:
         self._is_pumped = False
         self.is_stuck = False
         """Whether it has crashed and could not even be ended by that: to drive it on would be to crash again."""
+        self.goes_on: Callable[[], bool] = lambda: False
+        """Whether others drive on where whoever pumps leaves."""
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
-        self.unattended = Unattended(journal, gate, self._inflight)
+        self._inflight.name_of = self._name_of
+        self.unattended = Unattended(journal, gate, self._inflight, self._contexts)
         self._nesting = Nesting(journal, self._make_work)
         self._works = self._nesting.works
         self._nesting.begin()
         self._moving = Moving(journal, gate, self._inflight, self._nesting)
 
     def _make_work(self, frame: Frame) -> Work:
-        return Work(frame, self._journal, self._gate, self._inflight, self._policy, self._nesting.enter)
+        return Work(frame, self._journal, self._gate, self._inflight, self._policy, self._contexts, self._nesting.enter)
 
     @property
     def crash(self) -> BaseException | None:
@@ -80,12 +85,19 @@ class Driver:
     def _note_crash(self, error: BaseException) -> None:
         self._inflight.crash = error
 
-    def lost(self) -> list[tuple[Frame, CallState]]:
-        """The calls of which nobody knows how they ended, before the run is driven: then they are asked about."""
+    def unasked(self) -> list[tuple[Frame, CallState]]:
+        """The calls that wait for a person and that nobody was asked about: they are asked about once it is driven.
+
+        Nobody knows how they ended, or the process ended that had taken back what was decided about them.
+        """
         if self.news.loop is not None:
             return []
-        frames = [work.frame for work in self._works]
-        return [(f, call) for f in frames for call in f.state.open.values() if f.asks_where_it_was_lost(call)]
+        calls = [(work.frame, call) for work in self._works for call in work.frame.state.open.values()]
+        return [
+            (frame, call)
+            for frame, call in calls
+            if frame.asks_where_it_was_lost(call) or (call.status == "asking" and call.approval is None)
+        ]
 
     def begin(self) -> None:
         """Make the run's first fact one, where it is not yet. Safe from every thread."""
@@ -111,12 +123,15 @@ class Driver:
 
         Raises RunFailed when the model failed, and when the loop or the driver did.
         """
-        if self.news.move_in():  # the work takes up the calls that ran in another event loop
-            self._inflight.clear()
-        self._is_pumped = True
-        timer, clock, inline, state = self._start_clock(), time.monotonic, self._inline, self._state
+        clock, inline, state = time.monotonic, self._inline, self._state
         steps, breath, go_on, lock = 0, clock() + BREATH, self._moving.go_on, self._journal.lock
+        timer: asyncio.TimerHandle | None = None
+        self._is_pumped = True
         try:
+            if self.news.move_in():  # the work takes up the calls that ran in another event loop
+                self._inflight.clear()
+            self._inflight.begin()
+            timer = self._start_clock()
             self.begin()
             if pace == "pull":
                 yield
@@ -132,6 +147,7 @@ class Driver:
                         while (todo[0].kind != "model" or state.over) and await self._holds(todo[0]):
                             if pace == "pull":
                                 yield
+                    self._leave_what_is_late()
                     self._performed = None
                 elif todo == "wait":
                     await self._wait()
@@ -158,7 +174,12 @@ class Driver:
         finally:
             if timer is not None:
                 timer.cancel()
-            await inline.close()
+            if self._performed is not None and inline.is_busy:
+                if self.goes_on():
+                    self._inflight.spawn(self._performed, inline.hand_over())
+                else:
+                    await inline.close(self._inflight.seconds_to_close())
+                    self._leave_what_is_late()
             self._performed = None
             self._is_pumped = False
             self.news.flush()
@@ -171,14 +192,27 @@ class Driver:
         self.is_stuck = not self._state.over
 
     async def close(self) -> None:
-        """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run."""
+        """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run.
+
+        What has not ended after 2 seconds is named and left.
+        """
         if self.news.is_here():  # what another event loop has left in flight is not waited for here
             await self._inflight.close()
 
-    async def broken_off(self) -> None:
-        """Wait until every task that the end of the run has broken off here has run its `finally`."""
-        while self._inflight and self.news.is_here():
-            await asyncio.wait(list(self._inflight.values()))
+    def _leave_what_is_late(self) -> None:
+        """Leave to itself what the pump has performed, where it was broken off and does not end."""
+        if self._inline.is_late and self._performed is not None:
+            rest = self._inline.hand_over()
+            self._inflight.leave(self._performed, asyncio.get_running_loop().create_task(rest()))
+
+    def _name_of(self, effect: Effect) -> str:
+        frame = self._journal.frame_at(effect.path)
+        where = f" of {frame.design.name!r}" if frame is not None else f" in {effect.path!r}"
+        if effect.kind == "model":
+            return f"The request to the model{where}"
+        names = (e.name for e in reversed(self._journal.events) if isinstance(e, CallEnd) and e.call_id == effect.id)
+        call = frame.state.open.get(effect.id) if frame is not None else None
+        return f"The call {call.name if call is not None else next(names, effect.id)!r}{where}"
 
     # -- pausing and ending ----------------------------------------------------------------------------------------
 
@@ -216,7 +250,7 @@ class Driver:
 
     def _interrupt(self) -> None:
         if self._performed is None or not self._moving.may_return(self._performed):
-            self._inline.interrupt()
+            self._inline.interrupt(self._inflight.seconds_to_close())
         if self._state.over and not self._is_pumped:  # between two steps nobody else sees to it
             self._inflight.cancel_all_but((), self._moving.may_return)
         self.news.wake()

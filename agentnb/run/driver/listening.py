@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Queue, Queued, RunEnd, RunStart, Withdrawn
-from agentnb.core.messages import Message, to_said
+from agentnb.core.messages import Message, is_message_object, to_said
 from agentnb.core.state import State
 from agentnb.run.frame import Frame
 from agentnb.run.given import shown
@@ -43,7 +43,7 @@ class Hearing:
 
     def queue_if_open(self, queue: Queue, message: Any) -> bool:
         """Put a message into one of the queues; False where the run is over."""
-        if not isinstance(message, (str, Mapping, Message)):
+        if not (isinstance(message, (str, Mapping)) or is_message_object(message)):
             raise UsageError(f"A run is told a text or a message, not {shown(message)}.")
         _check_queue(queue)
         said = to_said(portable_input(message))

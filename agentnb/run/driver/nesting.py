@@ -36,9 +36,14 @@ class Nesting:
 
     def enter(self, above: Work, call: CallState, loop: Design) -> None:
         """Begin the loop that performs this call."""
-        name = loop.name.replace("/", "_")
-        if any(work.frame.state is above.frame.state.children.get(name) for work in above.inside.values()):
-            name = f"{name}:{call.id}".replace("/", "_")  # it performs another call at the same time
+        # No two loops that run at the same time have one path, whatever names and ids the model has chosen.
+        taken = {work.frame.path.rpartition("/")[2] for work in above.inside.values()}
+        name = loop.name.replace("/", "_") or type(loop).__name__
+        if name in taken:
+            name = given = f"{name}:{call.id}".replace("/", "_")
+            number = 2
+            while name in taken:
+                name, number = f"{given}:{number}", number + 1
         frame = Frame(loop, State(), name=name, above=above.frame, call=call.id)
         loop.taken_up(frame)
         with self._journal.lock:

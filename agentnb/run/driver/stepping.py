@@ -87,6 +87,9 @@ async def _drive(run: Driving) -> None:
     except RunFailed:
         if run.state.failure is None:  # the model's failure is an event of this step; ours is raised
             raise
+    except asyncio.CancelledError:  # where others read the run, it is theirs to go on with
+        run.leave_to_others()
+        raise
     finally:
         run.gate.permit = None
         run.release()

@@ -28,4 +28,8 @@ class Taker:
 
     def is_in_this_task(self) -> bool:
         """Whether the caller is that code, done with them or not: while it blocks, nothing closes them."""
-        return self._task is not None and self._task is task_here()
+        return self.is_of(task_here())
+
+    def is_of(self, task: object) -> bool:
+        """Whether that code runs in this task."""
+        return self._task is not None and self._task is task

@@ -19,8 +19,10 @@ from agentnb.core.events import ApprovalDecision, CancelRequested, RunPaused, Ru
 from agentnb.core.state import CallState
 from agentnb.core.wanted import Effect
 from agentnb.run import host as hosting
+from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.headless import IN_BACKGROUND, STEPPED, Headless, in_force
 from agentnb.run.approvals.outcomes import reject
+from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.policy import FAILED, Verdict, propose
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
@@ -41,10 +43,11 @@ ANSWERS_WITHIN = 60.0
 class Unattended:
     """Decides the questions of one run that nobody is there to answer. Belongs to the event loop that drives it."""
 
-    def __init__(self, journal: Journal, gate: Gate, inflight: InFlight) -> None:
+    def __init__(self, journal: Journal, gate: Gate, inflight: InFlight, contexts: LiveContexts) -> None:
         self._journal = journal
         self._gate = gate
         self._inflight = inflight
+        self._contexts = contexts
         self._steps_in_vain = False
         self._waiting = 0
         self._waited_since = 0.0
@@ -163,7 +166,8 @@ class Unattended:
         assert asked is not None
         if tool is None or asked.unknown:  # a policy can say whether a call may happen, not whether it has happened
             return Verdict("reject", asked.reason)
-        return headless.decider()(propose(call.id, call.name, asked.arguments, tool))
+        context = partial(self._contexts.of, frame, call)
+        return headless.decider()(propose(call.id, call.name, asked.arguments, tool), context)
 
     def _carry_out(self, headless: Headless, frame: Frame, call: CallState, said: Verdict) -> None:
         with self._journal.lock:
@@ -180,7 +184,8 @@ class Unattended:
                 decision = ApprovalDecision.make(
                     call_id=call.id,
                     decision=said.decision,
-                    by="policy",
+                    by="headless",
+                    question=question_of(call),
                     reason=f"{why} The policy declared for that approves.",
                     arguments=arguments,
                 )
@@ -188,7 +193,7 @@ class Unattended:
             else:
                 asked = call.approval.reason if call.approval is not None else ""
                 failed = f"{asked}. " if asked.startswith(FAILED) else ""  # which is why anybody was asked at all
-                reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="policy")
+                reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="headless")
 
 
 def _words(headless: Headless, said: Verdict) -> str:

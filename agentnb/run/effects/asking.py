@@ -17,6 +17,7 @@ from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFaile
 from agentnb.core.loop import Design
 from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.reply import Reply
+from agentnb.core.running import act_for
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece
 from agentnb.llms.protocol import Model
@@ -60,6 +61,7 @@ class Asking:
         stream: Any = None
         end: ModelEnd | None = None
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
+        act_for(self._journal, self._frame.path)  # each request has a context of its own
         if self._holds_up:
             self._inflight.news.flush()
         try:

@@ -15,15 +15,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+from agentnb.core.call_events import name_of_function
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import InvalidArguments, ToolError, UsageError
-from agentnb.core.events import ApprovalDecision, CallEnd, Delta, ErrorInfo, Event
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event
+from agentnb.core.json_data import same_json
 from agentnb.core.loop import Design, Result, beside
 from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.messages import to_plain
+from agentnb.core.running import act_for
 from agentnb.core.state import CallState
 from agentnb.core.tools import Invocation, Tool, current_call
 from agentnb.core.wanted import Effect
+from agentnb.run.approvals.context import LiveContexts, PolicyContext, contexts_at
 from agentnb.run.approvals.policy import FAILED, NO_POLICY, Policy, Verdict, propose, why_it_asks
 from agentnb.run.companions import companion_of
 from agentnb.run.effects.inflight import InFlight
@@ -58,12 +62,21 @@ def check_not_within(journal: Journal) -> None:
 class Calling:
     """Checks and performs the calls of one loop of a run."""
 
-    def __init__(self, frame: Frame, journal: Journal, policy: Policy | None, gate: Gate, inflight: InFlight) -> None:
+    def __init__(
+        self,
+        frame: Frame,
+        journal: Journal,
+        policy: Policy | None,
+        contexts: LiveContexts,
+        gate: Gate,
+        inflight: InFlight,
+    ) -> None:
         self._design = frame.design
         self._frame = frame
         self._journal = journal
         self._tools = frame.tools
         self._policy = policy
+        self._contexts = contexts
         self._gate = gate
         self._inflight = inflight
         self._binds = type(frame.design).bind is not Design.bind
@@ -93,18 +106,27 @@ class Calling:
         verdict = self.check(call, arguments)
         if isinstance(verdict, Refusal) or self._frame.is_own(call):
             return verdict
-        if self._design.before_call is not None:
+        if self._design.before_call is not None and not call.is_as_a_hook_made_it(arguments):
             task = asyncio.current_task()
             try:
                 seen = self._for_a_hook(call, arguments)
+                given = to_plain(seen.arguments)
                 said = await settled(self._design.before_call(seen, self._frame.state))
             except BaseException as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
                 self._go_if_ended(call, error, task)
                 return blocked(call, words_of(error))
             if isinstance(said, ApprovalDecision):
-                return portable_decision(said)
+                # Code has decided, and no person: `human` is only what a decision says that names nobody.
+                by = name_of_function(self._design.before_call) if said.by in ("human", "loop") else said.by
+                return portable_decision(said).model_copy(update={"by": by, "recheck": said.is_checked_again})
+            if isinstance(said, CallEnd):
+                return Refusal(said.model_copy(update={"result": portable(said.result)}))
             if said is not None:
                 return blocked(call, said)
+            if not same_json(chosen := portable(seen.arguments), given):
+                by = name_of_function(self._design.before_call)
+                made = {"decision": "edit", "arguments": chosen, "recheck": True, "unchecked": True}
+                return ApprovalDecision.make(call_id=call.id, by=by, **made)
         if self._policy is None:
             return verdict
         return await self.put_to_policy(call, arguments)
@@ -115,18 +137,35 @@ class Calling:
         seen.arguments = propose(call.id, call.name, arguments, self._tools[call.name]).arguments
         return seen
 
-    async def put_to_policy(self, call: CallState, arguments: dict[str, Any]) -> Verdict:
-        """What the policy says about the call with these arguments; there is one, and there is the call's tool."""
+    async def put_to_policy(
+        self, call: CallState, arguments: dict[str, Any], asked: ApprovalRequest | None = None
+    ) -> Verdict:
+        """What the policy says about the call with these arguments; there is one, and there is the call's tool.
+
+        asked: the question that was put to a person about it before this run was restored, where one was. The policy is
+        then shown what was known when the question arose.
+        """
         assert self._policy is not None
-        tool = self._tools[call.name]
+        tool, journal = self._tools[call.name], self._journal
         proposed = propose(call.id, call.name, arguments, tool)
+        seen = len(journal.events)
+
+        def context() -> PolicyContext:
+            nonlocal seen
+            if asked is not None:
+                place = (asked.seen if asked.seen is not None else asked.seq, self._frame.path, call.id)
+                return contexts_at(journal.events, {place[0]: [place[1:]]})[place]
+            with journal.lock:
+                seen = len(journal.events)
+                return self._contexts.of(self._frame, call)
+
         task = asyncio.current_task()
         try:
-            verdict = await settled(self._policy(proposed))
+            verdict = await settled(self._policy(proposed, context))
         except BaseException as error:  # a policy that fails has not said yes
             self._go_if_ended(call, error, task)
-            return Verdict("ask", f"{FAILED}{words_of(error)}")
-        return self._with_its_arguments(call, tool, verdict)
+            return Verdict("ask", f"{FAILED}{words_of(error)}", seen=seen)
+        return replace(self._with_its_arguments(call, tool, verdict), seen=seen)
 
     def _with_its_arguments(self, call: CallState, tool: Tool, said: Verdict) -> Verdict:
         """The verdict, and the call made ready for the arguments it names; where they do not fit it is no yes."""
@@ -142,7 +181,11 @@ class Calling:
         """Make the call ready to run with these arguments. Raises InvalidArguments."""
         # A copy: what a tool does to a list it was given must not happen to the history.
         copied = to_plain(arguments)
-        made = self._design.bind(tool, call, copied, self._frame.state) if self._binds else tool.bind(copied)
+        bind_unchecked = getattr(tool, "bind_unchecked", None)
+        if bind_unchecked is not None and call.is_as_a_hook_made_it(arguments):
+            made: Invocation = bind_unchecked(copied)
+        else:
+            made = self._design.bind(tool, call, copied, self._frame.state) if self._binds else tool.bind(copied)
         self._bound[call.id] = (arguments, made)
         return made
 
@@ -155,6 +198,7 @@ class Calling:
         # In a context of the call's own.
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         current_call.set((journal.run_id, frame.path, call.id, task))
+        act_for(journal, None)
         is_own = call.hidden and frame.is_own(call)
         if is_own:
             beside.set(companion_of(frame, journal.events))

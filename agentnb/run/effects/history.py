@@ -6,12 +6,11 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.messages import Message, to_plain
+from agentnb.core.messages import ROLES, Message, plain_message, to_plain
 from agentnb.core.views import COPY_LIMIT
 
 _hand_over = Message.handed_over  # found once: an attribute of a record is looked for in three places
 _NOTHING: Mapping[int, dict[str, Any]] = {}
-ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 
 class PlainHistory:
@@ -46,7 +45,7 @@ class PlainHistory:
             if isinstance(message, Message):
                 _, copy = self._copies[id(message)] = kept.get(id(message)) or (message, to_plain(message.plain))
             else:
-                copy = to_plain(message)
+                copy = to_plain(plain_message(message))
             plain.append(copy)
         return plain
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
+import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import CORO_CREATED, getcoroutinestate
@@ -12,6 +15,14 @@ from agentnb.core.errors import THROWN_IN
 from agentnb.core.wanted import Effect
 from agentnb.run.frame import Frame
 from agentnb.run.news import News
+
+logger = logging.getLogger("agentnb")
+
+CLOSE_SECONDS = 2.0
+"""What is broken off has so long, in all, for its `finally`; what has not ended then is named and left to itself."""
+
+_left: set[asyncio.Task[None]] = set()
+"""What was left to itself: asyncio holds on to no task."""
 
 
 class InFlight(dict[Effect, "asyncio.Task[None]"]):
@@ -27,6 +38,19 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         self._cancelled: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
         self.crash: BaseException | None = None
         """What went wrong with the driver or the store in one of them, where something did."""
+        self.name_of: Callable[[Effect], str] = str
+        """What a person calls an effect."""
+        self._closes_by: float | None = None
+
+    def begin(self) -> None:
+        """Somebody drives from here on: what is broken off from now on has its own time for that."""
+        self._closes_by = None
+
+    def seconds_to_close(self) -> float:
+        """How long what is broken off may still take; the time begins with the first question."""
+        if self._closes_by is None:
+            self._closes_by = time.monotonic() + CLOSE_SECONDS
+        return max(0.0, self._closes_by - time.monotonic())
 
     def any_of(self, path: str) -> bool:
         """Whether the loop at `path` has anything in flight."""
@@ -100,13 +124,33 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         self._resting.clear()
 
     async def close(self) -> None:
-        """Cancel everything, and wait until every task has run its `finally`: nothing outlives the run."""
+        """Cancel everything, and wait until every task has run its `finally`: nothing outlives the run.
+
+        Where one has not ended in time, a warning names it, and it is left to itself.
+        """
         while tasks := list(self.values()):
             self._cancel(tasks)
-            await asyncio.wait(tasks)
+            _, late = await asyncio.wait(tasks, timeout=self.seconds_to_close())
             for effect, task in list(self.items()):
                 if task.done():  # one that was cancelled before it began took nothing off the list
                     del self[effect]
+                elif task in late:
+                    del self[effect]
+                    self.leave(effect, task)
+
+    def leave(self, effect: Effect, task: asyncio.Task[None]) -> None:
+        """Leave to itself what does not end, and say so."""
+        _left.add(task)
+        task.add_done_callback(_forget)
+        words = (
+            f"{self.name_of(effect)} was broken off with its run, and has not ended {CLOSE_SECONDS:g} s later. It is"
+            " left to itself; what it does from here on is no part of the run. Code that is cancelled should let"
+            " asyncio.CancelledError through, and a `finally` should be short."
+        )
+        try:
+            warnings.warn(words, RuntimeWarning, stacklevel=2)
+        except RuntimeWarning:  # where warnings are errors: it is none of this run, which is over
+            logger.warning(words)
 
     def _cancel(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         """Cancel each once: a second time would break off the `finally` that the first has begun.
@@ -117,3 +161,9 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
             if task not in self._cancelled:
                 self._cancelled.add(task)
                 task.cancel()
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    _left.discard(task)
+    if not task.cancelled():
+        task.exception()  # or asyncio would report that nobody has asked for it

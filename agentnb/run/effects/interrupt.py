@@ -1,9 +1,11 @@
 """Performing one effect inside the driver's own task: in steps, and so that it can be broken off.
 
-Making a task for an effect that is alone in flight would cost as much as the rest of an iteration. Cancelling the task
-it is performed in would cancel the driver, and whoever awaits it. `Inline` instead cancels the one future that the
-effect is suspended on, which is what cancelling a task of its own would do: the effect sees a CancelledError at its
-await and runs its `finally`.
+It is the request to a model, or a step of a loop's own: what can be performed again where whoever drives is cancelled.
+Cancelling the task it is performed in would cancel the driver, and whoever awaits it. `Inline` instead cancels the one
+future that the effect is suspended on, which is what cancelling a task of its own would do: the effect sees a
+CancelledError at its await and runs its `finally`. The driver's task never waits for that future itself, but for one
+that is set when it is done: where the effect does not end, the driver need not wait any longer. What is left of the
+effect is then performed by a task of its own (`hand_over`).
 
 It has a context (`contextvars`) of its own, as in a task of its own: a consumer may take each of the things it shows
 in another task.
@@ -60,57 +62,141 @@ class Inline:
 
     def __init__(self) -> None:
         self._effect: Coroutine[Any, Any, None] | None = None
-        self._suspended_on: Any = None
-        self._waiting = False
+        self._waits_for: Any = None
+        """The future that the effect is suspended on."""
+        self._wakes: asyncio.Future[None] | None = None
+        """The future that the driver waits for meanwhile."""
         self._interrupted = False
         self._throw: BaseException | None = None
+        self._clock: asyncio.TimerHandle | None = None
+        self.is_late = False
+        """Whether the effect was interrupted and has not ended in the time that it had for that."""
         self._run: Callable[..., Any] = copy_context().run
 
-    def interrupt(self) -> None:
-        """Break off what is being performed, if anything is, and once: it runs its `finally` undisturbed."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is an effect that has not ended."""
+        return self._effect is not None
+
+    def interrupt(self, seconds: float | None = None) -> None:
+        """Break off what is being performed, if anything is, and once: it runs its `finally` undisturbed.
+
+        Where it has not ended after so many seconds, `is_late` says so and `perform` returns.
+        """
         if self._effect is not None and not self._interrupted:
             self._interrupted = True
-            cancel = getattr(self._suspended_on, "cancel", None)
             # As in a task: what is suspended on nothing, or on something that is done, is broken off when it goes on.
-            if not self._waiting or cancel is None or not cancel():
+            if self._waits_for is None or not self._waits_for.cancel():
                 self._throw = asyncio.CancelledError()
+            if seconds is not None:
+                self._clock = asyncio.get_running_loop().call_later(seconds, self._note_late)
+
+    def _note_late(self) -> None:
+        self.is_late = True
+        self._wake()
+
+    def _wake(self, _: object = None) -> None:
+        if self._wakes is not None and not self._wakes.done():
+            self._wakes.set_result(None)
 
     @types.coroutine
     def perform(self, effect: Coroutine[Any, Any, None]) -> Generator[Any, Any, bool]:
-        """Perform it up to where it has something to show; False at its end, also where it was broken off."""
+        """Perform it up to where it has something to show; False at its end, where it was broken off, or is late."""
         if self._effect is not effect:
-            self._effect, self._interrupted, self._throw = effect, False, None
-            self._run = copy_context().run
-        run, error = self._run, None
-        try:
-            while True:
-                if self._throw is not None:
-                    error, self._throw = self._throw, None
-                suspended_on = run(effect.send, None) if error is None else run(effect.throw, error)
-                if suspended_on is _SHOW:
-                    return True
-                error = None
-                self._suspended_on, self._waiting = suspended_on, True
-                try:
-                    yield suspended_on
-                except BaseException as thrown:  # what the event loop throws in is the effect's to handle
-                    error = thrown
-                self._suspended_on, self._waiting = None, False
-        except StopIteration:
-            self._effect = None
-            return False
-        except asyncio.CancelledError:
-            self._effect = None
-            if self._interrupted:  # whoever broke it off has seen to its result
+            self._begin(effect)
+        error: BaseException | None = None
+        while not self.is_late:
+            if self._waits_for is not None:
+                yield from self._wait(self._waits_for)
+                continue
+            if self._throw is not None:
+                error, self._throw = self._throw, None
+            try:
+                suspended_on = self._run(effect.send, None) if error is None else self._run(effect.throw, error)
+            except StopIteration:
+                self._end()
                 return False
-            raise
-        except BaseException:
-            self._effect = None
-            raise
+            except asyncio.CancelledError:
+                interrupted = self._interrupted
+                self._end()
+                if interrupted:  # whoever broke it off has seen to its result
+                    return False
+                raise
+            except BaseException:
+                self._end()
+                raise
+            error = None
+            if suspended_on is _SHOW:
+                return True
+            if _can_be_waited_for(suspended_on):
+                suspended_on._asyncio_future_blocking = False  # as a task does that takes up a future
+                self._waits_for = suspended_on
+                continue
+            try:
+                yield suspended_on  # nothing, where it lets the event loop take a turn
+            except BaseException as thrown:  # what the event loop throws in is the effect's to handle
+                error = thrown
+        return False
 
-    async def close(self) -> None:
-        """Break off an effect that nobody goes on with, once it has run its `finally`."""
+    def _wait(self, future: Any) -> Generator[Any, Any, None]:
+        """Until the future is done, or the effect is late."""
+        while not future.done() and not self.is_late:
+            self._wakes = asyncio.get_running_loop().create_future()
+            future.add_done_callback(self._wake)
+            try:
+                yield from self._wakes
+            except asyncio.CancelledError as error:  # what the event loop throws in is the effect's to handle
+                if not future.cancel():
+                    self._throw = error
+                    break
+            finally:
+                future.remove_done_callback(self._wake)
+                self._wakes = None
+        if not self.is_late:
+            self._waits_for = None
+
+    def _begin(self, effect: Coroutine[Any, Any, None]) -> None:
+        self._end()
+        self._effect, self._run = effect, copy_context().run
+
+    def _end(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+        self._effect = self._waits_for = self._throw = self._clock = None
+        self._interrupted = self.is_late = False
+
+    async def close(self, seconds: float) -> None:
+        """Break off an effect that nobody goes on with, and wait until it has run its `finally`, or is late."""
         if self._effect is not None:
-            self.interrupt()
+            self.interrupt(seconds)
             while await self.perform(self._effect):
                 pass
+
+    def hand_over(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        """Leave the effect to a task of its own, in which what this gives is called."""
+        rest = Inline()
+        effect, rest._effect, rest._run = self._effect, self._effect, self._run
+        rest._waits_for, rest._throw, rest._interrupted = self._waits_for, self._throw, self._interrupted
+        self._end()
+
+        async def go_on() -> None:
+            if effect is None:
+                return
+            while True:
+                try:
+                    while await rest.perform(effect):  # noqa: ASYNC110 - it performs, and does not look
+                        await asyncio.sleep(0)  # what it has to show, nobody takes one by one any more
+                    return
+                except asyncio.CancelledError:  # of this task: it is the effect that is meant
+                    if not rest.is_busy:
+                        raise
+                    rest.interrupt()
+
+        return go_on
+
+
+def _can_be_waited_for(suspended_on: Any) -> bool:
+    """Whether a task here can wait for it: a future of this event loop that was awaited."""
+    if not getattr(suspended_on, "_asyncio_future_blocking", False):
+        return False
+    return suspended_on.get_loop() is asyncio.get_running_loop()

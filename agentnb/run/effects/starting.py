@@ -16,7 +16,8 @@ from agentnb.core.events import CallStart, ModelStart, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
-from agentnb.run.approvals.pending import question_about_lost
+from agentnb.run.approvals.context import LiveContexts
+from agentnb.run.approvals.pending import question_to_ask
 from agentnb.run.approvals.policy import Policy
 from agentnb.run.effects.asking import Asking
 from agentnb.run.effects.calling import Calling
@@ -31,7 +32,7 @@ Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
 
 pull: a consumer takes each event before the next thing happens; the model is asked here, at the consumer's pace.
-drain: as fast as it goes; a call that is alone in flight is performed here too.
+drain: as fast as it goes; the model is asked here too.
 step: nothing is done here, so that what is in flight goes on between two steps.
 """
 
@@ -52,11 +53,12 @@ class Work:
         gate: Gate,
         inflight: InFlight,
         policy: Policy | None,
+        contexts: LiveContexts,
         enter: Callable[[Work, CallState, Design], None],
     ) -> None:
         self.frame = frame
         self.asking = Asking(frame, journal, inflight)
-        self.calling = Calling(frame, journal, policy, gate, inflight)
+        self.calling = Calling(frame, journal, policy, contexts, gate, inflight)
         self._verdicts = Verdicts(frame, journal, policy, self.calling, inflight)
         self.asked_by_us = False
         """Whether the model's request that is a fact was made by this process, and not by one that is gone."""
@@ -100,7 +102,10 @@ class Work:
                 continue
             kind, id, _ = effect
             if kind == "question":
-                if id in self._verdicts.left_open:
+                asking = state.open[id]
+                if asking.approval is None:  # the process ended that had taken a decision back
+                    journal.append(question_to_ask(asking), self.frame, asking)
+                elif id in self._verdicts.left_open:
                     self._verdicts.put_to_policy(effect)
                 continue
             if inside and id in inside:
@@ -236,7 +241,7 @@ class Work:
             self._intents[call.id] = effect
             return
         if self.frame.asks_where_it_was_lost(call):
-            self._journal.append(question_about_lost(call), self.frame, call)
+            self._journal.append(question_to_ask(call), self.frame, call)
         else:
             self._intend(call, effect, call.arguments)
 
@@ -261,7 +266,7 @@ class Work:
             if (end := self.frame.design.instead_of(call, self.frame.state)) is not None:
                 self._journal.append(end, self.frame, call)
                 continue
-            if alone and not call.detached and pace != "step" and (pace == "drain" or self.frame.is_own(call)):
+            if alone and not call.detached and pace != "step" and self.frame.is_own(call):
                 return effect, self.calling.perform(call, inline=pace)
             self._inflight.spawn(effect, partial(self.calling.perform, call))
         return None

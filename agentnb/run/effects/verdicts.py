@@ -18,6 +18,7 @@ from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.outcomes import carry_out, reject
+from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.policy import NO_POLICY, Policy, Verdict
 from agentnb.run.approvals.remembered import decide_as_before
 from agentnb.run.effects.calling import Calling
@@ -114,7 +115,7 @@ class Verdicts:
     async def _answer_by_policy(self, call: CallState) -> None:
         asked = call.approval
         assert asked is not None
-        verdict = await self._calling.put_to_policy(call, asked.arguments)
+        verdict = await self._calling.put_to_policy(call, asked.arguments, asked)
         with self._journal.lock:
             if verdict.decision != "ask" and call.status == "asking" and call.approval is asked:
                 self._apply(verdict, call, asked.arguments)
@@ -125,7 +126,7 @@ class Verdicts:
         if isinstance(verdict, Refusal):
             journal.append(verdict.end, frame, call)
         elif verdict.decision == "reject":
-            reject(journal, frame, call, verdict.reason, by=verdict.by or "policy")
+            reject(journal, frame, call, verdict.reason, by=verdict.by or "rule")
         elif isinstance(verdict, ApprovalDecision):
             journal.append(verdict, frame, call)
         elif verdict.decision == "ask":
@@ -139,6 +140,7 @@ class Verdicts:
                 decision=verdict.decision,
                 by=verdict.by,
                 reason=verdict.reason,
+                question=question_of(call),
                 arguments=verdict.arguments if verdict.arguments is not None else looked_at,
             )
             journal.append(decision, frame, call)
@@ -151,6 +153,7 @@ def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any]) -> A
         arguments=to_plain(arguments),  # a copy: a reader who changes it has not changed what runs (promise 5)
         reason=verdict.reason,
         deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
+        seen=verdict.seen,
     )
 
 

@@ -31,6 +31,7 @@ from agentnb.core.state import State
 from agentnb.core.unicode import mended
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.words import Names
+from agentnb.run.given import shown
 from agentnb.run.portable import words_of
 
 Unit = Literal["event", "call", "turn", "phase"]
@@ -216,6 +217,7 @@ def _check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
     for name, limit in numbers.items():
         if name not in LIMITS:
             raise UsageError(f"limits= knows {', '.join(sorted(LIMITS))}, not {name!r}.")
-        if not isinstance(limit, (int, float)) or isinstance(limit, bool) or not limit >= 0:
-            raise UsageError(f"limits[{name!r}] must be a number that is not negative, not {limit!r}.")
+        is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit >= 0
+        if not is_number or (isinstance(limit, int) and limit.bit_length() > 1000):  # more than a float can hold
+            raise UsageError(f"limits[{name!r}] must be a number that is not negative, not {shown(limit)}.")
     return numbers

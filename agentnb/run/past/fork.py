@@ -34,14 +34,18 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message, to_said
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import carry_out
+from agentnb.run.approvals.pending import question_of
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.past.divergence import frame_at
 from agentnb.run.past.taken_over import check_kind, past_of_a_fork
-from agentnb.run.portable import portable, portable_text
+from agentnb.run.portable import portable, portable_input, portable_text
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
 DECISIONS = tuple(decision for decision in get_args(Decision) if decision != "ask")
+
+BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
+"""Who made a decision that a fork puts in the place of another: no person was shown it, and none took time for it."""
 
 
 class Unchanged(Enum):
@@ -97,7 +101,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
     if (instead := _instead(events, event, change, loop)) is not None:
         made = Branch(past_of_a_fork(events, seq, loop, instead=instead))
     elif change.message is not None:
-        made = Branch(past_of_a_fork(events, seq, loop), steer=to_said(portable(change.message)))
+        made = Branch(past_of_a_fork(events, seq, loop), steer=to_said(portable_input(change.message)))
     elif change.given:
         made = _with_decision(events, event, change, loop)
     else:
@@ -117,6 +121,7 @@ def settle(made: Branch, journal: Journal) -> None:
     frame = journal.frame_at(path)
     assert frame is not None  # `_checked` has seen it
     call = frame.state.open[id]
+    decision = decision.model_copy(update={"question": question_of(call)})
     journal.append(decision, frame)
     if decision.decision in ("reject", "answer"):
         carry_out(journal, frame, call, decision)
@@ -177,21 +182,23 @@ def _stamped(event: Event, place: Event) -> Event:
         raise UsageError(
             f"Event {place.seq} is of type {place.type}: none of type {event.type} can stand in its place."
         )
-    stamp = {name: getattr(place, name) for name in ("seq", "time", "path", "phase")}
+    stamp: dict[str, Any] = {name: getattr(place, name) for name in ("seq", "time", "path", "phase")}
+    if isinstance(event, ApprovalDecision) and isinstance(place, ApprovalDecision):
+        stamp |= {**BY_FORK, "question": place.question}
     return event.model_copy(update=stamp)
 
 
 def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]) -> Event | None:
     """The event with another message where one was said by it; None for every other event."""
     if isinstance(event, RunStart):
-        return event.model_copy(update={"input": portable(message)})
+        return event.model_copy(update={"input": portable_input(message)})
     if isinstance(event, ModelEnd):
         answer = _answer_instead(event, message)
         if (frame := before()) is not None:
             answer = frame.design.read_again(answer)
         return event.model_copy(update={"message": answer})
     if isinstance(event, MessageAdded):
-        said = portable(message)
+        said = portable_input(message)
         is_text = isinstance(message, str)
         other = event.message.model_copy(update={"content": said}) if is_text else to_said(said)
         return event.model_copy(update={"message": other})
@@ -202,7 +209,7 @@ def _answer_instead(event: ModelEnd, message: Any) -> Message:
     """The answer that takes another's place; text alone changes what it says, and not which calls it makes."""
     if isinstance(message, str):
         return event.message.model_copy(update={"content": portable(message)})
-    answer = to_message(portable(message))
+    answer = to_message(portable_input(message))
     if answer.role != "assistant":
         raise UsageError(f"Event {event.seq} is a model's answer: its role is assistant, not {answer.role!r}.")
     return answer
@@ -264,16 +271,16 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     if change.arguments is not None:
         if not isinstance(change.arguments, Mapping):
             raise UsageError(f"arguments= takes what the call is to run with, a dict, not {change.arguments!r:.80}.")
-        return ApprovalDecision(call_id=id, decision="edit", arguments=portable(dict(change.arguments)))
+        return ApprovalDecision(call_id=id, decision="edit", by="fork", arguments=portable(dict(change.arguments)))
     if change.result is not UNCHANGED:
-        return ApprovalDecision(call_id=id, decision="answer", result=portable(change.result))
+        return ApprovalDecision(call_id=id, decision="answer", by="fork", result=portable(change.result))
     given = change.decision
     if isinstance(given, bool):  # as a policy may say it
         given = "approve" if given else "reject"
     if isinstance(given, str):
         given = {"decision": given}
     if isinstance(given, ApprovalDecision):
-        given = given.model_dump(exclude={"seq", "time", "run_id", "path", "phase", "type"})
+        given = given.model_dump(include={"decision", "reason", "arguments", "name", "result"})
     if not isinstance(given, Mapping) or given.get("decision") not in DECISIONS:
         raise UsageError(f"decision= is one of {', '.join(DECISIONS)}, or a dict with decision and what belongs to it.")
     known = {"decision", "reason", "arguments", "name", "result"}
@@ -282,4 +289,4 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     if given["decision"] in ("edit", "replace") and not isinstance(given.get("arguments"), Mapping):
         raise UsageError(f"A decision to {given['decision']} has arguments, a dict, not {given.get('arguments')!r}.")
     made = {name: portable(given[name]) for name in known & set(given)}
-    return ApprovalDecision(call_id=id, **{**made, "reason": portable_text(given.get("reason"))})
+    return ApprovalDecision(call_id=id, by="fork", **{**made, "reason": portable_text(given.get("reason"))})

@@ -100,7 +100,7 @@ class Replay(Recording):
     def pending(self) -> list[Pending]:
         """The calls that waited for a person. Nothing can be decided about them here; `fork` can."""
         with self._lock:
-            return waiting(loops_at(self.loop, self.state))
+            return waiting(loops_at(self.loop, self.state), run_id=self.id)
 
     def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
         """The JSON schema of each tool's arguments; none where nobody has the loop."""

@@ -9,7 +9,7 @@ const NONE = "Select calls first.";
 const SPEAK_EVERY = 2000; // milliseconds: calls may come by the dozen, and each would be read out
 
 // One and the same question: a call that is asked about again is another, also where nobody here saw that it was decided.
-const question = ({ id, digest, event }) => `${id} ${digest} ${event}`;
+const question = ({ run, path, event, id, attempt, digest }) => JSON.stringify([run, path, event, id, attempt, digest]);
 
 export class Approvals {
   constructor(store, alone) {
@@ -270,9 +270,9 @@ export class Approvals {
     this.tell("", true);
     this.store.ask({ type: "decision", ...message }, (answer) => {
       const late = [];
-      for (const call of calls) {
-        const error = answer.ok ? answer.failed?.[call.item.id] : answer.error;
-        const gone = answer.late?.includes(call.item.id);
+      for (const [at, call] of calls.entries()) {
+        const error = answer.ok ? answer.failed?.[at] : answer.error;
+        const gone = answer.late?.includes(at);
         call.answered(gone ? "" : error);
         if (gone) late.push(`${call.item.name}: ${error}`);
       }

@@ -28,6 +28,7 @@ export class Call {
     this.item = item;
     this.approvals = approvals;
     this.busy = false;
+    this.since = performance.now(); // when the question was first rendered here
     this.opened = false; // in a table: laid out in full
     this.open = null; // the word of the form that is open: Edit, Replace or Answer
     this.forms = {};
@@ -163,11 +164,18 @@ export class Call {
   }
 
   showAll() {
-    this.store.ask({ type: "show", id: this.item.id }, (answer) => {
+    this.store.ask({ type: "show", ...this.identity() }, (answer) => {
       this.show(answer.text, answer.length);
       this.all.remove();
       this.update(this.item);
     });
+  }
+
+  // What identifies the question: its run, its path and the number of its event. One that was not asked yet has no
+  // number; then the call and how often it was started do.
+  identity() {
+    const { run, path, event, id, attempt } = this.item;
+    return { run, path, event, id, attempt };
   }
 
   unfold() {
@@ -265,7 +273,8 @@ export class Call {
   // What is decided, with what an open form says; null where that does not fit, which is said beside it. Among others a
   // form that was only looked at says nothing.
   told(decision, remember = this.remember?.choice.value, alone = true) {
-    const call = { id: this.item.id, digest: this.item.digest };
+    const seconds = (performance.now() - this.since) / 1000;
+    const call = { ...this.identity(), digest: this.item.digest, seconds };
     if (decision === "reject") return { ...call, decision, reason: this.reason.value, remember };
     if (!this.open || !(alone || this.typed.has(this.open))) return { ...call, decision, remember };
     const form = this.forms[this.open],

@@ -32,19 +32,36 @@ _DONE = {
     "answer": "answered",
     "ask": "taken back",
 }
-_BY = {"human": "a person", "policy": "the policy", "deadline": "the deadline", "loop": "the loop"}
+_BY = {
+    "human": "a person",
+    "code": "code",
+    "rule": "a rule of the policy",
+    "policy": "the policy",
+    "deadline": "the deadline",
+    "headless": "the policy for when nobody is there",
+    "fork": "the fork",
+    "loop": "the loop",
+}
 
 
 def in_words(decision: ApprovalDecision) -> str:
     """What was decided, and by whom."""
-    return decided(decision.decision, decision.by, decision.earlier, decision.remember)
+    return decided(decision.decision, decision.by, decision.earlier, decision.remember, decision.reviewer)
 
 
-def decided(decision: str, by: str, earlier: int | None, remember: str | None) -> str:
+def decided(decision: str, by: str, earlier: int | None, remember: str | None, reviewer: str | None = None) -> str:
     """The same of a decision's parts."""
-    by = f"the decision of event {earlier}" if by == "remembered" else _BY.get(by, by)
+    by = f"the decision of event {earlier}" if by == "remembered" else deciders_name(by, reviewer)
     kept = {"tool": ", for every call of the tool", "arguments": ", for every call with these arguments"}
     return f"{_DONE[decision]} by {by}{kept.get(remember or '', '')}"
+
+
+def deciders_name(by: str, reviewer: str | None) -> str:
+    """Who decided, in words."""
+    if by == "human" and reviewer:
+        return mended(reviewer)
+    who = _BY.get(by, mended(by))
+    return f"{who} for {mended(reviewer)}" if reviewer else who
 
 
 def clock(seconds: float) -> str:
@@ -131,5 +148,5 @@ def rule_row(rule: Any) -> dict[str, Any]:
         "decision": rule.decision,
         "name": mended(rule.tool),
         "arguments": brief(rule.arguments, BRIEF) if rule.arguments is not None else None,
-        "words": f"{rule.decision} {which}, as {_BY.get(rule.by, mended(rule.by))} decided",
+        "words": f"{rule.decision} {which}, as {deciders_name(rule.by, rule.reviewer)} decided",
     }

@@ -216,7 +216,7 @@ def _decision(data: Mapping[str, Any]) -> str:
     earlier = data.get("earlier")
     if data["decision"] == "ask":
         return f"decision of event {earlier} taken back"
-    head = decided(data["decision"], data.get("by", "human"), earlier, data.get("remember"))
+    head = decided(data["decision"], data.get("by", "human"), earlier, data.get("remember"), data.get("reviewer"))
     if data["decision"] in ("edit", "replace"):
         head += f" → {_call(data)}"
     return _told(head, data.get("result"), data.get("reason"))

@@ -136,39 +136,44 @@ def breakpoints(run: Recording, loops: Loops) -> dict[str, Any]:
 
 
 def digest(name: str, arguments: dict[str, Any]) -> str:
-    """What identifies the question that was on screen; a decision binds exactly this call with these arguments."""
+    """What identifies a queued message that was on screen."""
     return hashlib.sha256(as_json([name, arguments])).hexdigest()[:16]
 
 
-def question_id(item: Any) -> str:
-    """What a waiting call is called in the panel: its id, with the path before it where it is a nested loop's.
+def identity(item: Any) -> dict[str, Any]:
+    """What identifies the question about a waiting call, as the page gets it and sends it back.
 
-    `Pending.id` has the path only while another call has the same id, and so may change while a person looks at it.
+    A question that was not asked yet has no number; then the call and how often it was started do.
     """
-    prefix = f"{item.path}/" if item.path else ""
-    return str(item.id) if item.id.startswith(prefix) else f"{prefix}{item.id}"
+    return {
+        "run": mended(item.run_id),
+        "path": mended(item.path),
+        "event": item.event,
+        "id": mended(item.id),
+        "attempt": item.attempt,
+    }
 
 
 class Waiting:
     """The calls that wait for a person, as the page gets them. Each is put together once: its arguments may be long."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._made: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}
         self.tools: dict[str, dict[str, list[dict[str, Any]]]] = {}
         """The tools a waiting call may be replaced by, by the path of its loop, each with its empty form."""
 
     def questions(self, run: Recording, *, everything: bool = False) -> list[dict[str, Any]]:
         """The oldest, as many as a page gets at once, or all; each with the form its arguments are edited in."""
-        made: dict[str, tuple[Any, dict[str, Any]]] = {}
+        made: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}
         asking: dict[str, bool] = {}
         room = ASKED
         for item in run.pending:
             if room <= 0 and len(made) >= FEW and not everything:
                 break
-            id = question_id(item)
+            id = (item.run_id, item.path, item.event, item.id, item.attempt)
             before, question = self._made.get(id, (None, {}))
             if before is None or _told(before) != _told(item):
-                question = _question(id, item)
+                question = _question(item)
                 asking[item.path] = True
             made[id] = (item, question)
             room -= question["size"]
@@ -179,23 +184,21 @@ class Waiting:
 
 
 def _told(item: Any) -> tuple[Any, ...]:
-    return item.name, item.arguments, item.reason, item.deadline, item.event
+    return item.shown, item.deadline
 
 
-def _question(id: str, item: Any) -> dict[str, Any]:
+def _question(item: Any) -> dict[str, Any]:
     text = for_reading(item.arguments)
     fields = form(item.schema, item.arguments)
     return {
-        "id": id,
-        "event": item.event,
-        "path": mended(item.path),
+        **identity(item),
         "name": mended(item.name),
         "why": mended(item.reason or ""),
         "unknown": bool(getattr(item, "unknown", False)),
         "deadline": item.deadline,
         "arguments": text[:ROW_LIMIT],
         "length": len(text),
-        "digest": digest(item.name, item.arguments),
+        "digest": item.shown,
         "fields": fields,
         "size": len(text[:ROW_LIMIT]) + len(as_json(fields)),
     }

@@ -1,0 +1,201 @@
+"""Content blocks: the pieces of a tool's result that a model is sent as they are, text and pictures for example.
+
+A tool may return a list of blocks. Most lists that a tool returns are data, and many of these have a key `type`: files,
+features of a map, nodes of a page. So a list counts as blocks only where each item is a block that a provider knows,
+with the fields that such a block has and no others. Anything else is data, and the model is sent it as JSON text.
+
+A picture that a tool returns becomes a block: the bytes of a picture, an image of PIL, a figure of matplotlib, and any
+object that shows itself as a PNG. The libraries are not imported for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_core import to_json
+
+_SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+"""How the pictures that providers take begin, each with its media type; WEBP is the fourth."""
+
+INSIDE = '"media_type":"image/'
+"""What is in the JSON text of data that has pictures inside."""
+
+
+def picture_in(value: Any) -> dict[str, Any] | None:
+    """Return the picture that a value is, as a block; None where it is none."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        data = bytes(value)
+        return _picture(data) if _kind_of(data) is not None else None
+    if isinstance(value, type):
+        return None
+    try:
+        png = _png_of(value)
+    except Exception:  # whatever the methods of an object raise: it has no picture
+        return None
+    return _picture(png) if png else None
+
+
+def _kind_of(data: bytes) -> str | None:
+    """Return the media type of a picture by its first bytes; None where these are of no picture that providers take."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for begin, kind in _SIGNATURES.items() if data.startswith(begin)), None)
+
+
+def _png_of(value: Any) -> bytes | None:
+    module = type(value).__module__
+    if module.startswith("matplotlib.") and callable(getattr(value, "savefig", None)):
+        file = io.BytesIO()
+        value.savefig(file, format="png")
+        return file.getvalue()
+    if module.startswith("matplotlib.") and callable(getattr(value, "get_figure", None)) and hasattr(value, "plot"):
+        return _png_of(value.get_figure())  # axes, as pandas' plot() returns them
+    if module.startswith("PIL.") and callable(getattr(value, "save", None)):
+        file = io.BytesIO()
+        value.save(file, format="PNG")
+        return file.getvalue()
+    shown = getattr(value, "_repr_png_", None)
+    png = shown() if callable(shown) else None
+    if isinstance(png, tuple):  # with metadata, as IPython takes it
+        png = png[0]
+    if isinstance(png, str):
+        png = base64.b64decode(png)
+    return png if isinstance(png, bytes) and _kind_of(png) is not None else None
+
+
+def _picture(data: bytes) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": _kind_of(data), "data": base64.b64encode(data).decode()}
+    return {"type": "image", "source": source}
+
+
+def as_block(value: Any) -> dict[str, Any] | None:
+    """Return the content block that JSON data is; None where it is data of another kind.
+
+    Pictures in the shapes of OpenAI and of MCP are returned in the one shape that all providers' clients here take.
+    """
+    if not isinstance(value, dict) or not isinstance(kind := value.get("type"), str):
+        return None
+    read = _BLOCKS.get(kind)
+    return read(value) if read is not None else None
+
+
+def _text_block(value: dict[str, Any]) -> dict[str, Any] | None:
+    known = value.keys() <= {"type", "text", "citations", "cache_control"}
+    return value if known and isinstance(value.get("text"), str) else None
+
+
+def _image_block(value: dict[str, Any]) -> dict[str, Any] | None:
+    rest: dict[object, object] = {}
+    match value:
+        case {"source": {"type": "base64", "media_type": str(), "data": str(data), **rest}, **more}:
+            block = _image(data)
+        case {"data": str(data), "mimeType": str(), **more}:  # as MCP's servers write it
+            block = _image(data)
+        case {"source": {"type": "url", "url": str(url), **rest}, **more} if _is_address(url):
+            block = {"type": "image", "source": {"type": "url", "url": url}}
+        case _:
+            return None
+    return block if not rest and more.keys() <= {"type", "cache_control", "annotations", "_meta"} else None
+
+
+def _image_url_block(value: dict[str, Any]) -> dict[str, Any] | None:
+    match value:
+        case {"image_url": {"url": str(url), **rest}, **more} if rest.keys() <= {"detail"} and more.keys() == {"type"}:
+            if url.startswith("data:image/"):
+                return _image(url.partition(";base64,")[2])
+            return {"type": "image", "source": {"type": "url", "url": url}} if _is_address(url) else None
+    return None
+
+
+def _image(data: str) -> dict[str, Any] | None:
+    """Return the block of a picture that is given as base64, by the media type that it has; None where it is none."""
+    try:
+        decoded = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    kind = _kind_of(decoded)
+    source = {"type": "base64", "media_type": kind, "data": data}
+    return {"type": "image", "source": source} if kind is not None else None
+
+
+def _is_address(url: str) -> bool:
+    return url.startswith(("https://", "http://"))
+
+
+def _document_block(value: dict[str, Any]) -> dict[str, Any] | None:
+    if not value.keys() <= {"type", "source", "title", "context", "citations", "cache_control"}:
+        return None
+    match value.get("source"):
+        case {"type": "text", "media_type": "text/plain", "data": str(data), **rest} if data.strip() and not rest:
+            return value
+        case {"type": "base64", "media_type": "application/pdf", "data": str(data), **rest} if not rest:
+            return value if data.startswith("JVBERi0") else None  # %PDF-
+    return None
+
+
+def _search_result_block(value: dict[str, Any]) -> dict[str, Any] | None:
+    known = value.keys() <= {"type", "source", "title", "content", "citations", "cache_control"}
+    content = value.get("content")
+    is_said = all(isinstance(value.get(name), str) for name in ("source", "title"))
+    if not (known and is_said and isinstance(content, list) and content):
+        return None
+    texts = (isinstance(one, dict) and one.get("type") == "text" and _text_block(one) for one in content)
+    return value if all(texts) else None
+
+
+_BLOCKS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
+    "text": _text_block,
+    "image": _image_block,
+    "image_url": _image_url_block,
+    "document": _document_block,
+    "search_result": _search_result_block,
+}
+
+
+def blocks_in(result: Any) -> list[dict[str, Any]] | None:
+    """Return the content blocks that a list is, also with plain texts between them; None where it is data."""
+    if not isinstance(result, list) or not result or all(isinstance(item, str) for item in result):
+        return None
+    blocks = []
+    for item in result:
+        block = _text(item) if isinstance(item, str) else as_block(item)
+        if block is None:
+            return None
+        blocks.append(block)
+    return blocks
+
+
+def with_pictures(data: Any) -> list[dict[str, Any]] | None:
+    """Return data with pictures inside as blocks: its JSON text, with a number for each picture, and the pictures.
+
+    A picture alone is one block. None where there is no picture inside.
+    """
+    pictures: list[dict[str, Any]] = []
+    rest = _without_pictures(data, pictures)
+    if not pictures:
+        return None
+    return pictures if rest == _number(1) else [_text(to_json(rest).decode()), *pictures]
+
+
+def _without_pictures(value: Any, pictures: list[dict[str, Any]]) -> Any:
+    """Return the data with a number in place of each picture, and put the pictures into the list."""
+    if isinstance(value, list):
+        return [_without_pictures(item, pictures) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("type") == "image" and (block := _image_block(value)) is not None:
+        pictures.append(block)
+        return _number(len(pictures))
+    return {key: _without_pictures(item, pictures) for key, item in value.items()}
+
+
+def _number(count: int) -> str:
+    return f"[picture {count}]"
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}

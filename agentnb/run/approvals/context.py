@@ -1,0 +1,238 @@
+"""The context of a call: what a policy is shown of the run besides the call itself.
+
+It is worked out from the recorded events alone, so a back-test shows a policy the same as the run did. What is read
+grows with the run and is kept once for all contexts: a context holds how much of it there was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentnb.core.events import ApprovalDecision, CallProposed, Event, ModelEnd, ModelStart, RunStart
+from agentnb.core.evolve import evolve, nested, walk
+from agentnb.core.frozen import frozen
+from agentnb.core.loop import Design
+from agentnb.core.messages import ROLES, ToolCall, to_plain
+from agentnb.core.state import CallState, State
+from agentnb.loops import design_of
+from agentnb.run.frame import Frame
+from agentnb.run.journal import Journal
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyContext:
+    """What a policy is shown of the run besides the call. It is data that cannot be changed.
+
+    `path` says where in nested loops the call was made, `""` for the outermost.
+    """
+
+    path: str
+    _sent: Sequence[Any] = field(repr=False)
+    _instead: Mapping[int, Any] = field(repr=False)
+    _messages: int = field(repr=False)
+    _turn: Sequence[Any] = field(repr=False)
+    _calls: int = field(repr=False)
+    _state: Mapping[str, Any] = field(repr=False)
+    _decided: Sequence[Any] = field(repr=False)
+    _decisions: int = field(repr=False)
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages that the model was sent when it made the call, the system prompt first.
+
+        What a hook of the loop makes of the messages before they are sent is not recorded, and not in here.
+        """
+        messages = list(self._sent[: self._messages])
+        for position, instead in self._instead.items():
+            messages[position] = instead
+        return messages
+
+    @property
+    def calls(self) -> list[Any]:
+        """The calls of the whole turn as the model made them, this one included: `id`, `name`, `arguments`."""
+        return list(self._turn[: self._calls])
+
+    @property
+    def state(self) -> Any:
+        """The state of the loop: `loop`, `name`, `phase`, `turn`, `input`, `values`, `usage`, and how much it has done.
+
+        `requests` and `calls_started` count the requests to the model and the tool calls, those of nested loops too.
+        """
+        return frozen(to_plain(dict(self._state)))
+
+    @property
+    def decisions(self) -> list[Any]:
+        """The decisions about calls of the run so far, oldest first.
+
+        Each has `seq`, `time`, `path`, `call_id`, `tool`, `arguments` (what was decided about), `decision`, `by`,
+        `reason`, and `instead`: the arguments of an edit.
+        """
+        return list(self._decided[: self._decisions])
+
+    def to_json(self) -> str:
+        """The context as JSON text."""
+        data = {"path": self.path, "messages": self.messages, "calls": self.calls}
+        return json.dumps({**data, "state": self.state, "decisions": self.decisions}, ensure_ascii=False)
+
+
+class _Loop:
+    """What is known of one loop: what its model was sent last, and the calls of its turn."""
+
+    def __init__(self, start: RunStart) -> None:
+        self.design = design_of(start.loop) or Design
+        self.config = start.config
+        prompt = start.system_prompt or start.config.get("system_prompt")
+        self.prefix = [frozen({"role": "system", "content": prompt})] if isinstance(prompt, str) and prompt else []
+        self.history: list[Any] = list(self.prefix)
+        self.places: list[int | None] = []
+        """Where in `history` each message of the state is; None for one that no model is sent."""
+        self.sent: Sequence[Any] = ()
+        self.instead: dict[int, Any] = {}
+        self.messages = 0
+        self.calls: list[Any] = []
+        self.ids: set[str] = set()
+
+    def ask(self, state: State) -> None:
+        """Note what the model is sent where the loop is at `state`."""
+        self.instead = {}
+        if self.design.sends.__func__ is not Design.sends.__func__:  # type: ignore[attr-defined]  # of a class method
+            self.sent = [*self.prefix, *map(frozen, self.design.sends(state, self.config))]
+            self.messages = len(self.sent)
+            return
+        for message in state.messages[len(self.places) :]:
+            self.places.append(len(self.history) if message.role in ROLES else None)
+            if message.role in ROLES:
+                self.history.append(frozen(message.plain))
+        for position, instead in self.design.sent_instead(state).items():
+            if (place := self.places[position]) is not None:
+                self.instead[place] = frozen(instead)
+        self.sent, self.messages = self.history, len(self.history)
+
+    def propose(self, calls: Iterable[ToolCall]) -> None:
+        """Note calls that the model has made in this turn."""
+        for call in calls:
+            if call.id not in self.ids:
+                self.ids.add(call.id)
+                self.calls.append(_plain(call))
+
+    def begin_turn(self) -> None:
+        """Forget the calls of the turn before."""
+        self.calls, self.ids = [], set()
+
+
+def _plain(call: ToolCall) -> Any:
+    return frozen({"id": call.id, "name": call.name, "arguments": call.arguments})
+
+
+class Contexts:
+    """Gathers, event by event, what the contexts of a run's calls are made of."""
+
+    def __init__(self) -> None:
+        self._loops: dict[str, _Loop] = {}
+        self._decisions: list[Any] = []
+
+    def take(self, event: Event, state: State) -> None:
+        """An event has been recorded, and its loop is at `state` now."""
+        if isinstance(event, RunStart):
+            self._loops[event.path] = _Loop(event)
+        elif isinstance(event, ModelStart):
+            loop = self._loops[event.path]
+            if event.attempt == 1:
+                loop.begin_turn()
+            loop.ask(state)
+        elif isinstance(event, ModelEnd):
+            self._loops[event.path].propose(event.message.tool_calls)
+        elif isinstance(event, CallProposed) and not event.hidden:
+            self._loops[event.path].propose([event.call])
+        elif isinstance(event, ApprovalDecision):
+            self._decisions.append(_decision(event, state))
+
+    def of(self, path: str, call: CallState, state: State) -> PolicyContext:
+        """The context of a call of the loop at `path`, which is at `state`."""
+        loop = self._loops[path]
+        turn = loop.calls
+        if call.hidden:  # a call of the loop's own, and those that it has made with it
+            turn = [_plain(other.proposed) for other in state.open.values() if other.hidden]
+        names = ("loop", "name", "phase", "turn", "input", "requests", "calls_started")
+        told = {name: getattr(state, name) for name in names}
+        # A count is an int when a model tells it and a float when a file is read; here it is an int either way.
+        usage = {name: int(used) if float(used).is_integer() else used for name, used in state.usage.items()}
+        told |= {"values": dict(state.values), "usage": usage}
+        return PolicyContext(
+            path,
+            _sent=loop.sent,
+            _instead=loop.instead,
+            _messages=loop.messages,
+            _turn=turn,
+            _calls=len(turn),
+            _state=told,
+            _decided=self._decisions,
+            _decisions=len(self._decisions),
+        )
+
+
+def _decision(event: ApprovalDecision, state: State) -> Any:
+    call = state.calls.get(event.call_id)
+    asked = call.approval if call is not None else None
+    arguments: Any = asked.arguments if asked is not None else call.arguments if call is not None else {}
+    return frozen(
+        {
+            "seq": event.seq,
+            "time": event.time,
+            "path": event.path,
+            "call_id": event.call_id,
+            "tool": asked.name if asked is not None else call.name if call is not None else event.name,
+            "arguments": arguments,
+            "decision": event.decision,
+            "by": event.by,
+            "reason": event.reason,
+            "instead": event.arguments if event.decision in ("edit", "replace") else None,
+        }
+    )
+
+
+class LiveContexts:
+    """The contexts of a run that goes on. Nothing is gathered before the first is asked for."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._contexts: Contexts | None = None
+
+    def of(self, frame: Frame, call: CallState) -> PolicyContext:
+        """The context of this call as it is now. Safe from every thread."""
+        with self._journal.lock:
+            if self._contexts is None:
+                self._contexts = Contexts()
+                for event, state in walk(self._journal.events):
+                    self._contexts.take(event, state)
+                self._journal.observe(self._take)
+            return self._contexts.of(frame.path, call, frame.state)
+
+    def _take(self, event: Event, frame: Frame) -> None:
+        assert self._contexts is not None
+        self._contexts.take(event, frame.state)
+
+
+def contexts_at(
+    events: Sequence[Event], calls: Mapping[int, Sequence[tuple[str, str]]]
+) -> dict[tuple[int, str, str], PolicyContext]:
+    """The contexts that calls had, by position, path and id.
+
+    calls: the paths and ids of the calls, by how many events there were when the policy was asked about them.
+    """
+    contexts, run = Contexts(), State()
+    found: dict[tuple[int, str, str], PolicyContext] = {}
+    for position in range(len(events) + 1):
+        for path, id in calls.get(position, ()):
+            state = nested(run, path)
+            call = state.calls.get(id) or state.open.get(id)
+            if call is not None:
+                found[position, path, id] = contexts.of(path, call, state)
+        if position < len(events):
+            event = events[position]
+            evolve(run, event)
+            contexts.take(event, nested(run, event.path))
+    return found

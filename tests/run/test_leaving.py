@@ -1,0 +1,173 @@
+"""Whoever drives a run may leave it: others who read it, or wait for it, go on; the last one out cancels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from agentnb import Run, SessionLoop, tool
+from agentnb.testing import ScriptedLLM, call
+from tests.worlds import assert_one_terminal_event_last
+
+
+class World:
+    """A run with one call, which waits until `may_end` is set."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = asyncio.Event(), asyncio.Event()
+        self.did: list[str] = []
+
+        @tool
+        async def hold() -> str:
+            self.did.append("began")
+            self.begun.set()
+            try:
+                await self.may_end.wait()
+            except asyncio.CancelledError:
+                self.did.append("was cancelled")
+                raise
+            self.did.append("ended")
+            return "held"
+
+        self.llm = ScriptedLLM([[call("hold", {}, id="c")], "done"])
+        self.run = SessionLoop(self.llm, [hold]).start("go")
+
+    async def goes_on_for(self, other: asyncio.Task[Any]) -> None:
+        """Let the call end; the other comes to the end of the run, in which everything has happened once."""
+        self.may_end.set()
+        assert await asyncio.wait_for(other, 10) == "done"
+        assert self.did == ["began", "ended"]
+        assert self.run.stop_reason == "completed"
+        assert_one_terminal_event_last(self.run.events)
+
+
+async def reads(run: Run) -> Any:
+    async for event in run:
+        if event.type == "run_end":
+            return event.output  # type: ignore[union-attr]  # the end is no delta
+    return None
+
+
+async def waits(run: Run) -> Any:
+    return await run
+
+
+async def blocks(run: Run) -> Any:
+    return await asyncio.to_thread(run.result, 10)
+
+
+async def steps(run: Run) -> Any:
+    while run.stop_reason is None:
+        await run.step("turn")
+    return run.output
+
+
+Drive = Callable[[Run], Coroutine[Any, Any, Any]]
+
+
+async def joined(world: World, *ways: Drive) -> list[asyncio.Task[Any]]:
+    """Tasks that read the run, or wait for it, in this order; the first of them drives."""
+    tasks = []
+    for way in ways:
+        tasks.append(asyncio.create_task(way(world.run)))
+        await world.begun.wait()
+        for _ in range(5):  # until it has come to where it waits
+            await asyncio.sleep(0)
+    return tasks
+
+
+async def left(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("other", [reads, waits, blocks])
+@pytest.mark.parametrize("driver", [reads, waits, steps])
+async def test_another_goes_on_where_whoever_drives_is_cancelled(driver: Drive, other: Drive) -> None:
+    world = World()
+    first, second = await joined(world, driver, other)
+    if other is blocks:
+        await asyncio.sleep(0.05)  # until the thread waits
+    await left(first)
+    await world.goes_on_for(second)
+
+
+async def test_all_who_read_it_come_to_the_end() -> None:
+    world = World()
+    first, second, third = await joined(world, reads, reads, waits)
+    await left(first)
+    await left(second)
+    await world.goes_on_for(third)
+
+
+@pytest.mark.parametrize("position", range(1, 10))
+async def test_another_sees_every_event_where_the_consumer_that_drives_is_closed_at_any(position: int) -> None:
+    world = World()
+    world.may_end.set()
+    events = aiter(world.run)
+    for _ in range(position):
+        await anext(events)
+    seen: list[Any] = []
+
+    async def read() -> None:
+        seen.extend([event async for event in world.run if event.seq is not None])
+
+    other = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+    await asyncio.wait_for(other, 10)
+    assert seen == list(world.run.events)
+    assert world.run.output == "done"
+    assert [event.type for event in seen].count("model_start") == 2  # nothing was asked for twice
+
+
+@pytest.mark.parametrize(("driver", "other"), [(reads, reads), (reads, waits), (waits, reads), (waits, waits)])
+async def test_the_last_one_out_cancels(driver: Drive, other: Drive) -> None:
+    world = World()
+    first, second = await joined(world, driver, other)
+    await left(first)
+    assert world.run.stop_reason is None
+    await left(second)
+    assert world.run.stop_reason == "cancelled"
+    assert world.did == ["began", "was cancelled"]
+
+
+async def test_one_who_reads_another_s_run_may_leave_it() -> None:
+    world = World()
+    first, second = await joined(world, waits, reads)
+    await left(second)
+    await world.goes_on_for(first)
+
+
+async def test_a_run_in_the_background_goes_on_when_nobody_reads_it_any_more() -> None:
+    world = World()
+    world.run.play()
+    (reader,) = await joined(world, reads)
+    await left(reader)
+    await world.goes_on_for(asyncio.create_task(waits(world.run)))
+
+
+def test_another_goes_on_in_its_own_event_loop_where_that_of_the_driver_has_ended() -> None:
+    made: list[Run] = []
+    read: list[Any] = []
+
+    async def first() -> None:
+        run = SessionLoop(ScriptedLLM(["done"])).start("go")
+        made.append(run)
+        events = aiter(run)
+        await anext(events)
+        other = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(second(run))))
+        await asyncio.sleep(0.05)
+        await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+        await asyncio.wait_for(other, 10)
+
+    async def second(run: Run) -> None:
+        read.append(await reads(run))
+
+    asyncio.run(first())
+    assert read == ["done"]
+    assert made[0].stop_reason == "completed"
