@@ -35,12 +35,14 @@ _MESSAGE = {
 }
 _ERROR = {"traceback"}
 UNSAID: dict[str, Any] = {
-    **dict.fromkeys(("seq", "time", "run_id", "forked_from", "timing", "deadline", "fingerprint"), True),
+    **dict.fromkeys(("seq", "time", "run_id", "timing", "deadline", "fingerprint"), True),
+    **dict.fromkeys(("forked_from", "ancestors", "inherited", "seen"), True),
+    **dict.fromkeys(("question", "seconds", "shown", "tool", "tools", "approve", "limits"), True),
     "message": _MESSAGE,
     "error": _ERROR,
 }
 """What of an event is stamped on it or measured, anew in each run: it is no difference. A fingerprint is one of the
-configuration beside it."""
+configuration beside it, or of a tool; a policy and limits show in what they decide."""
 
 
 class Pair(NamedTuple):

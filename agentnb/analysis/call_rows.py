@@ -5,7 +5,8 @@ Times are seconds since the run's first event, NaN where a thing has not happene
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,9 @@ class CallRow:
     ended: float = NEVER
     waited: float = NEVER
     took: float = NEVER
+    arguments_text: str = "{}"
+    tries: int = 1
+    inherited: bool = False
 
 
 @dataclass(slots=True)
@@ -67,6 +71,8 @@ class DecisionRow:
     reviewer: str | None = None
     shown: str | None = None
     took: float = NEVER
+    arguments_text: str = "{}"
+    inherited: bool = False
 
 
 def _waited(decision: ApprovalDecision, asked: float, decided: float) -> float:
@@ -75,13 +81,27 @@ def _waited(decision: ApprovalDecision, asked: float, decided: float) -> float:
 
 
 class Calls:
-    """The calls of one recording, gathered event by event; `rows` has them in the order they were proposed."""
+    """The calls of one recording, gathered event by event; `rows` has them in the order they were proposed.
+
+    A call is inherited where all that has happened to it is.
+    """
 
     def __init__(self, source: Source) -> None:
         self.rows: list[CallRow] = []
         self._source = source
         self._open: dict[tuple[str, str], CallRow] = {}
         self._lost: set[tuple[str, str]] = set()
+        self._here: set[int] = set()
+        """The identities of the rows with an event that is not counted in another recording."""
+
+    def counted(self) -> list[CallRow]:
+        """The rows, without those that are counted in another recording; each with what it comes to."""
+        tries: dict[tuple[str, str, str], int] = {}
+        for row in self.rows:
+            row.arguments_text = text_of_arguments(row.arguments)
+            same = row.path, row.tool, row.arguments_text
+            row.tries = tries[same] = tries.get(same, 0) + 1
+        return [row for row in self.rows if id(row) in self._here]
 
     def take(self, event: Event, state: State) -> None:
         """An event has happened, and led to this state of its loop."""
@@ -92,6 +112,7 @@ class Calls:
             self._propose(event, state, event.call, own=event.hidden)
         elif (row := self.row(event)) is not None:
             self._note(row, event, event.time - self._source.began)
+            self._note_whose(row, event)
 
     def row(self, event: Event) -> CallRow | None:
         """The call that an event is about."""
@@ -101,13 +122,21 @@ class Calls:
     def _propose(self, event: Event, state: State, call: ToolCall, *, own: bool = False) -> None:
         known = self._open.get((event.path, call.id))
         if known is not None and known.turn == state.turn:  # proposed while the answer streamed
+            self._note_whose(known, event)
             return
         row = CallRow(
             *(self._source.name, event.path, state.name, state.turn, call.id, call.name, own, call.arguments),
             proposed=event.time - self._source.began,
+            inherited=True,
         )
         self._open[event.path, call.id] = row
         self.rows.append(row)
+        self._note_whose(row, event)
+
+    def _note_whose(self, row: CallRow, event: Event) -> None:
+        row.inherited = row.inherited and event.inherited
+        if event.seq not in self._source.elsewhere:
+            self._here.add(id(row))
 
     def _note(self, row: CallRow, event: Event, seconds: float) -> None:
         key = row.path, row.call_id
@@ -132,7 +161,12 @@ def call_rows(source: Source) -> list[CallRow]:
     calls = Calls(source)
     for event, state in walk(source.events):
         calls.take(event, state)
-    return calls.rows
+    return calls.counted()
+
+
+def text_of_arguments(arguments: Mapping[str, Any]) -> str:
+    """Arguments as JSON text, the same for the same arguments: what can be grouped by."""
+    return json.dumps(arguments, sort_keys=True, ensure_ascii=False, default=str)
 
 
 def decision_rows(source: Source) -> Iterator[DecisionRow]:
@@ -140,7 +174,7 @@ def decision_rows(source: Source) -> Iterator[DecisionRow]:
     calls = Calls(source)
     for event, state in walk(source.events):
         row = calls.row(event)
-        if isinstance(event, ApprovalDecision) and row is not None:
+        if isinstance(event, ApprovalDecision) and row is not None and event.seq not in source.elsewhere:
             call: CallState | None = state.calls.get(event.call_id)
             asked = call.approval.arguments if call is not None and call.approval is not None else row.arguments
             seconds = event.time - source.began
@@ -163,5 +197,7 @@ def decision_rows(source: Source) -> Iterator[DecisionRow]:
                 reviewer=event.reviewer,
                 shown=event.shown,
                 took=event.seconds if event.seconds is not None else NEVER,
+                arguments_text=text_of_arguments(asked),
+                inherited=event.inherited,
             )
         calls.take(event, state)

@@ -49,11 +49,14 @@ class EventRow:
     call_id: str | None
     tool: str | None
     text: str
+    inherited: bool
 
 
 def event_rows(source: Source) -> Iterator[EventRow]:
     """The events, in order."""
     for event, state in walk(source.events):
+        if event.seq in source.elsewhere:
+            continue
         call_id = call_id_of(event)
         yield EventRow(
             run=source.name,
@@ -68,6 +71,7 @@ def event_rows(source: Source) -> Iterator[EventRow]:
             call_id=call_id,
             tool=_tool(event, state, call_id),
             text=_text(event),
+            inherited=event.inherited,
         )
 
 

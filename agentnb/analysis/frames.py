@@ -27,6 +27,7 @@ _WHERE = {
     "loop": "the name of the loop it happened in",
     "turn": "the request to the model it belongs to, from 1; 0 before the first",
 }
+_INHERITED = "whether it happened in the run this one was forked from; read together, it is counted in that one alone"
 COLUMNS: dict[str, dict[str, str]] = {
     "events": {
         "run": _WHERE["run"],
@@ -41,6 +42,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "call_id": "the call it is about, if any",
         "tool": "that call's tool",
         "text": "what was said, or what it says in short: arguments and results as JSON",
+        "inherited": _INHERITED,
     },
     "calls": {
         "run": _WHERE["run"],
@@ -65,6 +67,9 @@ COLUMNS: dict[str, dict[str, str]] = {
         "ended": "when it had its result, s",
         "waited": "from the question to the decision, s",
         "took": "from its start to its result, s; NaN where nobody knows how long it ran",
+        "arguments_text": "the arguments as JSON text, to group by",
+        "tries": "which time its loop called this tool with these arguments, from 1",
+        "inherited": _INHERITED,
     },
     "messages": {
         "run": _WHERE["run"],
@@ -82,6 +87,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "cost": "an answer's: what it cost, as the model told it",
         "took": "an answer's: from the request to its end, s",
         "stop_reason": "an answer's: why it ended; error or aborted where it broke off",
+        "attempts": "an answer's: how often the model was asked for it",
+        "inherited": _INHERITED,
     },
     "decisions": {
         "run": _WHERE["run"],
@@ -102,6 +109,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "reviewer": "the person's name, where it was declared",
         "shown": "the digest of the question as it was shown",
         "took": "a person's: from when the question was shown to the decision, s",
+        "arguments_text": "the arguments as JSON text, to group by",
+        "inherited": _INHERITED,
     },
 }
 """What each column of each frame is, with its unit (s: seconds)."""

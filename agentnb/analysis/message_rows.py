@@ -35,6 +35,8 @@ class MessageRow:
     cost: float = NEVER
     took: float = NEVER
     stop_reason: str | None = None
+    attempts: int = 0
+    inherited: bool = False
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class _Heard:
     messages: int = 0
     asked: float = NEVER
     broke_off: Event | None = None
+    attempts: int = 0
 
 
 def message_rows(source: Source) -> Iterator[MessageRow]:
@@ -56,22 +59,37 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
             yield from _results_of_broken_off(source, known)
             known = heard[event.path] = _Heard(state)
         if isinstance(event, ModelStart):
-            known.asked = event.time
+            known.asked, known.attempts = event.time, event.attempt
         for message in state.messages[known.messages :]:
-            yield _message_row(source, event, state, message, known)
+            said_by = _said_by(event, state, message)
+            if said_by.seq not in source.elsewhere:
+                row = _message_row(source, event, state, message, known)
+                row.inherited = said_by.inherited
+                yield row
         known.messages = len(state.messages)
         if isinstance(event, ModelFailed | RunEnd) and event.answer is not None:
             known.broke_off = event
-            yield _message_row(source, event, state, state.broken_off[0], known)
+            if event.seq not in source.elsewhere:
+                row = _message_row(source, event, state, state.broken_off[0], known)
+                row.inherited = event.inherited
+                yield row
     for known in heard.values():
         yield from _results_of_broken_off(source, known)
 
 
 def _results_of_broken_off(source: Source, known: _Heard | None) -> Iterator[MessageRow]:
     """The results of an answer that broke off, once it is clear that the model was not asked again."""
-    if known is not None and known.broke_off is not None:
+    if known is not None and known.broke_off is not None and known.broke_off.seq not in source.elsewhere:
         for message in known.state.broken_off[1:]:
-            yield _message_row(source, known.broke_off, known.state, message, known)
+            row = _message_row(source, known.broke_off, known.state, message, known)
+            row.inherited = known.broke_off.inherited
+            yield row
+
+
+def _said_by(event: Event, state: State, message: Message) -> Event:
+    """The event that a message is of: a result enters the history with its call's end, or with an event behind that."""
+    call = state.calls.get(message.tool_call_id) if message.tool_call_id is not None else None
+    return call.end if call is not None and call.end is not None else event
 
 
 def _origin(event: Event, message: Message) -> str | None:
@@ -100,6 +118,7 @@ def _message_row(source: Source, event: Event, state: State, message: Message, k
         row.output_tokens = used.get("output_tokens", NEVER)
         row.cost = used.get("cost", NEVER)
         row.took, row.stop_reason = event.time - known.asked, event.stop_reason
+        row.attempts = known.attempts
     elif isinstance(event, ModelFailed | RunEnd) and message.role == "assistant":
         row.took, row.stop_reason = event.time - known.asked, message.stop_reason
     return row

@@ -51,6 +51,9 @@ COLUMNS = {
     "compared": "agrees; asks: the person would be asked as before; missed: it would run, and the person did not let it"
     " run as it was; refused: it would not run, and the person let it",
     "waited": "how long the person took, s",
+    "arguments_text": "the arguments as JSON text, to group by",
+    "inherited": "whether it was decided in the run this one was forked from; read together, it is counted in that one"
+    " alone",
 }
 """What the columns of `Backtest.frame` are."""
 
@@ -70,6 +73,8 @@ class Judged:
     reason: str
     compared: Comparison
     waited: float
+    arguments_text: str = "{}"
+    inherited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +250,17 @@ def _decided_by_people(rows: Iterable[DecisionRow]) -> list[DecisionRow]:
 
 def _judged(row: DecisionRow, verdict: Verdict) -> Judged:
     where = (row.run, row.seq, row.path, row.call_id, row.tool, row.arguments)
-    return Judged(*where, row.decision, verdict.decision, verdict.reason, _compare(row, verdict), row.waited)
+    compared = _compare(row, verdict)
+    return Judged(
+        *where,
+        person=row.decision,
+        policy=verdict.decision,
+        reason=verdict.reason,
+        compared=compared,
+        waited=row.waited,
+        arguments_text=row.arguments_text,
+        inherited=row.inherited,
+    )
 
 
 def _compare(row: DecisionRow, verdict: Verdict) -> Comparison:

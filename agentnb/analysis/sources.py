@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event
+from agentnb.core.events import Event, RunStart
 from agentnb.run.past.snapshot import Snapshot
+from agentnb.run.past.taken_over import ancestors_of
 from agentnb.run.recording import Recording
 from agentnb.store import RunInfo, Store, is_address, is_store
 
@@ -22,10 +23,15 @@ NEVER = math.nan
 
 
 class Source(NamedTuple):
-    """A run as it was recorded; `name` is its own among those that are read together."""
+    """A run as it was recorded; `name` is its own among those that are read together.
+
+    `elsewhere` are the numbers of the events that it has inherited from a run that is read together with it, and that
+    are counted there alone.
+    """
 
     name: str
     events: Sequence[Event]
+    elsewhere: frozenset[int] = frozenset()
 
     @property
     def began(self) -> float:
@@ -44,8 +50,40 @@ def sources(of: Any) -> list[Source]:
     taken: dict[str, int] = {}
     for name, events in _read(of):
         times = taken[name] = taken.get(name, 0) + 1
-        found.append(Source(name if times == 1 else f"{name}#{times}", events))
-    return found
+        found.append(Source(name if times == 1 else f"{name}#{times}", _marked(events)))
+    return _counted_once(found)
+
+
+def _marked(events: Sequence[Event]) -> Sequence[Event]:
+    """The events, those marked as inherited that are so: older recordings of forks do not say it of each."""
+    start = events[0] if events else None
+    if not isinstance(start, RunStart) or start.ancestors or not (ancestors := ancestors_of(start)):
+        return events
+    ((_, inherited),) = ancestors
+    return [event.model_copy(update={"inherited": True}) if event.seq < inherited else event for event in events]
+
+
+def _counted_once(found: list[Source]) -> list[Source]:
+    """The sources, each with what of it is counted in another: an inherited event is, wherever that is there."""
+    counted: dict[str, int] = {}
+    for source in found:
+        if source.events:
+            run = source.events[0].run_id
+            counted[run] = max(len(source.events), counted.get(run, 0))
+    once: list[Source] = []
+    for source in found:
+        start = source.events[0] if source.events else None
+        ancestors = ancestors_of(start) if isinstance(start, RunStart) else []
+        elsewhere: set[int] = set()
+        for event in source.events if ancestors else ():
+            if event.inherited:
+                run = next((run for run, end in ancestors if event.seq < end), ancestors[-1][0])
+                if event.seq < counted.get(run, 0):
+                    elsewhere.add(event.seq)
+        for run, end in ancestors:  # of a run that is not there itself, the first of its forks is counted
+            counted[run] = max(end, counted.get(run, 0))
+        once.append(source._replace(elsewhere=frozenset(elsewhere)))
+    return once
 
 
 def one_source(of: Any) -> Source:

@@ -63,7 +63,8 @@ def phases(source: Source) -> Iterator[Stretch]:
     for event, state in walk(source.events):
         seconds = event.time - source.began
         name, phase, since = standing.get(event.path, (event.path or state.name, "", seconds))
-        if phase and (state.phase != phase or isinstance(event, RunEnd)):
+        ends = state.phase != phase or isinstance(event, RunEnd)
+        if phase and ends and event.seq not in source.elsewhere:
             yield Stretch((name,), phase, since, seconds)
         if state.over:
             standing.pop(event.path, None)

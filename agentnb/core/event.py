@@ -17,13 +17,17 @@ class ErrorInfo(Record):
 
 
 class Event(Record):
-    """What every fact has; `seq` is -1 and `time` 0 until the driver has stamped it."""
+    """What every fact has; `seq` is -1 and `time` 0 until the driver has stamped it.
+
+    `inherited`: it happened in the run that this one was forked from, and cost this one nothing.
+    """
 
     seq: int = -1
     time: float = 0.0
     run_id: str = ""
     path: str = ""
     phase: str | None = None
+    inherited: bool = False
     type: str
 
     @property

@@ -107,7 +107,11 @@ class RunStart(Event):
     loop's, the call of the loop above that it performs. `forked_from`: a fork's, the run and the event it departs from
     (`"4f2c…@17"`). `listens`: whether the loop has a conversation of its own. `max_result_chars`: how many characters
     of a result the model is sent at most; None, as in older recordings, for all. `system_prompt`: what the model is
-    told first, where `config` does not have that.
+    told first, where `config` does not have that. `tools`: the fingerprint of the description and the schema of each
+    tool, by its name; none in older recordings. `approve`, `limits`: the policy and the limits of the whole run: rules,
+    True or False, and `{"function": name}` for a policy that no recording keeps.
+    `ancestors`: a fork's, the runs that its first events were inherited from, the oldest first, each with the number of
+    the first event that is not of it or of one before it.
     """
 
     type: Literal["run_start"] = "run_start"
@@ -123,6 +127,10 @@ class RunStart(Event):
     listens: bool = True
     max_result_chars: int | None = None
     system_prompt: str | None = None
+    tools: dict[str, str] = Field(default_factory=dict)
+    approve: Any = None
+    limits: dict[str, float] = Field(default_factory=dict)
+    ancestors: list[tuple[str, int]] = Field(default_factory=list)
 
 
 class PhaseChange(Event):
@@ -226,11 +234,14 @@ class RunResumed(Event):
     """The run goes on: after a pause, after a failure of the model, or, restored, after it was `suspended`.
 
     `again` are the failed calls that are made again, by the path of their loop: those whose failure had ended the run.
+    `approve`, `limits`: the policy and the limits it goes on with, where it was restored with others.
     """
 
     type: Literal["run_resumed"] = "run_resumed"
     suspended: bool = False
     again: dict[str, list[str]] = Field(default_factory=dict)
+    approve: Any = None
+    limits: dict[str, float] | None = None
 
 
 class CancelRequested(Event):

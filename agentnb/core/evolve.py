@@ -110,6 +110,7 @@ def _run_start(state: State, event: e.RunStart) -> None:
     state.input = event.input
     state.call = event.call
     state.listens = event.listens
+    state.approve, state.limits = event.approve, event.limits
     state.max_result_chars = event.max_result_chars
     state.started = event.time
     state.messages = list(event.history)
@@ -186,6 +187,8 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
 def _add_usage(state: State, event: e.ModelEnd) -> None:
     for name, amount in event.usage.items():
         state.usage[name] = state.usage.get(name, 0) + amount
+        if not event.inherited:
+            state.own_usage[name] = state.own_usage.get(name, 0) + amount
 
 
 def _model_error(state: State, event: e.ModelFailed) -> None:
@@ -205,6 +208,10 @@ def _run_paused(state: State, event: e.RunPaused) -> None:
 
 def _run_resumed(state: State, event: e.RunResumed) -> None:
     state.paused = False
+    if event.approve is not None:
+        state.approve = event.approve
+    if event.limits is not None:
+        state.limits = event.limits
     _ask_again(state)
     if event.suspended:
         _forget_done(state)

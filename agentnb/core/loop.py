@@ -117,7 +117,7 @@ class Design(ABC):
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """The fact a run starts with."""
         return RunStart(  # validated, unlike other facts: the input is the user's
-            **configured(self),
+            **configured(self, {}),
             name=self.name,
             input=to_plain(input),
             history=list(history),
@@ -270,15 +270,19 @@ class Design(ABC):
         return cls.__name__
 
 
-def configured(design: Design) -> dict[str, Any]:
-    """What the first fact of a run says of the kind of its loop, and of how that is configured."""
+def configured(design: Design, tools: Mapping[str, str]) -> dict[str, Any]:
+    """What the first fact of a run says of the kind of its loop, of how that is configured, and of its tools.
+
+    tools: the fingerprint of each, by its name.
+    """
     kind, config = design.kind(), design.config()
-    return {"loop": kind, "config": config, "fingerprint": fingerprint(kind, config)}
+    return {"loop": kind, "config": config, "tools": dict(tools), "fingerprint": fingerprint(kind, config, tools)}
 
 
-def fingerprint(kind: str, config: Mapping[str, Any]) -> str:
-    """A short hash of a loop's kind and configuration."""
-    return hashlib.sha256(to_json([kind, sorted(config.items())])).hexdigest()[:16]
+def fingerprint(kind: str, config: Mapping[str, Any], tools: Mapping[str, str] | None = None) -> str:
+    """A short hash of a loop's kind, its configuration, and the fingerprints of its tools."""
+    parts: list[Any] = [kind, sorted(config.items()), *([sorted(tools.items())] if tools else [])]
+    return hashlib.sha256(to_json(parts)).hexdigest()[:16]
 
 
 ENDED_FROM_OUTSIDE = frozenset({"error", "cancelled", "limit", "suspended"})

@@ -93,7 +93,10 @@ class State:
     `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
     one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
     `calls_started` (of tools, not of what a loop does itself) and `usage` (tokens, cost) add up, nested loops included,
-    and so do `failure` and `rules`, the decisions that are remembered.
+    and so do `failure` and `rules`, the decisions that are remembered. `approve` and `limits` are those of the whole
+    run, as they were recorded.
+
+    `own_usage` is that part of `usage` that was not inherited from the run that this one was forked from.
 
     `listens` says whether the loop has a conversation of its own. Where it has none, `inside` has what was said in each
     loop that it has run, and `conversation` has it all.
@@ -129,6 +132,7 @@ class State:
     heard: list[e.Origin] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     usage: dict[str, float] = field(default_factory=dict)
+    own_usage: dict[str, float] = field(default_factory=dict)
     paused: bool = False
     cancelled: str | None = None
     stop_reason: e.StopReason | None = None
@@ -144,6 +148,8 @@ class State:
     inside: list[Inside] = field(default_factory=list)
     place: Place = field(default_factory=Place)
     places: dict[str, Place] = field(default_factory=dict)
+    approve: Any = None
+    limits: dict[str, float] = field(default_factory=dict)
     memo: Any = field(default=None, compare=False, repr=False)
 
     @property

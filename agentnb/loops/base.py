@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.errors import UsageError
 from agentnb.core.events import CallProposed, MessageAdded, Queue
 from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import State
+from agentnb.core.tools import check_names, legal_name
 from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Loop(Design):
         self.llm = llm
         self.tools = tools
         if not isinstance(tools, Mapping):
-            _check_names({id(tool): tool.name for tool in tools if isinstance(tool, Design)}.values())
+            check_names((_name_as_tool(tool), tool) for tool in tools)
         self.name = name or _snake_case(type(self).__name__)
 
     def start(
@@ -102,7 +103,8 @@ class Loop(Design):
         """A run on this input; nothing has happened yet.
 
         name, store: keep the run's journal in the store, under that name. approve: who decides about calls before a
-        person is asked; True, False, a callable of the call, or rules (`agentnb.run.approvals.policy`). breakpoints:
+        person is asked; True, False, a callable of the call, rules, or the path of a JSON file with rules
+        (`agentnb.run.approvals.policy`). breakpoints:
         pause at these; callables of `(event, state)`, or an event type, a tool's name, or a phase. limits: end at
         these; `turns, calls, seconds, tokens, cost`, of all the loops inside too. A call is one of a tool. The seconds
         of a run that was restored or forked begin when it goes on. Tokens and cost are what the server tells. OpenAI's
@@ -196,10 +198,9 @@ async def _to_the_end(run: Run) -> Any:
     return await run
 
 
-def _check_names(names: Iterable[str]) -> None:
-    listed = sorted(names)
-    if len(set(listed)) < len(listed):
-        raise InvalidArguments(f"Loops beside each other may not share a name: {', '.join(listed)}.")
+def _name_as_tool(tool: Any) -> str:
+    """What models call a tool by."""
+    return legal_name(tool.name) if isinstance(tool, Design) else _named(tool)
 
 
 def _named(tool: Any) -> str:

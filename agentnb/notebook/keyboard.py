@@ -120,9 +120,9 @@ def _question_of(item: Pending) -> Question:
 def _question(item: Pending) -> str:
     why = item.reason or ("Nobody knows how this call ended." if item.unknown else "This tool asks before it runs.")
     where = f" (in {item.path})" if item.path else ""
-    return (
-        f"{visible(one_line(item.name + where))} waits for you. {visible(why)}\n{visible(for_reading(item.arguments))}"
-    )
+    view = f"{visible(item.view)}\n" if item.view else ""
+    arguments = visible(for_reading(item.arguments))
+    return f"{visible(one_line(item.name + where))} waits for you. {visible(why)}\n{view}{arguments}"
 
 
 def _decided(decisions: Decisions, item: Pending, prompt: str, shown_at: float) -> bool:

@@ -160,7 +160,7 @@ def _recorded_row(store: Store, info: RunInfo) -> Row:
 
 def _row_of(run: Run | RecordedRun, when: float, place: str) -> Row:
     state = run.state
-    name, cost = run.name or run.id, state.usage.get("cost")
+    name, cost = run.name or run.id, state.own_usage.get("cost")
     return Row(name, run.loop.kind(), where(run), state.requests, state.calls_started, cost, when, run.id, place)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agentnb.core.events import Event
-from agentnb.core.loop import Design, check_tables, phase_opened
+from agentnb.core.loop import Design, check_tables, configured, phase_opened
 from agentnb.core.messages import Message
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
-from agentnb.core.tools import Tool
+from agentnb.core.tools import Tool, fingerprint_of
 from agentnb.run.portable import portable_start
 from agentnb.tools import as_tools, loop_of
 
@@ -32,6 +32,7 @@ class Frame:
     """
 
     __slots__ = (
+        "_fingerprints",
         "_performs_loops",
         "above",
         "call",
@@ -68,10 +69,18 @@ class Frame:
         self.hearing: object = None
         self.reply: Reply | None = None
         self.tools: dict[str, Tool] = as_tools(design.tools)
+        self._fingerprints: dict[str, str] | None = None
         self._performs_loops = type(design).loop_for is not Design.loop_for
         has_loop_tools = any(loop_of(tool) is not None for tool in self.tools.values())
         self.has_loops_inside: bool = self._performs_loops or has_loop_tools
         design.has_tools(self.tools)
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """The fingerprint of each tool, by its name."""
+        if self._fingerprints is None:
+            self._fingerprints = {name: fingerprint_of(tool) for name, tool in self.tools.items()}
+        return self._fingerprints
 
     def loop_for(self, call: CallState) -> Design | None:
         """The loop that performs this call, where no tool and no activity does."""
@@ -104,4 +113,4 @@ class Frame:
         """The fact this loop starts with, as the performer of a call of the loop above."""
         first = portable_start(self.design.begin(input))
         self.said += [message for messages in first.queued.values() for message in messages]
-        return first.model_copy(update={"call": self.call})
+        return first.model_copy(update={"call": self.call, **configured(self.design, self.fingerprints)})

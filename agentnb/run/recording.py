@@ -164,8 +164,12 @@ class Recording(ABC):
 
     @property
     def usage(self) -> dict[str, float]:
-        """Tokens (`input_tokens`, `output_tokens`, ...) and `cost`, added up."""
-        return dict(self.state.usage)
+        """Tokens (`input_tokens`, `output_tokens`, ...) and `cost` that this run has used, added up.
+
+        A fork has used what was asked since the fork: what is before that was used by the run it departs from, and the
+        usage of all runs together is the sum. `state.usage` is of the whole history, which is what limits count.
+        """
+        return dict(self.state.own_usage)
 
     def at(self, seq: int) -> Replay:
         """The run as it was right after its event `seq`: to be read, stepped back and forth, and not to be driven.
@@ -204,4 +208,4 @@ class Recording(ABC):
         from agentnb.run.past.forked import forked  # it makes a Run, which is a Recording itself
 
         change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
-        return forked(self, plain_number(at), change, loop, **{**self._fork_options, **options})
+        return forked(self, plain_number(at), change, loop, **options)

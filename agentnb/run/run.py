@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Delta, Event, Queue, RunResumed
-from agentnb.core.loop import Design
+from agentnb.core.loop import Design, configured
 from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
+from agentnb.run.approvals.kept import lost_function, policy_of_a_recording, read_policy, recorded_policy
 from agentnb.run.approvals.policy import make_policy
 from agentnb.run.companions import companion_of
 from agentnb.run.consumer import consume
@@ -57,23 +60,45 @@ class Run(Decisions, Recording):
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
         recording: Sequence[Event] = (),
-        resumed: RunResumed | None = None,
+        suspended: bool = False,
+        again: Mapping[str, list[str]] = MappingProxyType({}),
+        judges_open_questions: bool = True,
     ) -> None:
         check_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
         self.loop = loop
-        self._fork_options = {"store": store, "approve": approve, "limits": limits}
         self.name = name
         self.store = store
-        policy = make_policy(approve)
         self._journal = Journal(loop, recording[0].run_id if recording else new_run_id())
         self._journal.load(list(recording))
-        self._gate = Gate(breakpoints, limits, lambda: names_in(loop, self.events))
+        # A run that goes on keeps its policy and its limits, unless others are given.
+        approve, kept = read_policy(approve), self._journal.state
+        policy = make_policy(approve if approve is not None else policy_of_a_recording(kept.approve))
+        self._gate = Gate(
+            breakpoints, limits if limits is not None else kept.limits, lambda: names_in(loop, self.events)
+        )
+        if approve is None and not kept.over and (name_of_policy := lost_function(kept.approve)) is not None:
+            warnings.warn(
+                f"The policy of this run was {name_of_policy}, which its recording does not keep: every call is asked"
+                " about until approve= is given again.",
+                UserWarning,
+                stacklevel=3,
+            )
+        self._fork_options = {"store": store, "approve": approve, "limits": limits}
         self._journal.recorder = self._open_store(store, recording)
-        begin: Event | None = resumed
+        chosen: dict[str, Any] = {}
+        if approve is not None and (recorded := recorded_policy(approve)) != kept.approve:
+            chosen["approve"] = recorded
+        if limits is not None and self._gate.limits != kept.limits:
+            chosen["limits"] = self._gate.limits
+        begin: Event | None = None
+        if suspended or again or chosen:
+            begin = RunResumed.make(suspended=suspended, again=dict(again), **chosen)
         if not recording:
-            begin = portable_start(loop.begin(portable_input(input), history))
+            start = portable_start(loop.begin(portable_input(input), history))
+            begin = start.model_copy(update={**configured(loop, self._journal.root.fingerprints), **chosen})
         self._journal.root.recorded = len(recording)
-        self._driver = Driver(self._journal, self._gate, policy, begin)
+        judges_open_questions = judges_open_questions and approve is not None
+        self._driver = Driver(self._journal, self._gate, policy, begin, judges_open_questions=judges_open_questions)
         self._hearing = hear(self._journal, begin=self._driver.begin)
         if not self._journal.state.over:
             loop.hears(self._hearing)
@@ -81,6 +106,8 @@ class Run(Decisions, Recording):
         self._driving = Driving(self, self._journal, self._gate, self._driver)
         if not self._journal.state.over:
             loop.runs_as(self)
+        if recording and chosen and not self._journal.state.over:
+            self._driver.begin()  # at once: who goes on from here next has them too
         _remember(self)
 
     def _open_store(self, store: RunStore | None, recording: Sequence[Event]) -> Recorder | None:

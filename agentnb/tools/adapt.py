@@ -7,10 +7,12 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
 from agentnb.core.errors import UsageError
 from agentnb.core.loop import Design
-from agentnb.core.tools import Tool
-from agentnb.tools.described import DescribedTool, described_by
+from agentnb.core.tools import Tool, check_names
+from agentnb.tools.described import DescribedTool, described_by, takes_all_in_one
 from agentnb.tools.function import FunctionTool
 from agentnb.tools.loop import LoopTool
 
@@ -21,15 +23,15 @@ _OPTIONS = ("approve", "idempotent", "timeout", "needs", "sequential")
 
 
 def as_tools(tools: Iterable[Any] | Mapping[str, Any]) -> dict[str, Tool]:
-    """Tools, functions, loops, or a mapping of names to any of these, by name; the last one of a name counts.
+    """Tools, functions, loops, or a mapping of names to any of these, by name.
 
-    Raises UsageError for anything else.
+    Raises UsageError for anything else, and for two tools of one name: a call would run only one of them.
     """
-    named: dict[str, Tool] = {}
     items = [(None, item) for item in tools] if not isinstance(tools, Mapping) else list(tools.items())
-    for name, item in items:
-        made = _as_tool(item, name)
-        named[made.name] = made
+    made = [_as_tool(item, name) for name, item in items]
+    named = {one.name: one for one in made}
+    if len(named) < len(made):
+        check_names((one.name, item) for one, (_, item) in zip(made, items, strict=True))
     return named
 
 
@@ -40,6 +42,9 @@ def _as_tool(item: Any, name: str | None) -> Tool:
         return LoopTool(item, name)
     if isinstance(item, Tool):
         return item
+    if inspect.ismethod(item) and isinstance(item.__func__, FunctionTool):
+        made = FunctionTool.__get__(item.__func__, item.__self__)  # @classmethod above @tool, in Python 3.13
+        return made if name is None else made.named(name)
     if inspect.isroutine(item) or isinstance(item, functools.partial):
         return FunctionTool(item, name=name)
     if isinstance(own := getattr(item, "name", None), str):
@@ -52,12 +57,21 @@ def _as_tool(item: Any, name: str | None) -> Tool:
 def _from_object(item: Any, does: Callable[..., Any], name: str) -> Tool:
     """An object with a method as a tool; of what else a tool has, it has what the object says."""
     description, schema = getattr(item, "description", None), getattr(item, "parameters", None)
+    model = getattr(item, "args_schema", None)
+    if schema is None and isinstance(model, Mapping):
+        schema, model = model, None
     said = {option: getattr(item, option, None) for option in _OPTIONS}
     options = {option: value for option, value in said.items() if value is not None and not callable(value)}
     if "sequential" in (getattr(item, "execution_mode", None), getattr(item, "executionMode", None)):
         options["sequential"] = True
     if isinstance(schema, Mapping) and (by_place := described_by(schema, does)) is not None:
         return DescribedTool(does, schema=schema, by_place=by_place, name=name, description=description, **options)
+    if schema is None and isinstance(model, type) and issubclass(model, BaseModel):
+        by_place = described_by(model.model_json_schema(), does) or 0
+        return DescribedTool(does, model=model, by_place=by_place, name=name, description=description, **options)
+    if not isinstance(schema, Mapping) and takes_all_in_one(does):
+        every = {"type": "object", "additionalProperties": True}
+        return DescribedTool(does, schema=every, by_place=1, name=name, description=description, **options)
     made = FunctionTool(does, name=name, description=description, **options)
     if isinstance(schema, Mapping):
         made.parameters = dict(schema)

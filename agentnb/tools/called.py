@@ -34,4 +34,9 @@ def words_of(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
     parsed = docstring_parser.parse(text)
     words = "\n\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
-    return words, {p.arg_name: p.description for p in parsed.params if p.description}
+    described = {}
+    for parameter in parsed.params:
+        for name in parameter.arg_name.split(","):  # NumPy's style describes several at once: `x, y : float`
+            if parameter.description:
+                described[name.strip()] = parameter.description
+    return words, described

@@ -12,12 +12,15 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_origin, get_type_hints
+
+from pydantic import BaseModel, ValidationError
 
 from agentnb.core.errors import InvalidArguments
+from agentnb.core.schemas import misfits
 from agentnb.core.tools import Invocation, Progress, current_call
 from agentnb.json_schema import JsonSchema, read_by
-from agentnb.tools.called import words_of
+from agentnb.tools.called import called_in, words_of
 from agentnb.tools.function import FunctionTool, in_thread
 from agentnb.tools.progress import teller
 
@@ -32,18 +35,32 @@ class Signal:
 
 
 class DescribedTool(FunctionTool):
-    """A method with a JSON schema of its arguments; `by_place`: how many of the design's four it takes, 0 for names."""
+    """A method with a JSON schema of its arguments; `by_place`: how many of the design's four it takes, 0 for names.
 
-    def __init__(self, method: Callable[..., Any], *, schema: Mapping[str, Any], by_place: int, **options: Any) -> None:
+    model: a pydantic model of the arguments in place of a schema; the method gets the values of its fields.
+    """
+
+    def __init__(
+        self,
+        method: Callable[..., Any],
+        *,
+        schema: Mapping[str, Any] | None = None,
+        model: type[BaseModel] | None = None,
+        by_place: int,
+        **options: Any,
+    ) -> None:
         said = options.pop("description", None)
         super().__init__(_any, description=said if said is not None else words_of(method)[0], **options)
         self.function = method
-        self.parameters = dict(schema)
+        self.parameters = dict(model.model_json_schema() if model is not None else schema or {})
+        self._model = model
         self._by_place = by_place
         self._schema: JsonSchema | None = None
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """The call with these arguments, ready to run. Raises InvalidArguments."""
+        if self._model is not None:
+            return functools.partial(self._invoke, self._fields_of(self._model, arguments))
         if self._schema is None:  # when it is first needed: a server may have hundreds of tools
             self._schema = JsonSchema(self.parameters)
         values = self.read(arguments)
@@ -54,6 +71,17 @@ class DescribedTool(FunctionTool):
         if faults:
             raise InvalidArguments(f"Invalid arguments for {self.name}: {'; '.join(faults)}.")
         return functools.partial(self._invoke, values)
+
+    def _fields_of(self, model: type[BaseModel], arguments: dict[str, Any]) -> dict[str, Any]:
+        """The values of the model's fields. Raises InvalidArguments."""
+        try:
+            values = model.model_validate(self.read(arguments))
+        except ValidationError as error:
+            raise InvalidArguments(f"Invalid arguments for {self.name}: {misfits(error)}.") from error
+        except Exception as error:  # a validator of the user's
+            why = f"{type(error).__name__}: {error}"
+            raise InvalidArguments(f"Invalid arguments for {self.name}: they cannot be checked ({why}).") from error
+        return {name: getattr(values, name) for name in model.model_fields}
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the plain values that the method gets."""
@@ -80,6 +108,30 @@ def _call_id() -> str:
     """The id of the call that this code runs for."""
     call = current_call.get()
     return call[2] if call is not None else ""
+
+
+_ALL = frozenset({"args", "arguments", "kwargs", "params", "parameters", "tool_args", "tool_input", "input", "inputs"})
+"""What a parameter is called that takes all the arguments of a call in one piece."""
+
+
+def takes_all_in_one(method: Callable[..., Any]) -> bool:
+    """Whether a method without a schema takes all the arguments of a call in one piece, as `execute(args: dict)` does.
+
+    A parameter of another type, or without a type and with a name that any parameter may have, is one argument.
+    """
+    try:
+        parameters = list(inspect.signature(called_in(method)).parameters.values())
+        hints = get_type_hints(called_in(method))
+    except (ValueError, NameError, TypeError):
+        return False
+    if inspect.ismethod(method) is False and parameters and parameters[0].name == "self":
+        parameters = parameters[1:]
+    if len(parameters) != 1 or (one := parameters[0]).name not in _ALL or one.default is not one.empty:
+        return False
+    if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
+        return False
+    hint = hints.get(one.name)
+    return one.name not in ("input", "inputs") if hint is None else (get_origin(hint) or hint) in (dict, Mapping)
 
 
 def described_by(schema: Mapping[str, Any], method: Callable[..., Any]) -> int | None:

@@ -485,7 +485,7 @@ async def test_a_rule_may_say_true_or_false_and_stand_alone(decision: bool, ran:
         [7],
         [{"tool": "x", "decision": "perhaps"}],
         [{"tol": "x"}],
-        [{"tool": ["x", "y"]}],
+        [{"tool": ["x", 5]}],
         [{"tool": 5}],
         [{"needs": ["network"]}],
         [{"arguments": ["x"]}],

@@ -452,7 +452,7 @@ async def test_a_run_that_was_saved_while_it_met_its_limit_goes_on_from_before_t
         await run
     ends = [event.seq for event in run.events if event.type == "call_end"]
     for end in ends:
-        again = restore(run.at(end).snapshot(), Agent().loop("done"))
+        again = restore(run.at(end).snapshot(), Agent().loop("done"), limits={})
         assert await again == "done"
         assert [event.result for event in again.events if event.type == "call_end"] == ["R:a", "R:b"]
 

@@ -455,7 +455,7 @@ def test_a_tool_that_an_object_has_and_that_is_no_method_is_that_tool() -> None:
         {"timeout": -1},
         {"timeout": float("nan")},
         {"timeout": True},
-        {"approve": print},
+        {"approve": "always"},
         {"idempotent": "no"},
         {"needs": None},
         {"needs": ["network", 5]},
@@ -511,9 +511,10 @@ async def test_an_object_that_is_called_is_a_tool_where_it_is_given_a_name() -> 
     assert await run(search, query="nile") == "3 of nile"
 
 
-def test_the_last_tool_of_a_name_counts() -> None:
+def test_two_tools_of_one_name_are_refused_and_both_are_named() -> None:
     first, second = tool(describe), tool(name="describe")(Desk().note)
-    assert as_tools([first, second]) == {"describe": second}
+    with pytest.raises(UsageError, match=r"'describe': tests\.tools\.test_tool\.describe and .*Desk\.note"):
+        as_tools([first, second])
 
 
 @pytest.mark.parametrize("word", ["progress", "approve", "idempotent", "timeout", "needs", "sequential", "detached"])

@@ -53,7 +53,7 @@ def test_a_decision_says_about_which_call_it_is() -> None:
     trace = Trace()
     trace.follow(run.events, len(run.events))
     [decision] = [event for event in run.events if event.type == "approval_decision"]
-    words = "delete_file approved by a person, for every call of the tool"
+    words = "delete_file approved by code, for every call of the tool"
     assert row(decision, trace)["summary"] == words
     run.cancel()
 

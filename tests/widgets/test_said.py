@@ -48,9 +48,9 @@ def test_a_call_is_told_with_its_decision_or_with_what_it_waits_for() -> None:
     run.reject("c1", "keep it")
     run.result(30)
     edited, rejected = next(message for message in told(run)["messages"] if message["calls"])["calls"]
-    assert re.fullmatch(r"edited and approved by a person at \S+ · returned", edited["words"])
+    assert re.fullmatch(r"edited and approved by code at \S+ · returned", edited["words"])
     assert "/elsewhere" in edited["decision"]
-    assert re.fullmatch(r"rejected by a person at \S+ · rejected", rejected["words"])
+    assert re.fullmatch(r"rejected by code at \S+ · rejected", rejected["words"])
     assert rejected["failed"]
 
 
@@ -90,7 +90,7 @@ def test_a_loop_that_another_has_taken_the_place_of_keeps_its_conversation() -> 
         assert run.events[messages[0]["position"]].message.content == words
     earlier = tell(Conversation(run, design, Trace(), "worker", begun=first), 100)["messages"]
     (made,) = earlier[1]["calls"]
-    assert re.fullmatch(r"approved by a person at \S+ · returned", made["words"])
+    assert re.fullmatch(r"approved by code at \S+ · returned", made["words"])
 
 
 def test_only_as_many_events_are_looked_up_as_are_shown() -> None:

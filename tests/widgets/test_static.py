@@ -142,9 +142,9 @@ def test_decisions_are_told_with_the_calls_they_were_about() -> None:
     run.result(30)
     text = Reader(static_html(run)).text
     first, second = (event for event in run.events if isinstance(event, ApprovalDecision))
-    assert f"rejected by a person at {clock(first.time)} · rejected" in text
+    assert f"rejected by code at {clock(first.time)} · rejected" in text
     assert "keep it" in text
-    assert f"edited and approved by a person at {clock(second.time)} · returned" in text
+    assert f"edited and approved by code at {clock(second.time)} · returned" in text
     assert "deleted /elsewhere" in text
 
 
@@ -155,10 +155,10 @@ def test_what_is_remembered_and_what_was_taken_back_is_told_too() -> None:
     run.undo("c1")
     text = Reader(static_html(run)).text
     (rule,) = run.remembered
-    assert "approve every call, as a person decided" in text
+    assert "approve every call, as code decided" in text
     assert clock(rule.time) in text
     assert f"approved by the decision of event {rule.event} at" in text
-    assert "taken back by a person at" in text
+    assert "taken back by code at" in text
     run.cancel()
 
 

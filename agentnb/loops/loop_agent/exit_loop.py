@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments
+from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.core.tools import Invocation, Progress
 
@@ -39,8 +40,15 @@ def _leave(progress: Progress) -> Awaitable[dict[str, Any]]:
 
 
 def has_exited(state: State) -> bool:
-    """Whether the model of a loop that has ended has called `exit_loop`."""
-    return any(m.role == "tool" and m.name == ExitLoop.name and not m.is_error for m in state.messages)
+    """Whether the model of a loop that has ended has called `exit_loop`, or a tool that has escalated."""
+    results = (message for message in state.messages if message.role == "tool" and not message.is_error)
+    return any(message.name == ExitLoop.name or _escalates(message) for message in results)
+
+
+def _escalates(message: Message) -> bool:
+    """Whether the tool has set `tool_context.actions.escalate`."""
+    actions = message.details.get("actions") if isinstance(message.details, dict) else None
+    return isinstance(actions, dict) and actions.get("escalate") is True
 
 
 exit_loop = ExitLoop()

@@ -28,6 +28,7 @@ from agentnb.run.approvals.pending import (
     question_to_ask,
     ready,
     schemas,
+    view_of,
     waiting,
 )
 from agentnb.run.approvals.remembered import Remembered, decide_those_waiting, remembering
@@ -215,13 +216,8 @@ class Decisions:
             "reviewer": self._decider.name(reviewer),
             "seconds": self._decider.seconds,
             "question": question.seq,
-            "shown": question_digest(
-                call.name,
-                question.arguments,
-                question.reason,
-                tool.parameters if tool is not None else {},
-                unknown=question.unknown,
-            ),
+            "tool": frame.fingerprints.get(call.name),
+            "shown": question_digest(call.name, question, tool, view_of(tool, question.arguments)),
         }
 
     def _replace(
@@ -242,7 +238,7 @@ class Decisions:
             decision=decision,
             name=name,
             arguments=portable(arguments),
-            **self._decided_by(frame, call, reviewer),
+            **{**self._decided_by(frame, call, reviewer), "tool": frame.fingerprints.get(tool.name)},
         )
         self._journal.append(made, frame)
 

@@ -53,7 +53,7 @@ class Headless:
         policy = self.policy
         if policy in (None, False, "reject"):
             return lambda call, context: Verdict("reject")
-        if isinstance(policy, str) and policy != "approve":
+        if isinstance(policy, str) and policy != "approve" and not policy.endswith(".json"):
             raise UsageError(
                 f"The policy for when nobody is there is 'approve', 'reject', a callable or rules, not {policy!r}."
             )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from agentnb.core.events import ApprovalDecision, CallEnd
+from agentnb.core.events import ApprovalDecision, CallEnd, CancelRequested
 from agentnb.core.state import CallState
 from agentnb.run.approvals.pending import question_of
+from agentnb.run.approvals.policy import Verdict
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable_text
@@ -23,6 +24,16 @@ def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: 
         )
         journal.append(decision, frame, call)
         carry_out(journal, frame, call, decision)
+
+
+def terminate(journal: Journal, frame: Frame, call: CallState, verdict: Verdict) -> None:
+    """Decide a call with no, and end the run, because a policy says so."""
+    by = verdict.by or "rule"
+    with journal.lock:
+        reject(journal, frame, call, verdict.reason, by=by)
+        if journal.state.cancelled is None and not journal.state.over:
+            why = portable_text(verdict.reason) if verdict.reason else ""
+            journal.append(CancelRequested.make(reason=f"ended by {by}" + (f": {why}" if why else "")))
 
 
 def carry_out(journal: Journal, frame: Frame, call: CallState, decision: ApprovalDecision) -> None:

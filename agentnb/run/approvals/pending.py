@@ -17,6 +17,10 @@ from agentnb.core.events import ApprovalRequest, Decision
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
 from agentnb.run.frame import Frame
+from agentnb.run.portable import portable_text, words_of
+
+VIEW = 4_000
+"""Characters of a tool's own view of a call that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,8 @@ class Pending:
     `id` is the call's, and may be that of other calls too. `schema` is the JSON schema of the tool's arguments,
     `reason` why it is asked, `deadline` when silence becomes no (epoch seconds), `unknown` whether the call was started
     by a process that is gone: then `approve` runs it again, `answer` says what it gave, `reject` fails it. `attempt`
-    counts how often the call was started. `shown` is the digest of all this as it is shown to a person.
+    counts how often the call was started. `view` is the text that the tool makes of the arguments for a person
+    (`@tool(view=...)`). `shown` is the digest of all this as it is shown to a person.
     """
 
     id: str
@@ -43,6 +48,7 @@ class Pending:
     run_id: str = ""
     attempt: int = field(default=0, repr=False)
     shown: str = field(default="", repr=False)
+    view: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +80,16 @@ class Stood(NamedTuple):
     tools: Mapping[str, Tool]
 
 
-def question_digest(name: str, arguments: object, reason: str, schema: object, *, unknown: bool = False) -> str:
+def question_digest(name: str, question: ApprovalRequest, tool: Tool | None, view: str) -> str:
     """Return the SHA-256 of a question as it is shown to a person, from its canonical JSON."""
-    shown = {"name": name, "arguments": arguments, "reason": reason, "schema": schema, "unknown": unknown}
+    shown = {
+        "name": name,
+        "arguments": question.arguments,
+        "reason": question.reason,
+        "schema": tool.parameters if tool is not None else {},
+        "unknown": question.unknown,
+        "view": view,
+    }
     text = json.dumps(shown, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -158,12 +171,12 @@ def _decided(path: str, call: CallState, run_id: str) -> Decided:
 
 def _pending(frame: Frame | Stood, call: CallState, question: ApprovalRequest, run_id: str) -> Pending:
     tool = frame.tools.get(call.name)
-    schema = tool.parameters if tool is not None else {}
+    view = view_of(tool, question.arguments)
     return Pending(
         id=call.id,
         name=call.name,
         arguments=copy.deepcopy(question.arguments),  # to be changed and given to `edit`, and not to change the history
-        schema=schema,
+        schema=tool.parameters if tool is not None else {},
         reason=question.reason,
         deadline=question.deadline,
         unknown=question.unknown,
@@ -171,5 +184,18 @@ def _pending(frame: Frame | Stood, call: CallState, question: ApprovalRequest, r
         event=question.seq if question.seq >= 0 else None,
         run_id=run_id,
         attempt=call.attempt,
-        shown=question_digest(call.name, question.arguments, question.reason, schema, unknown=question.unknown),
+        shown=question_digest(call.name, question, tool, view),
+        view=view,
     )
+
+
+def view_of(tool: Tool | None, arguments: Mapping[str, Any]) -> str:
+    """Return what the tool makes of the arguments for a person; where that fails, how."""
+    make = getattr(tool, "view", None)
+    if make is None:
+        return ""
+    try:
+        view = portable_text(make(copy.deepcopy(dict(arguments))))
+        return view if len(view) <= VIEW else f"{view[:VIEW]}… ({len(view):,} characters in all)"
+    except Exception as error:  # the question is asked all the same, with the arguments
+        return f"The view of {getattr(tool, 'name', 'this tool')} failed: {words_of(error)}"

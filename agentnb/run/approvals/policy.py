@@ -1,16 +1,17 @@
 """Approval policies: who decides about a call before a person is asked.
 
-`approve=` of `start` is True (every call may run), False (none may), a callable of the call, or rules. A rule is
-`{"tool": glob, "arguments": {name: glob or value}, "decision": "approve" | "reject" | "ask"}`; the first that matches
-wins, and no match means ask. An argument that the call leaves out is what its tool takes then, and one that is made
+`approve=` of `start` is True (every call may run), False (none may), a callable of the call, rules, or the path of a
+JSON file with rules. A rule is `{"tool": glob or globs, "arguments": {name: glob or value}, "decision": "approve" |
+"reject" | "ask" | "terminate"}`; the first that matches wins, and no match means ask. `terminate` rejects the call and
+ends the run. An argument that the call leaves out is what its tool takes then, and one that is made
 something plain for the tool ("false" for a bool) is that. A rule may have a `reason`, and one that asks a `deadline` in
 seconds, after which the answer is no. Without a policy only tools declared with `approve=True` ask.
 
 The callable gets the call (`id`, `name`, `arguments`, `tool`), and where it takes a second argument, or one that is
 called `context`, the context too: `messages` as the model was sent them, `calls` of the whole turn, `path`, `state` and
 `decisions` (`agentnb.run.approvals.context`). It returns True, False, None (ask), a word
-(`"approve"`, `"reject"`, `"ask"`), a mapping like a rule, or a mapping with `arguments` to run it with others. It may
-be async. A policy that fails has not said yes: the person is asked, and told how it failed.
+(`"approve"`, `"reject"`, `"ask"`, `"terminate"`), a mapping like a rule, or a mapping with `arguments` to run it with
+others. It may be async. A policy that fails has not said yes: the person is asked, and told how it failed.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from agentnb.core.foreign import number_in
 from agentnb.core.tools import Tool
 from agentnb.core.unicode import mended
 from agentnb.run.approvals.context import PolicyContext
+from agentnb.run.approvals.kept import read_policy
 from agentnb.run.portable import words_of
 from agentnb.tools import FunctionTool
 
-Word = Literal["approve", "reject", "ask", "edit"]
+Word = Literal["approve", "reject", "ask", "edit", "terminate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,12 @@ FAILED = "The policy failed: "
 """What the reason begins with of a verdict that a policy did not come to."""
 
 NO_POLICY = Verdict("approve", by=None)
-_WORDS = {"approve": "", "reject": "Rejected by the policy.", "ask": "The policy leaves it to you."}
+_WORDS = {
+    "approve": "",
+    "reject": "Rejected by the policy.",
+    "ask": "The policy leaves it to you.",
+    "terminate": "The policy has ended the run.",
+}
 """What a policy may decide, each with the reason where it gives none."""
 _RULE_KEYS = frozenset({"tool", "arguments", "needs", "decision", "reason", "deadline"})
 
@@ -90,6 +97,7 @@ def why_it_asks(tool: Tool) -> str:
 
 def make_policy(approve: Any) -> Policy | None:
     """The policy that `approve=` means. Raises UsageError where it means none."""
+    approve = read_policy(approve)
     if approve is None:
         return None
     if isinstance(approve, bool):
@@ -113,11 +121,12 @@ def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
     if unknown := set(rule) - _RULE_KEYS:
         raise UsageError(f"{where} has unknown keys {sorted(unknown)}; it may have {sorted(_RULE_KEYS)}.")
     decision = rule.get("decision", "ask")
-    if decision not in ("approve", "reject", "ask", True, False):
-        raise UsageError(f"{where}: decision must be 'approve', 'reject' or 'ask', not {decision!r}.")
-    for key in ("tool", "needs"):
-        if not isinstance(rule.get(key, ""), str):
-            raise UsageError(f"{where}: {key} must be a text, not {rule[key]!r}; write a rule for each.")
+    if not isinstance(decision, bool | str) or (isinstance(decision, str) and decision not in _WORDS):
+        raise UsageError(f"{where}: decision must be 'approve', 'reject', 'ask' or 'terminate', not {decision!r}.")
+    if not isinstance(rule.get("needs", ""), str):
+        raise UsageError(f"{where}: needs must be a text, not {rule['needs']!r}; write a rule for each.")
+    if not all(isinstance(glob, str) for glob in _globs(rule)):
+        raise UsageError(f"{where}: tool must be a glob or a list of globs, not {rule['tool']!r}.")
     if not isinstance(rule.get("arguments", {}), Mapping):
         raise UsageError(f"{where}: arguments must map names to values or globs, not {rule['arguments']!r}.")
     _check_reason(rule.get("reason") or "")
@@ -132,8 +141,14 @@ def _first_match(rules: Sequence[Mapping[str, Any]], call: ProposedCall) -> Verd
     return Verdict("ask", "No rule of the policy matches this call.")
 
 
+def _globs(rule: Mapping[str, Any]) -> Sequence[Any]:
+    """The tools that a rule is for."""
+    tools = rule.get("tool", "*")
+    return tools if isinstance(tools, list | tuple) else [tools]
+
+
 def _matches(rule: Mapping[str, Any], call: ProposedCall) -> bool:
-    if not fnmatchcase(call.name, rule.get("tool", "*")):
+    if not any(fnmatchcase(call.name, glob) for glob in _globs(rule)):
         return False
     if "needs" in rule and rule["needs"] not in getattr(call.tool, "needs", ()):
         return False
@@ -232,7 +247,7 @@ def _read(said: Any) -> Verdict:
     if isinstance(said, Mapping):
         return _verdict_of_mapping(said)
     word = _word("ask" if said is None else said)
-    if word in ("approve", "reject", "ask"):
+    if word in ("approve", "reject", "ask", "terminate"):
         return Verdict(word, _WORDS[word])
     raise UsageError(f"A policy returns True, False, None, a word or a mapping, not {said!r}.")
 
@@ -251,8 +266,8 @@ def _verdict_of_mapping(said: Mapping[str, Any]) -> Verdict:
         if not isinstance(arguments, Mapping):
             raise UsageError(f"A policy that edits a call gives its arguments as a mapping, not {arguments!r}.")
         return Verdict("edit", said.get("reason") or "", arguments=dict(arguments))
-    if decision not in ("approve", "reject", "ask"):
-        raise UsageError(f"A policy decides 'approve', 'reject', 'ask' or 'edit', not {decision!r}.")
+    if decision not in ("approve", "reject", "ask", "terminate"):
+        raise UsageError(f"A policy decides 'approve', 'reject', 'ask', 'edit' or 'terminate', not {decision!r}.")
     return Verdict(decision, said.get("reason") or _WORDS[decision], _check_deadline(said.get("deadline")))
 
 

@@ -1,9 +1,10 @@
 """Remembered decisions: what a person decided once, decided again for the calls that are like that one.
 
 A decision that is to be remembered says so itself (`ApprovalDecision.remember`). So the rule is as much a fact as the
-decision is: folded with the state, there after a restore, and every decision that follows from it names it. A rule
-answers only where a person would have been asked. What a policy or a hook has refused stays refused, and a call of
-unknown outcome is always a person's to decide.
+decision is: folded with the state, there after a restore, and every decision that follows from it names it. A rule is
+bound to the loop's path, the tool's name, and the fingerprint of its description and schema. It answers only where a
+person would have been asked. What a policy or a hook has refused stays refused, and a call of unknown outcome is always
+a person's to decide.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from agentnb.run.journal import Journal
 class Remembered:
     """A decision that holds for later calls too.
 
-    `event` is the number of the event that made it, at `time` (epoch seconds). `arguments` are those it holds for;
-    None: for every call of the tool, whichever loop of the run makes it.
+    It is for the calls of `tool` that the loop at `path` makes, as long as the description and the schema of the tool
+    stay the same. `event` is the number of the event that made it, at `time` (epoch seconds). `arguments` are those it
+    holds for; None: for every call.
     """
 
     event: int
@@ -37,12 +39,13 @@ class Remembered:
     by: str
     time: float
     reviewer: str | None = None
+    path: str = ""
 
     @classmethod
     def of(cls, rule: ApprovalDecision) -> Remembered:
         """What the event says."""
         about = rule.name or "", rule.arguments, rule.reason
-        return cls(rule.seq, rule.decision, *about, rule.by, rule.time, rule.reviewer)
+        return cls(rule.seq, rule.decision, *about, rule.by, rule.time, rule.reviewer, rule.path)
 
 
 def remembering(call: CallState, arguments: dict[str, Any], remember: Remember | None) -> dict[str, Any]:
@@ -55,7 +58,7 @@ def remembering(call: CallState, arguments: dict[str, Any], remember: Remember |
 def decide_as_before(journal: Journal, frame: Frame, call: CallState, arguments: dict[str, Any]) -> bool:
     """Decide a call as was decided about one like it; False where that was not to be remembered."""
     with journal.lock:
-        rule = _rule_for(journal.state.rules, call.name, arguments)
+        rule = _rule_for(journal.state.rules, frame, call.name, arguments)
         if rule is None:
             return False
         if rule.decision == "reject":
@@ -68,6 +71,7 @@ def decide_as_before(journal: Journal, frame: Frame, call: CallState, arguments:
                 earlier=rule.seq,
                 arguments=arguments,
                 question=question_of(call),
+                tool=frame.fingerprints.get(call.name),
             )
             journal.append(decision, frame, call)
         return True
@@ -81,10 +85,30 @@ def decide_those_waiting(journal: Journal) -> None:
                 decide_as_before(journal, frame, call, call.approval.arguments)
 
 
-def _rule_for(rules: Sequence[ApprovalDecision], tool: str, arguments: Mapping[str, Any]) -> ApprovalDecision | None:
-    """The newest rule for exactly this call, or else the newest for its tool."""
-    of_tool = [rule for rule in reversed(rules) if rule.name == tool]
-    if not of_tool:
-        return None
+def why_not_as_before(journal: Journal, frame: Frame, call: CallState) -> str:
+    """Say that a remembered decision about the tool no longer holds, because the tool has changed; empty where none."""
+    changed = [rule for rule in _rules_of(journal.state.rules, frame, call.name) if not _is_same_tool(rule, frame)]
+    if not changed:
+        return ""
+    return (
+        f"The description or the schema of {call.name} has changed since event {changed[-1].seq}, which was to be"
+        " remembered."
+    )
+
+
+def _rule_for(
+    rules: Sequence[ApprovalDecision], frame: Frame, tool: str, arguments: Mapping[str, Any]
+) -> ApprovalDecision | None:
+    """The newest rule for exactly this call of a loop's tool, or else the newest for the tool."""
+    of_tool = [rule for rule in reversed(_rules_of(rules, frame, tool)) if _is_same_tool(rule, frame)]
     exact = (rule for rule in of_tool if rule.arguments is not None and same_json(rule.arguments, arguments))
     return next(exact, None) or next((rule for rule in of_tool if rule.remember == "tool"), None)
+
+
+def _rules_of(rules: Sequence[ApprovalDecision], frame: Frame, tool: str) -> list[ApprovalDecision]:
+    return [rule for rule in rules if rule.name == tool and rule.path == frame.path]
+
+
+def _is_same_tool(rule: ApprovalDecision, frame: Frame) -> bool:
+    """Whether the tool is as it was when that was decided; older recordings do not say."""
+    return rule.tool is None or rule.tool == frame.fingerprints.get(rule.name or "")

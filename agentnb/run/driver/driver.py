@@ -43,10 +43,20 @@ code of tools, hooks or models holds it up.
 class Driver:
     """Drives one run. Its methods belong to the event loop that pumps, except those that say otherwise."""
 
-    def __init__(self, journal: Journal, gate: Gate, policy: Policy | None, first: Event | None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        gate: Gate,
+        policy: Policy | None,
+        first: Event | None,
+        *,
+        judges_open_questions: bool = False,
+    ) -> None:
+        """`judges_open_questions`: the policy is a new one, and the open questions of a recording are put to it too."""
         self._journal = journal
         self._gate = gate
         self._policy = policy
+        self._judges_open_questions = judges_open_questions
         self._contexts = LiveContexts(journal)
         self._state: State = journal.state
         self._first = first
@@ -67,7 +77,16 @@ class Driver:
         self._moving = Moving(journal, gate, self._inflight, self._nesting)
 
     def _make_work(self, frame: Frame) -> Work:
-        return Work(frame, self._journal, self._gate, self._inflight, self._policy, self._contexts, self._nesting.enter)
+        return Work(
+            frame,
+            self._journal,
+            self._gate,
+            self._inflight,
+            self._policy,
+            self._contexts,
+            self._nesting.enter,
+            judges_open_questions=self._judges_open_questions,
+        )
 
     @property
     def crash(self) -> BaseException | None:

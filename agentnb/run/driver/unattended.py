@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from agentnb.core.errors import InvalidArguments
@@ -21,7 +22,7 @@ from agentnb.core.wanted import Effect
 from agentnb.run import host as hosting
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.headless import IN_BACKGROUND, STEPPED, Headless, in_force
-from agentnb.run.approvals.outcomes import reject
+from agentnb.run.approvals.outcomes import reject, terminate
 from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.policy import FAILED, Verdict, propose
 from agentnb.run.effects.inflight import InFlight
@@ -179,6 +180,11 @@ class Unattended:
                 except InvalidArguments as error:
                     said = Verdict("reject", f"{FAILED}{error}")
             why = f"Nobody is there to decide: {headless.absence}."
+            if said.decision == "terminate":
+                terminate(
+                    self._journal, frame, call, replace(said, by="headless", reason=f"{why} {said.reason}".strip())
+                )
+                return
             if said.decision in ("approve", "edit"):
                 arguments = portable(said.arguments) if said.arguments is not None else None
                 decision = ApprovalDecision.make(
@@ -186,6 +192,7 @@ class Unattended:
                     decision=said.decision,
                     by="headless",
                     question=question_of(call),
+                    tool=frame.fingerprints.get(call.name),
                     reason=f"{why} The policy declared for that approves.",
                     arguments=arguments,
                 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -19,13 +19,14 @@ from agentnb.core.call_events import name_of_function
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event
+from agentnb.core.foreign import plain_number
 from agentnb.core.json_data import same_json
 from agentnb.core.loop import Design, Result, beside
 from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.messages import to_plain
 from agentnb.core.running import act_for
 from agentnb.core.state import CallState
-from agentnb.core.tools import Invocation, Tool, current_call
+from agentnb.core.tools import Acted, Invocation, Tool, current_call
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts, PolicyContext, contexts_at
 from agentnb.run.approvals.policy import FAILED, NO_POLICY, Policy, Verdict, propose, why_it_asks
@@ -95,7 +96,7 @@ class Calling:
             self.bind(call, tool, arguments)
         except InvalidArguments as error:
             return unfit(call, error)
-        if tool.approve:
+        if tool.approve is True:
             return Verdict("ask", why_it_asks(tool))
         return NO_POLICY
 
@@ -127,9 +128,26 @@ class Calling:
                 by = name_of_function(self._design.before_call)
                 made = {"decision": "edit", "arguments": chosen, "recheck": True, "unchecked": True}
                 return ApprovalDecision.make(call_id=call.id, by=by, **made)
-        if self._policy is None:
-            return verdict
-        return await self.put_to_policy(call, arguments)
+        if self._policy is not None:
+            return await self.put_to_policy(call, arguments)
+        if callable(asks := self._tools[call.name].approve):
+            return await self._ask_the_tool(call, arguments, asks)
+        return verdict
+
+    async def _ask_the_tool(self, call: CallState, arguments: dict[str, Any], asks: Callable[[Any], Any]) -> Verdict:
+        """What the tool itself says of whether a person is asked about the call; no answer is no reason to run it."""
+        tool, task = self._tools[call.name], asyncio.current_task()
+        try:
+            said = plain_number(await settled(asks(propose(call.id, call.name, arguments, tool))))
+        except BaseException as error:
+            self._go_if_ended(call, error, task)
+            return Verdict("ask", f"The approve= of {call.name} failed: {words_of(error)}")
+        if said is False:
+            return NO_POLICY
+        if said is not True:
+            return Verdict("ask", f"The approve= of {call.name} returned {shown(said)}, and not True or False.")
+        needs = f" It needs {', '.join(tool.needs)}." if tool.needs else ""
+        return Verdict("ask", f"{call.name} asks before a call with these arguments.{needs}")
 
     def _for_a_hook(self, call: CallState, arguments: dict[str, Any]) -> CallState:
         """A copy of the call, with the plain values that its function gets: to a bool "false" is False (`propose`)."""
@@ -203,7 +221,18 @@ class Calling:
         if is_own:
             beside.set(companion_of(frame, journal.events))
         try:
-            fields = {"result": await self._act(call, inline)} if is_own else design.outcome(await self._invoke(call))
+            if is_own:
+                fields = {"result": await self._act(call, inline)}
+            else:
+                value = await self._invoke(call)
+                actions = None
+                if isinstance(value, Acted):
+                    value, actions = value.result, value.actions
+                fields = design.outcome(value)
+                if actions is not None:
+                    details = fields.get("details")
+                    said = details if isinstance(details, dict) else {}
+                    fields |= {"details": {**said, "actions": actions}, "terminate": True}
             for name, field in fields.items():
                 if type(field) is not bool:
                     fields[name] = portable(field)

@@ -55,11 +55,15 @@ class Work:
         policy: Policy | None,
         contexts: LiveContexts,
         enter: Callable[[Work, CallState, Design], None],
+        *,
+        judges_open_questions: bool = False,
     ) -> None:
         self.frame = frame
         self.asking = Asking(frame, journal, inflight)
         self.calling = Calling(frame, journal, policy, contexts, gate, inflight)
-        self._verdicts = Verdicts(frame, journal, policy, self.calling, inflight)
+        self._verdicts = Verdicts(
+            frame, journal, policy, self.calling, inflight, judges_open_questions=judges_open_questions
+        )
         self.asked_by_us = False
         """Whether the model's request that is a fact was made by this process, and not by one that is gone."""
         self._journal = journal

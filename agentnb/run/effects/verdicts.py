@@ -7,6 +7,7 @@ comes of it: a call that nothing objects to may have to wait for room.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,10 +18,10 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.core.wanted import Effect
-from agentnb.run.approvals.outcomes import carry_out, reject
+from agentnb.run.approvals.outcomes import carry_out, reject, terminate
 from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.policy import NO_POLICY, Policy, Verdict
-from agentnb.run.approvals.remembered import decide_as_before
+from agentnb.run.approvals.remembered import decide_as_before, why_not_as_before
 from agentnb.run.effects.calling import Calling
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
@@ -35,17 +36,25 @@ class Verdicts:
     """What is said about the calls of one loop of a run."""
 
     def __init__(
-        self, frame: Frame, journal: Journal, policy: Policy | None, calling: Calling, inflight: InFlight
+        self,
+        frame: Frame,
+        journal: Journal,
+        policy: Policy | None,
+        calling: Calling,
+        inflight: InFlight,
+        *,
+        judges_open_questions: bool = False,
     ) -> None:
         self._frame = frame
         self._journal = journal
         self._calling = calling
         self._inflight = inflight
-        self._checks_at_once = policy is None and frame.design.before_call is None
+        tools_ask = any(callable(tool.approve) for tool in frame.tools.values())
+        self._checks_at_once = policy is None and frame.design.before_call is None and not tools_ask
         self._resolves = type(frame.design).arguments is not Design.arguments
         self.kept: dict[str, tuple[dict[str, Any], Said]] = {}
         """What the checks have said and nothing has come of yet, and about which arguments."""
-        self.left_open = _questions_for(policy, frame)
+        self.left_open = _questions_for(policy, frame) if judges_open_questions else set()
         """The calls about which a person was asked before this run was restored or forked, and its policy was not."""
 
     def may_begin_with(self, call: CallState, effect: Effect) -> dict[str, Any] | None:
@@ -65,7 +74,7 @@ class Verdicts:
             except InvalidArguments as error:
                 self._apply(unfit(call, error), call, arguments)
                 return None
-        if call.status != "ready" or not _is_decided(call, arguments):
+        if call.status != "ready" or not self._is_decided(call, arguments):
             return self._checked(call, effect, arguments)
         if call.name not in frame.tools and not frame.is_own(call):
             # Decided while there was such a tool; the loop that goes on has none.
@@ -97,10 +106,12 @@ class Verdicts:
         verdict: Said | None = None
         if self.kept and call.id in self.kept:
             about, said = self.kept.pop(call.id)
-            if about == arguments:  # otherwise they have changed since
+            if about is arguments or same_json(about, arguments):  # otherwise they have changed since
                 arguments, verdict = about, said  # the very object that was made ready to run
         if verdict is None and (self._checks_at_once or self._frame.is_own(call)):
             verdict = self._calling.check(call, arguments)
+        if isinstance(verdict, Verdict) and (why := self._why_ask_again(call)) is not None:
+            verdict = _asking_again(verdict, why)
         if verdict is NO_POLICY:
             return arguments
         if verdict is None:
@@ -108,6 +119,34 @@ class Verdicts:
         else:
             self._apply(verdict, call, arguments)
         return None
+
+    def _is_decided(self, call: CallState, arguments: dict[str, Any]) -> bool:
+        """Whether the decision about a call holds: for these arguments, and for the tool as it is now (promise 5)."""
+        decision = call.decision
+        if decision is None:
+            return True
+        if decision.tool is not None and decision.tool != self._frame.fingerprints.get(call.name, decision.tool):
+            return False
+        if decision.decision != "approve":
+            return True
+        shown = decision.arguments
+        if shown is None and call.approval is not None:
+            shown = call.approval.arguments
+        return shown is None or shown is arguments or same_json(shown, arguments)
+
+    def _why_ask_again(self, call: CallState) -> str | None:
+        """Why a person is to look at the call once more; None where no person was asked about it.
+
+        No policy decides instead: what a person has seen is not what would run now.
+        """
+        decision = call.decision
+        if call.approval is None and (decision is None or decision.by not in ("remembered", "fork")):
+            return None
+        if decision is not None and decision.tool not in (None, self._frame.fingerprints.get(call.name)):
+            changed = f"The description or the schema of {call.name} has changed"
+            return f"{changed} since this was decided (event {decision.seq})."
+        since = f" (event {decision.seq})" if decision is not None else ""
+        return f"What would run has changed since this was decided{since}."
 
     async def _check(self, call: CallState, arguments: dict[str, Any]) -> None:
         self.kept[call.id] = (arguments, await self._calling.check_with_hooks(call, arguments))
@@ -127,12 +166,15 @@ class Verdicts:
             journal.append(verdict.end, frame, call)
         elif verdict.decision == "reject":
             reject(journal, frame, call, verdict.reason, by=verdict.by or "rule")
+        elif verdict.decision == "terminate":
+            terminate(journal, frame, call, verdict)
         elif isinstance(verdict, ApprovalDecision):
             journal.append(verdict, frame, call)
         elif verdict.decision == "ask":
             if not decide_as_before(journal, frame, call, arguments):
                 with journal.saying():  # whoever sees the question in `pending` finds it in the store, too
-                    journal.append(_question(call, verdict, arguments), frame, call)
+                    why = why_not_as_before(journal, frame, call)
+                    journal.append(_question(call, verdict, arguments, why), frame, call)
         else:
             looked_at = arguments if arguments is not call.arguments else None
             decision = ApprovalDecision.make(
@@ -141,31 +183,30 @@ class Verdicts:
                 by=verdict.by,
                 reason=verdict.reason,
                 question=question_of(call),
+                tool=frame.fingerprints.get(call.name),
                 arguments=verdict.arguments if verdict.arguments is not None else looked_at,
             )
             journal.append(decision, frame, call)
 
 
-def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any]) -> ApprovalRequest:
+def _asking_again(verdict: Verdict, why: str) -> Verdict:
+    """The verdict about a call that a person was asked about, and that has changed since: a no, or another question."""
+    if verdict.decision in ("reject", "terminate"):
+        return verdict
+    reason = f"{why} {verdict.reason}" if verdict.decision == "ask" and verdict.reason else why
+    return replace(verdict, decision="ask", reason=reason, arguments=None)
+
+
+def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], why: str) -> ApprovalRequest:
     return ApprovalRequest.make(
         call_id=call.id,
         name=call.name,
         arguments=to_plain(arguments),  # a copy: a reader who changes it has not changed what runs (promise 5)
-        reason=verdict.reason,
+        reason=f"{why} {verdict.reason}".strip() if why and why not in verdict.reason else verdict.reason,
+        earlier=call.approval.seq if call.approval is not None else None,
         deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
         seen=verdict.seen,
     )
-
-
-def _is_decided(call: CallState, arguments: dict[str, Any]) -> bool:
-    """Whether the decision about a call holds for these arguments: an approval binds what was shown (promise 5)."""
-    decision = call.decision
-    if decision is None or decision.decision != "approve":
-        return True
-    shown = decision.arguments
-    if shown is None and call.approval is not None:
-        shown = call.approval.arguments
-    return shown is None or shown is arguments or same_json(shown, arguments)
 
 
 def _questions_for(policy: Policy | None, frame: Frame) -> set[str]:

@@ -72,7 +72,7 @@ class Gate:
         """`known` gives the names of the run's tools and phases."""
         self.breakpoints = Breakpoints(breakpoints, known)
         self.breakpoints.failed = self._stop_where_one_fails
-        self.limits = _check_limits(limits or {})
+        self.limits = check_limits(limits or {})
         self.pausing: str | None = None
         """Why a pause is to come, where one is."""
         self.pausing_by: Pauser = "human"
@@ -212,7 +212,8 @@ def _ends_turn(event: Event, state: State) -> bool:
     return event.type == "call_start" or not call.let_go
 
 
-def _check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
+def check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
+    """Return limits as numbers of Python's. Raises UsageError for an unknown limit, or one that is no number."""
     numbers = {name: plain_number(limit) for name, limit in limits.items()}
     for name, limit in numbers.items():
         if name not in LIMITS:

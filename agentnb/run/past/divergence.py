@@ -22,7 +22,7 @@ from agentnb.run.approvals.policy import why_it_asks
 from agentnb.run.frame import Frame
 from agentnb.run.refusals import Refusal, misfit, unfit
 
-_STAMP = {"seq", "time", "run_id", "path", "phase"}
+_STAMP = {"seq", "time", "run_id", "path", "phase", "inherited"}
 _SHOWN = 300
 _DECIDED = {"message", "model_start", "call_proposed", "state_update", "phase_change", "run_end"}
 
@@ -87,7 +87,8 @@ class Check:
             if (loop := outer.loop_for(call)) is None:
                 return None if outer.is_own(call) else CallEnd(call_id=call.id, name=call.name)
         assert loop is not None
-        return event.model_copy(update=configured(loop))
+        # Another description of a tool is no other decision of the loop.
+        return event.model_copy(update=configured(loop, event.tools))
 
     def _expected(self, event: Event) -> Event | None:
         """What the loop would do now; None where that is not the loop's to say."""
@@ -115,7 +116,7 @@ class Check:
         if (loop := frame.loop_for(call)) is not None:
             begun = any(inside.call == call.id for inside in frame.state.children.values())
             instead = isinstance(event, CallEnd) and event.outcome == "returned" and not begun
-            return RunStart(name=loop.name, call=call.id, **configured(loop)) if instead else None
+            return RunStart(name=loop.name, call=call.id, **configured(loop, {})) if instead else None
         made = _ready(frame, call)
         if isinstance(event, CallEnd):
             if event.outcome != "invalid" or isinstance(made, Refusal):
@@ -123,7 +124,7 @@ class Check:
             return CallStart(call_id=call.id, name=call.name, arguments=made, attempt=call.attempt + 1)
         if isinstance(made, Refusal):
             return made.end
-        asks = why_it_asks(tool) if (tool := frame.tools[call.name]).approve else None
+        asks = why_it_asks(tool) if (tool := frame.tools[call.name]).approve is True else None
         if isinstance(event, CallStart) and asks is not None and call.decision is None:
             return ApprovalRequest(call_id=call.id, name=call.name, arguments=made, reason=asks)
         if isinstance(event, ApprovalRequest) and asks is None and event.reason == why_it_asks(tool):

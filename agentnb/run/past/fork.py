@@ -26,7 +26,6 @@ from agentnb.core.events import (
     Event,
     MessageAdded,
     ModelEnd,
-    RunResumed,
     RunStart,
 )
 from agentnb.core.evolve import fold
@@ -82,10 +81,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Branch:
-    """The past of a fork, and what is to be said where it begins; `resumed`: that it goes on from a suspension."""
+    """The past of a fork, and what is to be said where it begins; `suspended`: that it goes on from a suspension."""
 
     events: list[Event]
-    resumed: RunResumed | None = None
+    suspended: bool = False
     steer: Message | None = None
     decided: tuple[str, str, ApprovalDecision] | None = None
     """The loop's path, the call in it, and what is decided about that call."""
@@ -110,7 +109,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
         fold(made.events)
     except ImpossibleEvent as error:
         raise UsageError(f"The run cannot go on like that from its event {seq}: {error}") from error
-    return _checked(replace(made, resumed=RunResumed.make(suspended=True) if is_suspended(event) else None), loop)
+    return _checked(replace(made, suspended=is_suspended(event)), loop)
 
 
 def settle(made: Branch, journal: Journal) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from agentnb.core.errors import UsageError
+from agentnb.core.events import Event, RunResumed
 from agentnb.core.loop import Design
+from agentnb.run.approvals.kept import read_policy, recorded_policy
+from agentnb.run.gate.gate import check_limits
+from agentnb.run.given import check_options
 from agentnb.run.past.fork import Change, branch, settle
 from agentnb.run.past.recorded_loop import RecordedLoop
 from agentnb.run.recording import Recording
@@ -26,7 +30,21 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
     if at is None and not origin.events:
         raise UsageError("The replay stands before its first event: say by at= which one the fork departs from.")
     made = branch(origin.recording, len(origin.events) - 1 if at is None else at, change, loop)
-    run = Run(loop, recording=made.events, resumed=made.resumed, **options)
+    # A fork says itself by which policy and limits it runs: those of the other run, unless others are given.
+    given, chosen = {**origin._fork_options, **options}, {}
+    given["approve"] = read_policy(given.get("approve"))
+    if "approve" in options or given["approve"] is not None:
+        chosen["approve"] = recorded_policy(given["approve"])
+    check_options(name=None, store=None, breakpoints=(), limits=given.get("limits"))
+    if "limits" in options or given.get("limits") is not None:
+        given["limits"] = chosen["limits"] = check_limits(given["limits"] or {})
+    run = Run(
+        loop,
+        recording=_chosen(made.events, chosen),
+        suspended=made.suspended,
+        judges_open_questions="approve" in options,  # the other run's own policy has judged them
+        **given,
+    )
     with run.lock:
         if run.state.failure is not None:  # the model is asked again, as it may be another one
             run.resume()
@@ -34,3 +52,13 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
             run.queue("steering", made.steer)
         settle(made, run._journal)
     return run
+
+
+def _chosen(events: list[Event], chosen: dict[str, Any]) -> list[Event]:
+    """The past of a run, as if it had had this policy and these limits from its beginning."""
+    if not chosen:
+        return events
+    first, *others = events
+    unchanged = dict.fromkeys(chosen)
+    resumed = [event.model_copy(update=unchanged) if isinstance(event, RunResumed) else event for event in others]
+    return [first.model_copy(update=chosen), *resumed]

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentnb.core.ending import is_suspended
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event, RunEnd, RunResumed
+from agentnb.core.events import Event, RunEnd, RunStart
 from agentnb.core.loop import Design, fingerprint
 from agentnb.run.given import shown
 from agentnb.run.journal import RunStore
@@ -36,9 +36,13 @@ def restore(
     call that waits for a decision is put to `approve` first, where that is given. A run that met one of its `limits`
     goes on from before that where `limits` are given; without them it is over.
 
-    Raises RecordingMismatch where the recording is of another kind of loop, and warns where the loop is configured
-    differently. With `store`, the run goes on under its own id where the store has nothing newer of it, and otherwise
-    as a new run.
+    The run keeps its policy and its limits, unless others are given; those are recorded. A policy that was a function
+    is in no recording: then every call is asked about until `approve` is given again, and a warning says so.
+
+    Raises RecordingMismatch where the recording is of another kind of loop. Warns where the loop is configured
+    differently, or where a tool has another description or schema: what was decided or remembered about that tool, and
+    has not begun, is asked about again. With `store`, the run goes on under its own id where the store has nothing
+    newer of it, and otherwise as a new run.
     """
     if isinstance(snapshot, (str, Path)):
         snapshot = Snapshot.load(snapshot)
@@ -50,11 +54,12 @@ def restore(
         )
     if not isinstance(loop, Design):
         raise UsageError(f"restore(snapshot, loop) takes the loop to go on with, not {shown(loop)}.")
-    _check(snapshot, loop)
+    check_kind(snapshot.start, loop)
+    _warn_of_another_configuration(snapshot, loop)
     events: Sequence[Event] = past_of_a_restored_run(snapshot.events, loop, has_new_limits=limits is not None)
     if store is not None and store.position(snapshot.run_id) > len(events):
         events = as_of(new_run_id(), events)
-    return Run(
+    run = Run(
         loop,
         name=name or snapshot.name,
         store=store,
@@ -62,28 +67,44 @@ def restore(
         breakpoints=breakpoints,
         limits=limits,
         recording=events,
-        resumed=_resumed(snapshot.events, loop),
+        suspended=is_suspended(snapshot.events[-1]),
+        again=_failed_steps(snapshot.events, loop),
     )
+    _warn_of_changed_tools(run)
+    return run
 
 
-def _resumed(recorded: Sequence[Event], loop: Design) -> RunResumed | None:
-    """What the restored run begins with, where its recording had ended in a suspension or with a failed step."""
+def _failed_steps(recorded: Sequence[Event], loop: Design) -> Mapping[str, list[str]]:
+    """The calls whose failure has ended the recorded run, by the path of their loop."""
     last = recorded[-1]
-    if is_suspended(last):
-        return RunResumed.make(suspended=True)
-    if isinstance(last, RunEnd) and last.terminal and last.reason == "error" and (again := loop.failed_steps(recorded)):
-        return RunResumed.make(again=dict(again))
-    return None
+    has_failed = isinstance(last, RunEnd) and last.terminal and last.reason == "error"
+    return loop.failed_steps(recorded) if has_failed else {}
 
 
-def _check(snapshot: Snapshot, loop: Design) -> None:
-    start = snapshot.start
-    check_kind(start, loop)
-    config = loop.config()
-    if start.fingerprint != fingerprint(loop.kind(), config):
-        names = sorted(k for k in {*config, *start.config} if config.get(k) != start.config.get(k))
+def _warn_of_another_configuration(snapshot: Snapshot, loop: Design) -> None:
+    recorded, config = snapshot.start.config, loop.config()
+    if fingerprint(loop.kind(), recorded) != fingerprint(loop.kind(), config):
+        names = sorted(k for k in {*config, *recorded} if config.get(k) != recorded.get(k))
         warnings.warn(
             f"The loop is not configured as it was recorded; different: {', '.join(names) or 'its order'}.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _warn_of_changed_tools(run: Run) -> None:
+    """Say which tools have another description or schema than when the loops that go on were recorded."""
+    recorded = {event.path: event.tools for event in run.events if isinstance(event, RunStart)}
+    changed = [
+        f"{name} in {frame.path}" if frame.path else name
+        for frame in run._journal.frames
+        for name, now in frame.fingerprints.items()
+        if recorded.get(frame.path, {}).get(name, now) != now
+    ]
+    if changed and not run.state.over:
+        warnings.warn(
+            f"These tools have another description or schema than in the recording: {', '.join(changed)}. What was"
+            " decided or remembered about them is asked about again.",
             UserWarning,
             stacklevel=3,
         )

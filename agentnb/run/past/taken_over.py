@@ -10,15 +10,22 @@ from collections.abc import Sequence
 
 from agentnb.core.ending import ending, is_suspended, results_in
 from agentnb.core.errors import RecordingMismatch, UsageError
-from agentnb.core.events import CallEnd, CallStart, Event, RunEnd, RunStart
+from agentnb.core.events import CallEnd, CallStart, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.evolve import fold
 from agentnb.core.loop import Design, configured
+from agentnb.core.tools import fingerprint_of
+from agentnb.tools import as_tools
 
 
 def check_kind(start: RunStart, loop: Design) -> None:
     """Raise RecordingMismatch where the recording that begins so is of another kind of loop."""
     if start.loop != loop.kind():
         raise RecordingMismatch(f"The recording is of {start.loop}, and the loop to go on with is {loop.kind()}.")
+
+
+def fingerprints(loop: Design) -> dict[str, str]:
+    """The fingerprint of each of the loop's tools, by its name."""
+    return {name: fingerprint_of(tool) for name, tool in as_tools(loop.tools).items()}
 
 
 def new_run_id() -> str:
@@ -55,8 +62,11 @@ def past_of_a_fork(
 ) -> list[Event]:
     """The events up to `seq`, with another `instead` of the last, or without it, as those of a new run.
 
-    Raises UsageError where nothing would be left, or nothing of what is changed.
+    They are marked as inherited, all but the one that is there instead of another. Raises UsageError where nothing
+    would be left, or nothing of what is changed.
     """
+    if isinstance(instead, ModelEnd) and instead.usage == getattr(events[seq], "usage", None):
+        instead = instead.model_copy(update={"usage": {}})  # nobody was asked for this answer
     kept = [*events[:seq], *([] if without else [instead or events[seq]])]
     over = min(ending(events), len(events) - events[-1].terminal)
     if instead is not None and over <= seq:
@@ -65,9 +75,26 @@ def past_of_a_fork(
     if not kept:
         raise UsageError("A fork begins with the event run_start at the least.")
     kept += _ends_of_running_calls(kept, events[seq + 1 :])
-    first, *others = as_of(new_run_id(), kept)
-    begun = {"forked_from": f"{events[0].run_id}@{seq}", **configured(loop)}
-    return [first.model_copy(update=begun), *others]
+    past = [
+        event.model_copy(update={"inherited": instead is None or event.seq != seq})
+        for event in as_of(new_run_id(), kept)
+    ]
+    ancestors = _ancestors(events[0], seq if instead is not None else len(past))
+    begun = {"forked_from": f"{events[0].run_id}@{seq}", "ancestors": ancestors, **configured(loop, fingerprints(loop))}
+    return [past[0].model_copy(update=begun), *past[1:]]
+
+
+def _ancestors(start: Event, inherited: int) -> list[tuple[str, int]]:
+    """The runs that a fork inherits its first events from: the run that begins with `start`, and those before it."""
+    assert isinstance(start, RunStart)
+    before = [(run, min(end, inherited)) for run, end in ancestors_of(start)]
+    return [*before, (start.run_id, inherited)]
+
+
+def ancestors_of(start: RunStart) -> list[tuple[str, int]]:
+    """`RunStart.ancestors`, which older recordings do not have: these name the run they departed from alone."""
+    run, _, at = start.forked_from.rpartition("@")
+    return start.ancestors or ([(run, int(at) + 1)] if run and at.isdecimal() else [])
 
 
 def _ends_of_running_calls(kept: Sequence[Event], later: Sequence[Event]) -> list[Event]:

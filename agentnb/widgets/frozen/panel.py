@@ -155,12 +155,13 @@ def _questions(run: Recording) -> Iterator[str]:
 
 
 def _question(question: Mapping[str, Any]) -> str:
+    view = f'<p class="agentnb-view">{long(question["view"])}</p>' if question["view"] else ""
     return (
         f'<div class="agentnb-call" role="group" aria-label="{escaped(question["name"])}">'
         '<div class="agentnb-call-head">'
         f"<span>{path_of(question['path'])}<code>{escaped(question['name'])}</code></span> "
         f"was waiting for a decision. {escaped(question['why'])}</div>"
-        f"<pre>{hung(question['arguments'])}</pre></div>"
+        f"{view}<pre>{hung(question['arguments'])}</pre></div>"
     )
 
 

@@ -81,11 +81,12 @@ export class Approvals {
     const open = () => {
       for (const call of this.calls.values()) if (call.unread() && call.isClosed()) call.unfold();
     };
+    this.opener = button("Open them", open, { class: "agentnb-link" });
     this.unread = el(
       "div",
       { class: "agentnb-hint agentnb-unread", hidden: true },
       `${UNSEEN} `,
-      button("Open them", open, { class: "agentnb-link" }),
+      this.opener,
     );
     return el(
       "div",
@@ -194,7 +195,8 @@ export class Approvals {
     allow(this.all, this.store, !unread([...this.calls.values()]), UNSEEN);
     allow(this.selected.reject, this.store, picked.length > 0, NONE);
     allow(this.selected.approve, this.store, picked.length > 0 && !unread(picked), picked.length ? UNSEEN : NONE);
-    this.unread.hidden = this.store.replays || !unread(picked.length ? picked : [...this.calls.values()]);
+    this.opener.disabled = this.unread.hidden =
+      this.store.replays || !unread(picked.length ? picked : [...this.calls.values()]);
     for (const control of [this.every, this.byTool, this.reason, this.remember.choice]) control.disabled = this.store.replays;
     const tools = new Map();
     for (const call of this.calls.values()) {

@@ -8,7 +8,7 @@ import { isEnter } from "./keys.js";
 // Why Approve is off: some of what would run has not been in sight.
 const CUT = "Show all of the arguments first.",
   BELOW = "Read to the end of the arguments first.";
-export const UNSEEN = "Some arguments have not been in sight to their end: so they cannot be approved yet.";
+export const UNSEEN = "Some arguments have not been in sight to their end, so they cannot be approved yet.";
 
 export const REMEMBER = {
   "": "only this time",
@@ -99,6 +99,7 @@ export class Call {
       "div",
       { class: "agentnb-call", role: "group", "aria-label": item.name },
       el("div", { class: "agentnb-call-head" }, this.pick, this.more, name, this.brief, this.why, this.left),
+      item.view ? el("p", { class: "agentnb-view", text: item.view }) : null,
       this.shown,
       this.all,
       this.form,

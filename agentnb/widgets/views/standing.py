@@ -194,6 +194,7 @@ def _question(item: Any) -> dict[str, Any]:
         **identity(item),
         "name": mended(item.name),
         "why": mended(item.reason or ""),
+        "view": mended(item.view),
         "unknown": bool(getattr(item, "unknown", False)),
         "deadline": item.deadline,
         "arguments": text[:ROW_LIMIT],

@@ -1,0 +1,45 @@
+"""The call that a tool's function runs for, where it has a parameter `tool_context`, as tools of ADK do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentnb.core.tools import Acted, current_call
+
+
+@dataclass(slots=True)
+class ToolActions:
+    """What the function wants to happen after its call; None leaves it as it is."""
+
+    escalate: bool | None = None
+    """Leave the loop agent around the loop that has made the call; that loop ends after this turn."""
+
+
+@dataclass(slots=True)
+class ToolContext:
+    """The call that the function runs for: its id, the run, and where in the run it is made."""
+
+    tool_name: str = ""
+    function_call_id: str = ""
+    invocation_id: str = ""
+    path: str = ""
+    actions: ToolActions = field(default_factory=ToolActions)
+
+    @classmethod
+    def of_this_call(cls, name: str) -> ToolContext:
+        """The context of the call that this code runs for."""
+        run_id, path, call_id, _ = current_call.get() or ("", "", "", None)
+        return cls(name, call_id, run_id, path)
+
+    @property
+    def agent_name(self) -> str:
+        """The name of the loop that has made the call, where it is nested in another."""
+        return self.path.rpartition("/")[2]
+
+
+async def acted(running: Awaitable[Any], context: ToolContext) -> Any:
+    """Return the result of the function, with the actions that it has asked for where there are any."""
+    result = await running
+    return Acted(result, {"escalate": True}) if context.actions.escalate else result
