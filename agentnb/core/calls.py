@@ -80,8 +80,11 @@ def call_proposed(state: State, event: e.CallProposed) -> None:
 
 def open_call(state: State, call: ToolCall, *, hidden: bool) -> None:
     """A call is open from here on."""
-    opened = CallState(call, hidden)
-    opened.arguments = to_plain(opened.arguments)  # a copy: a reader who changes the answer has not changed what runs
+    fields = call.__dict__  # a copy of the arguments: a reader who changes the answer has not changed what runs
+    own = ToolCall.make(
+        id=fields["id"], name=fields["name"], arguments=to_plain(fields["arguments"]), malformed=fields["malformed"]
+    )
+    opened = CallState(own, hidden)
     id = opened.id
     state.calls[id] = state.open[id] = opened
     state.place.ids.add(id)

@@ -530,7 +530,7 @@ async def test_a_hook_that_returns_no_dict_is_told_so(hook: str, said: Any) -> N
 @pytest.mark.parametrize(
     ("hook", "said", "keys"),
     [
-        ("before_tool_call", {"blocked": True, "reason": "no"}, "block, reason"),
+        ("before_tool_call", {"blocked": True, "reason": "no"}, "block, reason, terminate"),
         ("after_tool_call", {"isError": True}, "content, details, is_error, terminate"),
     ],
 )
@@ -543,15 +543,15 @@ async def test_a_hook_that_returns_an_unknown_field_is_told_so(hook: str, said: 
     assert world.ran == ([] if hook == "before_tool_call" else ["t1"])
 
 
-async def test_changing_the_arguments_in_a_hook_does_not_change_the_history() -> None:
+async def test_changing_the_arguments_in_a_hook_changes_the_call_and_not_the_history() -> None:
     def meddle(context: Any) -> None:
-        context.args["value"] = "meddled"
+        context.args["value"] = "changed"
         context.tool_call.arguments["value"] = "meddled"
 
     world = World()
     loop = world.loop(asks("t1"), "done", before_tool_call=meddle)
     await collect(loop.run("hi"))
-    assert world.ran == ["t1"]
+    assert world.ran == ["changed"]
     assert [made.arguments for m in loop.messages for made in m.tool_calls] == [{"value": "t1"}]
 
 
