@@ -86,6 +86,9 @@ class ScriptedLLM:
     Raises UsageError where the turns are not a list.
     """
 
+    provider = "scripted"
+    model = "script"
+
     def __init__(self, turns: Iterable[Turn], *, repeat: bool = False) -> None:
         if isinstance(turns, (str, Mapping)) or not isinstance(turns, Iterable):  # a text would be a turn a letter
             raise UsageError(f"Turns come as a list, also a single one: [{turns!r:.80}].")
@@ -143,7 +146,7 @@ class ScriptedLLM:
             return self._outside - 1
         number = self._served.get(asked.outermost)
         if number is None:  # a run that begins, or goes on from a recording
-            number = self._answered_in(asked.outermost.events)
+            number = max(self._answered_in(run.events) for run in (asked.outermost, asked.run))
         self._served[asked.outermost] = number + 1
         if asked.path is not None:
             events = reversed(asked.run.events)

@@ -155,7 +155,7 @@ def _model_start(state: State, event: e.ModelStart) -> None:
     state.turn = fields["turn"]
     state.attempt = attempt
     state.model = "asked"
-    state.options = fields["options"]
+    state.options = event.set_by_loop
     state.reply = None
     state.heard = []
     # Some µs of every iteration are calls of functions of one line; the most frequent of these are written out.
@@ -173,6 +173,7 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
     message = fields["message"]
     state.model = "idle"
     state.reply = event
+    state.has_called = state.has_called or bool(message.tool_calls)
     state.messages.append(message)
     for call in message.tool_calls:
         if call.id not in state.calls:
@@ -215,7 +216,12 @@ def _run_resumed(state: State, event: e.RunResumed) -> None:
 
 
 def _forget_done(state: State) -> None:
-    """Let the loop that was suspended do again what it was suspended in, wherever in the run it is."""
+    """Let the loop that was suspended do again what it was suspended in, wherever in the run it is.
+
+    One that was suspended at a question to a person goes on from there.
+    """
+    if any(call.status == "asking" for call in state.open.values()):
+        return
     running = [child for child in state.children.values() if child.call in state.open and child.stop_reason is None]
     for child in running:
         _forget_done(child)

@@ -85,6 +85,8 @@ class Threads:
     def __init__(self, most: int, name: str) -> None:
         self._most = most
         self._name = name
+        self.inline = False
+        """Whether functions are called at once in the caller's own thread. For tests in which time is virtual."""
         self._forget()
         forgotten_in_a_fork(self._forget)
         atexit.register(self._end)
@@ -101,6 +103,9 @@ class Threads:
         """Call the function in a thread, in a copy of the caller's context; as the process ends nothing begins."""
         work: Callable[[], T] = partial(carried, function, *args, **kwargs)
         call = _Call(partial(copy_context().run, work), self._give_up)
+        if self.inline:
+            call.perform()
+            return call
         with self._condition:
             if not self._ends:
                 self._waiting.append(call)

@@ -22,7 +22,7 @@ cancels its own run is not cut off by that, and does not wait for it."""
 
 
 class Acted:
-    """The result of a tool, and what it wants to happen beside that: `{"escalate": True}` leaves the loop around."""
+    """The result of a tool after which its loop ends; `{"escalate": True}` leaves the loop around that too."""
 
     def __init__(self, result: Any, actions: dict[str, Any]) -> None:
         self.result = result
@@ -50,6 +50,10 @@ class Tool(Protocol):
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """The call with these arguments, ready to run. Raises InvalidArguments that names the argument at fault."""
+
+
+FOR_PROVIDERS = ("strict", "cache_control", "defer_loading")
+"""What a tool may have beside these, and its specification then has too: how a provider is to treat it."""
 
 
 def legal_name(name: str) -> str:
@@ -85,5 +89,7 @@ def fingerprint_of(tool: Tool) -> str:
 
 
 def specification(tool: Tool) -> dict[str, Any]:
-    """The tool as a model is told of it."""
-    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    """The tool as a model is told of it, with what a provider wants said of it where the tool says that."""
+    told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    given = {name: getattr(tool, name, None) for name in FOR_PROVIDERS}
+    return told | {name: value for name, value in given.items() if value is not None and not callable(value)}

@@ -232,6 +232,23 @@ async def test_calls_of_which_nobody_knows_whether_they_ran_do_not_wait_for_one_
         await restore(broken_off, loop(), limits={"calls": 0})
 
 
+async def test_a_limit_that_is_reached_beside_a_question_ends_the_run() -> None:
+    @tool(approve=True)
+    async def write(n: int) -> str:
+        return f"wrote {n}"
+
+    turn = [call("work", id="c0"), call("write", {"n": 1}, id="c1"), call("write", {"n": 2}, id="c2")]
+    run = SessionLoop(ScriptedLLM([turn, "done"]), [work, write]).start("go", limits={"calls": 1})
+    while len(run.pending) < 2:
+        await run.step()
+    run.approve("c1")
+
+    await run.step("turn")
+
+    assert run.stop_reason == "limit"
+    assert_one_terminal_event_last(run.events)
+
+
 def test_a_limit_that_no_number_of_seconds_can_be_is_refused() -> None:
     with pytest.raises(UsageError, match="seconds"):
         SessionLoop(ScriptedLLM(["done"])).start("go", limits={"seconds": 10**400})

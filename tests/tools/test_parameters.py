@@ -18,7 +18,7 @@ from typing_extensions import Doc
 from agentnb import LoopAgent, SessionLoop, tool
 from agentnb.errors import InvalidArguments, UsageError
 from agentnb.loops.loop_agent import InvocationContext
-from agentnb.testing import ScriptedLLM, call
+from agentnb.testing import Recorded, ScriptedLLM, call
 from agentnb.tools import FunctionTool, as_tools
 
 
@@ -48,6 +48,22 @@ def mean_of_each(x: dict[str, collections.abc.Iterable[float]]) -> float:
 @pytest.mark.parametrize(("function", "x"), [(mean, [1, 2, 3]), (mean_of_all, [1, 2, 3]), (mean_of_each, {"a": [2]})])
 async def test_an_iterable_is_a_list(function: Any, x: Any) -> None:
     assert await called(function, {"x": x}) == 2
+
+
+@pytest.mark.parametrize("type_", [collections.abc.Collection[int], typing.Collection[int], collections.abc.Container])
+async def test_a_collection_is_a_list(type_: Any) -> None:
+    def shown(x):  # type: ignore[no-untyped-def]
+        return [len(x), *x]
+
+    shown.__annotations__["x"] = type_
+    assert await called(shown, {"x": [5, 6]}) == [2, 5, 6]
+
+
+async def test_an_iterator_gives_one_after_the_other() -> None:
+    def first(x: collections.abc.Iterator[int]) -> int:
+        return next(x)
+
+    assert await called(first, {"x": [5, 6]}) == 5
 
 
 async def test_what_does_not_fit_an_iterable_is_refused() -> None:
@@ -247,6 +263,32 @@ async def test_a_tool_of_ones_own_leaves_the_loop_agent(is_async: bool) -> None:
     ]
 
 
+async def test_a_tool_may_have_its_result_be_the_last_word() -> None:
+    """As ADK's own exit_loop says it beside the escalation."""
+
+    def done(tool_context: Any) -> str:
+        tool_context.actions.skip_summarization = True
+        return "good"
+
+    llm = ScriptedLLM([[call("done")], "on"])
+    await SessionLoop(llm, [done]).start("go")
+    assert len(llm.requests) == 1
+
+
+async def test_a_recorded_tool_leaves_the_loop_agent_too() -> None:
+    def done(tool_context: Any) -> str:
+        tool_context.actions.escalate = True
+        return "good"
+
+    llm = ScriptedLLM([[call("done")], "on"], repeat=True)
+    run = LoopAgent("L", [SessionLoop(llm, [done], name="critic")], 3).start(None)
+    await run
+    recorded = Recorded(run)
+    again = LoopAgent("L", [SessionLoop(recorded, recorded.tools, name="critic")], 3).start(None)
+    await again
+    assert again.stop_reason == run.stop_reason == "escalated"
+
+
 async def test_a_tool_that_does_not_escalate_leaves_nothing() -> None:
     critic = SessionLoop(ScriptedLLM([[call("look")], "on"], repeat=True), [tool(name="look")(lambda tool_context: 1)])
     context = InvocationContext(user_content="go")
@@ -375,6 +417,8 @@ async def test_what_fails_in_a_thread_of_its_own_is_the_calls_error() -> None:
 def test_another_thread_is_refused() -> None:
     with pytest.raises(UsageError, match="thread"):
         tool(thread="mine")(mean)  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="thread"):
+        tool(thread="own")(later)
 
 
 def asked(made: Any, arguments: dict[str, Any]) -> list[str]:

@@ -1,0 +1,489 @@
+"""A case: a world, a run of it with its people, its consumers and its store, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import tempfile
+import traceback
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+import agentnb
+from agentnb import AgentnbError, LimitReached, Loop, Run, RunCancelled, RunFailed, Snapshot, Store, UsageError, restore
+from agentnb.core.events import Event
+from agentnb.errors import RecordingMissing, ReplayDiverged, StorageError
+from tests.simulation import model
+from tests.simulation.choices import Choices
+from tests.simulation.loop import Hang, VirtualLoop, run
+from tests.simulation.people import OF_A_QUESTION, PATIENCE, RESTLESS, Act, Person, draw_act, draw_acts
+from tests.simulation.store import Trouble, copied, draw_trouble, make_unreliable
+from tests.simulation.worlds import NOTES, Notes, Plan, Ran, build, draw_plan
+
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
+"""Where stores are: in memory, where there is such a place."""
+TRIES = 60
+"""How often a run that its model failed is taken up again."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything that is random in one simulation.
+
+    order: of what is due together, 0 for that of asyncio. policy: None, True, "rules", or what a function says about
+    the calls whose `n` is 0, 1, 2 ... acts: what people do one after the other; watches: what somebody who is told of
+    the event of that number does at once. drives: how the run is driven, and after how many events the consumer that
+    drives leaves. reads: after how many events each further consumer leaves; None is never.
+    """
+
+    plan: Plan
+    order: int
+    policy: Any
+    limits: Mapping[str, float] | None
+    breakpoints: tuple[str, ...]
+    acts: tuple[Act, ...]
+    watches: tuple[tuple[int, Act], ...]
+    drives: tuple[str, int | None]
+    reads: tuple[int | None, ...]
+    trouble: Trouble | None
+    attended: bool
+    looks: tuple[int, ...]
+
+    def lines(self) -> Iterator[str]:
+        """The case in words."""
+        yield from self.plan.lines()
+        yield f"order={self.order} policy={self.policy} limits={self.limits} breakpoints={self.breakpoints}"
+        yield f"driven by {self.drives}, read by {list(self.reads)}, store: {self.trouble}, attended: {self.attended}"
+        yield f"acts: {', '.join(map(str, self.acts)) or 'none'}"
+        yield f"at events: {', '.join(f'{number}: {act.what} {act.which}' for number, act in self.watches) or 'none'}"
+
+    @property
+    def size(self) -> int:
+        """How many things are in it."""
+        return self.plan.size + len(self.acts) + len(self.watches) + len(self.reads)
+
+
+def draw_case(choices: Choices) -> Case:
+    """A random case."""
+    part = choices.part
+    words = ("ask", "approve", "reject", "edit", "deadline", "wait", "fail")
+    given = part("given")
+    return Case(
+        plan=draw_plan(part("world")),
+        order=given.below(1000),
+        policy=given.pick(None, None, True, "rules", tuple(given.pick(*words) for _ in range(7))),
+        limits=given.pick(None, None, None, None, {"calls": 4}, {"turns": 3}, {"seconds": 3.0}, {"tokens": 20}),
+        breakpoints=given.pick((), (), (), (), ("call_start",), ("asking",), ("call_end",)),
+        acts=draw_acts(part("acts"), 60),
+        watches=tuple((one.below(60), draw_act(one, RESTLESS)) for one in part("watches").many(5, 40)),
+        drives=(given.pick("await", "pull", "pull", "play", "step"), given.pick(None, None, None, given.below(30))),
+        reads=tuple(one.pick(None, None, 1 + one.below(40)) for one in part("reads").many(2, 40)),
+        trouble=draw_trouble(part("store")) if given.chance(40) else None,
+        attended=not given.chance(25),
+        looks=tuple(one.below(100) for one in part("looks").many(4, 40)),
+    )
+
+
+@dataclass
+class Story:
+    """What came of a case: what is wrong, what people did, and the events."""
+
+    case: Case
+    faults: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    events: Sequence[Event] = ()
+
+    def lines(self) -> Iterator[str]:
+        """All of it in words."""
+        yield from self.case.lines()
+        yield from self.log
+        for event in self.events:
+            fields = event.model_dump(mode="json", exclude_defaults=True, exclude={"run_id", "seq", "time", "path"})
+            yield f"  {event.seq:3} {event.time % 1000:8.3f} {event.path:12} {event.type} {fields}"[:260]
+        yield from (f"FAULT {fault}" for fault in self.faults)
+
+
+def play(case: Case) -> Story:
+    """Run a case in virtual time, and hold what came of it to the model."""
+    story = Story(case)
+    NOTES.clear()
+    said = io.StringIO()
+    with ExitStack() as stack:
+        stack.enter_context(_logged(said))
+        caught = stack.enter_context(warnings.catch_warnings(record=True))
+        warnings.simplefilter("always")
+        agentnb.headless("reject", after=3.0, attended=case.attended)
+        stack.callback(agentnb.headless, None)
+        folder = (
+            Path(stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY))) if case.trouble is not None else None
+        )
+        try:
+            ended = run(lambda loop: _Live(case, story, loop, folder).live(), order=case.order)
+            story.faults += [f"left running: {task}" for task in ended.left]
+            story.faults += [f"an error that nobody took: {error}" for error in ended.errors]
+        except Hang as hang:
+            story.faults.append(f"a hang: {hang}")
+    story.faults += [f"a warning: {one.message}" for one in caught if "not configured as" not in str(one.message)]
+    if said.getvalue():
+        story.faults.append(f"logged: {said.getvalue()[-800:]}")
+    return story
+
+
+@contextmanager
+def _logged(to: io.StringIO) -> Iterator[None]:
+    logger = logging.getLogger("agentnb")
+    handler, propagates = logging.StreamHandler(to), logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
+
+
+@dataclass(frozen=True)
+class _Image:
+    """What a process that was killed has left: the store's files, what had run, and the events in memory then."""
+
+    file: Path
+    ran: tuple[Ran, ...]
+    events: tuple[Event, ...]
+
+
+class _Live:
+    """One case while it is played."""
+
+    def __init__(self, case: Case, story: Story, loop: VirtualLoop, folder: Path | None) -> None:
+        self.case, self.story, self.loop, self.folder = case, story, loop, folder
+        self.notes = Notes()
+        self.images: list[_Image] = []
+        self.store: Store | None = None
+        self.disk: Store | None = None
+        self.run = self._begin()
+        rebuild = lambda: self._rebuilt("fork")  # noqa: E731 - where it is used it has no name
+        self.person = Person(self.run, loop.time, rebuild, log=story.log, is_on_disk=self._is_on_disk)
+        self.kept: dict[int, Any] = {}
+        self.done = False
+
+    def fault(self, *faults: str, where: str = "the run") -> None:
+        self.story.faults += [f"{where}: {fault}" for fault in faults]
+
+    def _rebuilt(self, label: str) -> tuple[Loop, Notes]:
+        notes = Notes(label)
+        return build(self.case.plan, notes), notes
+
+    def _begin(self) -> Run:
+        case = self.case
+        given: dict[str, Any] = {"limits": case.limits, "breakpoints": case.breakpoints}
+        if self.folder is not None and case.trouble is not None:
+            self.file = self.folder / "store.db"
+            self.store, self.disk = Store(self.file), Store(self.file)
+            given |= {"store": self.store, "name": "it"}
+        run = build(case.plan, self.notes).start("go", approve=_policy(case.policy), **given)
+        NOTES[run.id] = self.notes
+        if self.store is not None and case.trouble is not None:
+            make_unreliable(self.store, case.trouble, self._stall, self._die)
+            self.notes.before_effect = self._check_intent
+        return run
+
+    # -- the run and those around it -------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        """Play it to its end and beyond: what was saved goes on, and the recording is replayed."""
+        case, run = self.case, self.run
+        if case.watches or case.looks:
+            run.watch(self._watch(dict(case.watches)))
+        around = [asyncio.create_task(self._consume(leaves), name="reader") for leaves in case.reads]
+        around.append(asyncio.create_task(self._people(), name="people"))
+        try:
+            await self._drive()
+        except Exception:
+            self.fault(traceback.format_exc()[-1500:])
+        if not run.state.over:
+            self.fault(f"it does not come to an end: {run!r}, pending {run.pending}, driven {run.driven}")
+            run.cancel()
+        self.done = True
+        ended_at = self.loop.now
+        for task in around:
+            try:
+                await task
+            except Exception:
+                self.fault(traceback.format_exc()[-1500:], where=task.get_name())
+        if (crash := run._driver.crash) is not None and not isinstance(crash, StorageError):
+            self.fault("".join(traceback.format_exception(crash))[-1500:])
+        await asyncio.sleep(5)
+        self.story.log.append(f"{ended_at:.2f} the run is over: {run.stop_reason}")
+        self.story.events = tuple(run.events)
+        if self.notes.running:
+            self.fault(f"{self.notes.running} functions and models run on")
+        self.fault(*self.person.faults)
+        for number, state in self.kept.items():
+            if to_jsonable_python(run.at(number).state.dump()) != state:
+                self.fault(f"the state at event {number} was not what the events up to there fold to")
+        self.fault(*model.faults(run, self.notes, self.person.said, has_policy=case.policy is not None))
+        self._check_store()
+        for number, text in enumerate(self.person.snapshots):
+            await self._go_on(f"snapshot {number}", Snapshot.from_json(text))
+        for number, (fork, notes, at) in enumerate(self.person.forks):
+            await self._end_calmly(f"fork {number} at {at}", fork, notes)
+        for image in self.images:
+            await self._go_on_from_disk(image)
+        self._replay()
+        for store in (self.store, self.disk):
+            if store is not None:
+                store.close()
+
+    def _watch(self, acts: dict[int, Act]) -> Callable[[Any], None]:
+        def watcher(news: Any) -> None:
+            number = getattr(news, "seq", -1)
+            if number in self.case.looks and len(self.run.events) == number + 1:
+                self.kept[number] = to_jsonable_python(self.run.state.dump())
+            if (act := acts.pop(number, None)) is not None:
+                self.person.act(act)
+
+        return watcher
+
+    async def _people(self) -> None:
+        run = self.run
+        for act in self.case.acts:
+            await asyncio.sleep(act.after)
+            if act.what in OF_A_QUESTION:
+                for _ in range(PATIENCE):
+                    if run.pending or run.state.over:
+                        break
+                    await asyncio.sleep(0.1)
+            if self.done or run.state.over:
+                return
+            if act.what == "step":
+                try:
+                    await asyncio.wait_for(run.step("call"), 30)
+                except (AgentnbError, TimeoutError) as error:
+                    self.story.log.append(f"{self.loop.now:.2f} step {type(error).__name__}: {error}")
+            else:
+                self.person.act(act)
+        for _ in range(2000):
+            await asyncio.sleep(0.2)
+            if self.done or run.state.over:
+                return
+            run.resume()
+            for item in run.pending:
+                try:
+                    self.person.decide("approve", item)
+                except AgentnbError as error:
+                    self.story.log.append(f"{self.loop.now:.2f} approve {type(error).__name__}: {error}")
+
+    async def _consume(self, leaves: int | None) -> str:
+        """Read the run's events in order, and leave after so many of them."""
+        expected = 0
+        events = aiter(self.run)
+        try:
+            async for event in events:
+                seq = getattr(event, "seq", None)
+                if seq is None:
+                    continue
+                if seq != expected:
+                    self.fault(f"a consumer is given event {seq} and waits for {expected}")
+                expected = seq + 1
+                if leaves is not None and expected >= leaves:
+                    await events.aclose()
+                    return "left"
+        except (RunFailed, RunCancelled, LimitReached) as error:
+            return type(error).__name__
+        if self.run.state.over and expected != len(self.run.events):
+            self.fault(f"a consumer has seen {expected} events of {len(self.run.events)}")
+        return "end"
+
+    async def _drive(self) -> None:
+        run, (how, leaves) = self.run, self.case.drives
+        for attempt in range(TRIES):
+            if run.state.over:
+                return
+            try:
+                match how:
+                    case "await":
+                        await run
+                    case "pull":
+                        await self._consume(leaves if attempt == 0 else None)
+                    case "play":
+                        run.play()
+                        await run
+                    case "step":
+                        await self._step()
+            except RunFailed:
+                pass
+            except (RunCancelled, LimitReached):
+                return
+            if not run.state.over:
+                run.resume()
+
+    async def _step(self) -> None:
+        units: tuple[Any, ...] = ("event", "call", "turn", "phase")
+        for number in range(2000):
+            if self.run.state.over or self.run.state.failure is not None:
+                return
+            try:
+                await self.run.step(units[zlib.crc32(bytes([number % 256])) % 4])
+            except UsageError as error:
+                if "under way" not in str(error):
+                    raise
+                await asyncio.sleep(0.1)
+            if self.run.pending:
+                await asyncio.sleep(0.1)
+
+    # -- the store -------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_broken(self) -> bool:
+        return self.case.trouble is not None and self.case.trouble.kind in ("fails", "full")
+
+    def _stall(self, seconds: float) -> None:
+        self.loop.now += seconds
+
+    def _die(self) -> None:
+        assert self.folder is not None
+        file = copied(self.file, self.folder / f"killed{len(self.images)}.db")
+        self.images.append(_Image(file, tuple(self.notes.ran), tuple(self.run.events)))
+
+    def _is_on_disk(self, event: Event) -> bool:
+        return self.disk is None or self._is_broken or self.disk.position(self.run.id) > event.seq
+
+    def _check_intent(self, ran: Ran) -> None:
+        """A tool is about to have its effect: another process must find that it was started."""
+        assert self.disk is not None
+        started = any(
+            event.type == "call_start" and (event.path, getattr(event, "call_id", "")) == (ran.path, ran.call_id)
+            for event in self.disk.events(ran.run_id)
+        )
+        if not started:
+            self.fault(f"{ran.name} runs for {ran.path}/{ran.call_id}, and its start is not on disk")
+
+    def _check_store(self) -> None:
+        if self.disk is None:
+            return
+        there, here = self.disk.events(self.run.id), list(self.run.events)
+        if there != here[: len(there)]:
+            self.fault("the store has other events than memory")
+        if len(there) != len(here) and not self._is_broken:
+            self.fault(f"the store has {len(there)} events, and memory has {len(here)}")
+
+    # -- what goes on ----------------------------------------------------------------------------------------------
+
+    async def _go_on(self, where: str, snapshot: Snapshot) -> None:
+        loop, notes = self._rebuilt(where)
+        before = snapshot.events
+        try:
+            again = restore(snapshot, loop, approve=_policy(self.case.policy))
+            await self._end_calmly(where, again, notes)
+            self.fault(*model.faults_of_a_restore(before, again, notes), where=where)
+        except AgentnbError as error:
+            self.fault(f"{type(error).__name__}: {error}", where=where)
+        except Hang:
+            raise
+        except Exception:
+            self.fault(traceback.format_exc()[-1500:], where=where)
+
+    async def _go_on_from_disk(self, image: _Image) -> None:
+        """What another process does with the store of one that was killed."""
+        where = f"killed at event {len(image.events)}"
+        store = Store(image.file)
+        try:
+            snapshot = store.load("it")
+        except RecordingMissing:
+            if image.ran:
+                self.fault(f"{len(image.ran)} functions ran, and the store has nothing of the run", where=where)
+            return
+        if tuple(snapshot.events) != image.events[: len(snapshot.events)]:
+            self.fault("the store has other events than memory had", where=where)
+        loop, notes = self._rebuilt(where)
+        again = restore(snapshot, loop, store=store, approve=_policy(self.case.policy))
+        await self._end_calmly(where, again, notes)
+        self.fault(*model.faults_of_a_restore(snapshot.events, again, notes), where=where)
+        finished = {(ran.path, ran.call_id) for ran in image.ran}
+        for ran in notes.ran:
+            if (ran.path, ran.call_id) in finished and ran.name not in model.IDEMPOTENT:
+                self.fault(f"{ran.name} has run for {ran.path}/{ran.call_id} in both processes", where=where)
+        store.close()
+
+    async def _end_calmly(self, where: str, again: Run, notes: Notes) -> None:
+        """Bring a run to its end by saying yes to everything, and hold it to the model."""
+        NOTES[again.id] = notes
+        inherited = len(again.events)
+        person = Person(again, self.loop.time, lambda: self._rebuilt("fork of a fork"))
+        for _ in range(2000):
+            if again.state.over:
+                break
+            for item in again.pending:
+                try:
+                    person.decide("answer" if item.unknown else "approve", item)
+                except AgentnbError as error:
+                    person.log.append(str(error))
+            again.play()
+            await asyncio.sleep(0.3)
+            if again.state.failure is not None:
+                again.resume()
+        if not again.state.over:
+            self.fault(f"it does not come to an end: {again!r}, pending {again.pending}", where=where)
+            again.cancel()
+        with suppress(AgentnbError):
+            await again
+        if (crash := again._driver.crash) is not None and not isinstance(crash, StorageError):
+            self.fault("".join(traceback.format_exception(crash))[-1500:], where=where)
+        await asyncio.sleep(5)
+        if notes.running:
+            self.fault(f"{notes.running} functions and models run on", where=where)
+        self.fault(
+            *model.faults(again, notes, person.said, has_policy=self.case.policy is not None, inherited=inherited),
+            where=where,
+        )
+
+    def _replay(self) -> None:
+        loop, notes = self._rebuilt("replay")
+        replayed = agentnb.replay(self.run.snapshot(), loop)
+        try:
+            replayed.to(len(self.run.events) - 1)
+        except ReplayDiverged as error:
+            self.fault(f"{error}"[:800], where="the replay")
+        if notes.ran or notes.asked:
+            self.fault(f"it has asked {len(notes.asked)} models and run {len(notes.ran)} functions", where="the replay")
+
+
+def _policy(policy: Any) -> Any:
+    """What `approve=` gets."""
+    if policy == "rules":
+        return [
+            {"tool": "asking", "decision": "ask", "deadline": 2},
+            {"tool": "bad", "decision": "reject"},
+            {"tool": "plain*", "arguments": {"n": 3}, "decision": "approve"},
+            {"tool": "s*", "decision": "ask"},
+            {"tool": "*", "decision": "approve"},
+        ]
+    if not isinstance(policy, tuple):
+        return policy
+
+    async def judge(call: Any) -> Any:
+        n = call.arguments.get("n")
+        what = policy[n % len(policy)] if isinstance(n, int) else "ask"
+        call.arguments["n"] = 77  # of a copy, which changes nothing
+        match what:
+            case "wait":
+                await asyncio.sleep(0.3)
+                return True
+            case "fail":
+                raise KeyError("the policy")
+            case "edit":
+                return {"decision": "edit", "arguments": {"n": 5}}
+            case "deadline":
+                return {"decision": "ask", "deadline": 1.0}
+        return {"approve": True, "reject": False, "ask": None}[what]
+
+    return judge

@@ -1,0 +1,164 @@
+"""People: they decide, edit, replace, answer, undo, remember, steer, pause, resume, step, fork, leave and cancel.
+
+What they do is drawn before the run begins, as acts: when, what, and about which of the calls that wait. An act that
+agentnb refuses is no fault; what it does is held against the record later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentnb import AgentnbError, Loop, Run
+from agentnb.core.events import Event
+from agentnb.run.approvals.pending import Pending
+from tests.simulation.choices import Choices
+from tests.simulation.worlds import NOTES, Notes
+
+DECISIONS = ("approve", "reject", "edit", "replace", "answer")
+OF_A_QUESTION = frozenset({*DECISIONS, "remember", "regret"})
+"""What a person does only where there is a question, and so waits a while for one."""
+PATIENCE = 20
+"""Tenths of a second."""
+CALM = (
+    *("approve",) * 5,
+    *("regret", "late", "late"),
+    *("reject", "edit", "replace", "answer", "regret", "undo", "remember", "forget", "late"),
+    *("steer", "follow_up", "withdraw", "snapshot", "fork", "resume", "play"),
+)
+RESTLESS = (*CALM, "pause", "pause", "resume", "resume", "breakpoint", "step", "cancel")
+
+
+@dataclass(frozen=True)
+class Act:
+    """One thing that a person does, `after` so many seconds; `which` of the calls that wait."""
+
+    after: float
+    what: str
+    which: int
+
+    def __str__(self) -> str:
+        return f"+{self.after:g}s {self.what} {self.which}"
+
+
+@dataclass(frozen=True)
+class Said:
+    """A decision that was taken: what it said, about which question as it was shown, and the number of its event."""
+
+    what: str
+    item: Pending
+    event: int
+    arguments: dict[str, Any] | None = None
+
+
+@dataclass
+class Person:
+    """Somebody who acts on a run, and notes what came of it."""
+
+    run: Run
+    now: Callable[[], float]
+    rebuild: Callable[[], tuple[Loop, Notes]]
+    """Builds the loop anew, for a fork, with notes of its own."""
+    said: list[Said] = field(default_factory=list)
+    seen: list[Pending] = field(default_factory=list)
+    snapshots: list[str] = field(default_factory=list)
+    forks: list[tuple[Run, Notes, int]] = field(default_factory=list)
+    """Each fork, what was seen in it, and the event it was made at."""
+    log: list[str] = field(default_factory=list)
+    is_on_disk: Callable[[Event], bool] = lambda event: True
+    faults: list[str] = field(default_factory=list)
+
+    def act(self, act: Act) -> None:
+        """Do it, and note what came of it."""
+        before = len(self.run.events)
+        try:
+            did = self._do(act, before)
+        except AgentnbError as error:
+            did = f"{type(error).__name__}: {error}"
+        if did:
+            self.log.append(f"{self.now():.2f} behind event {before - 1}: {act.what} {did}")
+
+    def _do(self, act: Act, before: int) -> str:
+        run, which = self.run, act.which
+        waiting = run.pending
+        self.seen += [item for item in waiting if item not in self.seen]
+        item = waiting[which % len(waiting)] if waiting else None
+        match act.what:
+            case "late" if late := [item for item in self.seen if item not in waiting]:
+                # The question is answered, or was taken back and asked anew: this must decide nothing.
+                return self.decide(DECISIONS[which % len(DECISIONS)], late[-1 - which % len(late)])
+            case "remember" if item is not None:
+                run.approve(item, remember="tool" if which % 2 else "arguments")
+                return item.id
+            case what if what in DECISIONS:
+                return self.decide(what, item) if item is not None else ""
+            case "regret" if item is not None:
+                did = self.decide("edit" if which % 4 > 1 else "approve", item)
+                run.undo(item)
+                if which % 2:
+                    self.decide("approve", item)  # as a second click on the old question would
+                return did
+            case "undo" if run.decided:
+                run.undo(decided := run.decided[which % len(run.decided)])
+                return decided.id
+            case "forget" if run.remembered:
+                run.forget(run.remembered[0])
+            case "steer" | "follow_up":
+                getattr(run, act.what)(f"{act.what} {before}")
+            case "withdraw":
+                run.withdraw("steering" if which % 2 else "follow_up")
+            case "pause" | "resume" | "play":
+                return str(getattr(run, act.what)())
+            case "breakpoint":
+                run.breakpoints.add("call_end" if which % 2 else "message")
+            case "snapshot" if len(self.snapshots) < 3:
+                self.snapshots.append(run.snapshot().to_json())
+                return f"of {len(run.events)} events"
+            case "fork" if before and len(self.forks) < 2:
+                loop, notes = self.rebuild()
+                at = which * 7919 % before
+                fork = run.fork(at=at, loop=loop)
+                NOTES[fork.id] = notes
+                self.forks.append((fork, notes, at))
+                return f"at {at}"
+            case "cancel" if which == 0:
+                run.cancel("enough")
+            case _:
+                return ""
+        return "done"
+
+    def decide(self, what: str, item: Pending) -> str:
+        """Decide about the question as it was shown, and note which event that made."""
+        run = self.run
+        before = len(run.events)
+        arguments: dict[str, Any] | None = None
+        if what == "approve":
+            run.approve(item)
+        elif what == "reject":
+            run.reject(item, "no")
+        elif what == "edit":
+            arguments = {**item.arguments, "n": 7} if "n" in item.arguments else {**item.arguments}
+            run.edit(item, arguments)
+        elif what == "replace":
+            arguments = {**item.arguments, "n": 8}
+            run.replace(item, "good", arguments)
+        else:
+            run.answer(item, {"said": 1})
+        made = next((e for e in run.events[before:] if e.type == "approval_decision"), None)
+        if made is not None:
+            self.said.append(Said(what, item, made.seq, arguments))
+            if not self.is_on_disk(made):
+                self.faults.append(f"{what} of {item.id} has returned, and event {made.seq} is not on disk")
+        return f"{item.id}@{item.event} ({item.name})"
+
+
+def draw_act(choices: Choices, kinds: Sequence[str] = CALM) -> Act:
+    """One thing that a person does."""
+    return Act(choices.pick(0.05, 0.0, 0.0, 0.2, 0.7, 2.0), choices.pick(*kinds), choices.below(8))
+
+
+def draw_acts(choices: Choices, most: int) -> tuple[Act, ...]:
+    """What a person does."""
+    kinds = RESTLESS if choices.chance(60) else CALM
+    return tuple(draw_act(one, kinds) for one in choices.many(most, 93))

@@ -1,0 +1,201 @@
+"""Random worlds hold to one model; and the simulation would see it if they did not."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from agentnb.core.events import ModelFailed
+from agentnb.run.approvals.decisions import Decisions
+from agentnb.run.approvals.pending import Pending
+from agentnb.run.effects.asking import Asking
+from agentnb.run.effects.starting import Work
+from tests.simulation.__main__ import PUSH
+from tests.simulation.case import Case, Story, draw_case, play
+from tests.simulation.choices import drawn, of_seed
+from tests.simulation.loop import Hang, VirtualLoop, run
+from tests.simulation.shrink import kind, kinds, shrunk
+
+CHUNK = 50
+
+
+@pytest.mark.parametrize("first", range(0, PUSH, CHUNK))
+def test_what_ran_in_random_worlds_is_what_was_shown_and_decided(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        story = play(draw_case(of_seed(seed)))
+        if story.faults:
+            pytest.fail(report(seed, story))
+
+
+@settings(max_examples=30, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(drawn(draw_case))
+def test_worlds_that_hypothesis_draws_hold_to_the_model(case: Case) -> None:
+    story = play(case)
+    assert not story.faults, "\n".join(story.lines())
+
+
+def report(seed: int, story: Story) -> str:
+    """What is wrong, how to see it again, and the smallest world that fails like it."""
+    smallest = play(shrunk(seed, kind(story.faults[0]), tries=200))
+    return "\n".join(
+        [
+            f"Seed {seed} fails: {story.faults[0]}",
+            f"python -m tests.simulation --seed {seed} shows all of it. The smallest world found that fails like it:",
+            *smallest.lines(),
+        ]
+    )
+
+
+# -- it sees what is wrong ---------------------------------------------------------------------------------------------
+
+
+def first_that_fails(wanted: str, seeds: int = PUSH) -> tuple[int, Story]:
+    """The first of the seeds with a fault that has these words."""
+    for seed in range(seeds):
+        story = play(draw_case(of_seed(seed)))
+        if any(re.search(wanted, fault) for fault in story.faults):
+            return seed, story
+    pytest.fail(f"None of {seeds} seeds has a fault that says {wanted!r}.")
+
+
+def plant_no_flush_before_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = Work._launch
+
+    def without_flush(self: Any, *args: Any) -> Any:
+        self._journal.flush = lambda: None
+        try:
+            return launch(self, *args)
+        finally:
+            del self._journal.flush
+
+    monkeypatch.setattr(Work, "_launch", without_flush)
+
+
+def plant_an_answer_that_is_matched_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = Decisions._waiting
+
+    def by_id(self: Any, one: str | Pending) -> Any:
+        return waiting(self, one.id if isinstance(one, Pending) else one)
+
+    monkeypatch.setattr(Decisions, "_waiting", by_id)
+
+
+def plant_a_lost_partial_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    post = Asking._post
+
+    def without_partial(self: Any, event: Any) -> None:
+        post(self, event.model_copy(update={"partial": ""}) if isinstance(event, ModelFailed) else event)
+
+    monkeypatch.setattr(Asking, "_post", without_partial)
+
+
+@pytest.mark.parametrize(
+    ("plant", "wanted"),
+    [
+        (plant_no_flush_before_a_tool, "its start is not on disk"),
+        (plant_an_answer_that_is_matched_by_id, "was about the question"),
+        (plant_a_lost_partial_answer, "before it failed is lost"),
+    ],
+)
+def test_a_fault_that_was_put_in_on_purpose_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    first_that_fails(wanted)
+
+
+def test_a_world_that_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant_a_lost_partial_answer(monkeypatch)
+    seed, story = first_that_fails("before it failed is lost")
+    wanted = next(kind(fault) for fault in story.faults if "is lost" in fault)
+
+    smallest = shrunk(seed, wanted, tries=150)
+
+    assert wanted in kinds(play(smallest))
+    assert smallest.size <= story.case.size * 2 / 3
+
+
+def test_a_seed_gives_the_same_story_in_any_process() -> None:
+    printed = [
+        subprocess.run(
+            [sys.executable, "-m", "tests.simulation", "--seed", "11"],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+
+    one, other = (re.sub(r"[0-9a-f]{12}|/tmp/\w+|'timestamp': [\d.]+", "", text) for text in printed)
+    assert "run_end" in one
+    assert one == other
+
+
+# -- the virtual loop --------------------------------------------------------------------------------------------------
+
+
+def test_a_day_takes_no_time() -> None:
+    began = time.monotonic()
+
+    async def sleeper(loop: VirtualLoop) -> float:
+        before = time.time()
+        await asyncio.sleep(86_400)
+        return time.time() - before
+
+    assert run(sleeper).result == pytest.approx(86_400)
+    assert time.monotonic() - began < 10
+
+
+def test_what_can_never_go_on_is_a_hang() -> None:
+    async def waits(loop: VirtualLoop) -> None:
+        await loop.create_future()
+
+    with pytest.raises(Hang, match=r"nothing is scheduled, and these wait: .*test_simulation"):
+        run(waits)
+
+
+def test_what_goes_on_for_ever_is_a_hang() -> None:
+    async def turns(loop: VirtualLoop) -> None:
+        while True:  # noqa: ASYNC110 - this is what has to be found
+            await asyncio.sleep(0)
+
+    with pytest.raises(Hang, match="for ever"):
+        run(turns, most_turns=1000)
+
+
+def test_what_is_due_together_comes_in_the_order_of_the_seed() -> None:
+    def order(seed: int) -> list[int]:
+        async def main(loop: VirtualLoop) -> list[int]:
+            came: list[int] = []
+
+            async def comes(number: int) -> None:
+                await asyncio.sleep(1)
+                came.append(number)
+
+            await asyncio.gather(*map(comes, range(8)))
+            return came
+
+        return run(main, order=seed).result
+
+    assert order(0) == list(range(8))
+    assert order(1) == order(1)
+    assert len({tuple(order(seed)) for seed in range(1, 6)}) > 1
+
+
+def test_a_task_that_is_left_running_is_told() -> None:
+    left = []
+
+    async def main(loop: VirtualLoop) -> None:
+        left.append(asyncio.create_task(asyncio.sleep(3), name="forgotten"))
+
+    assert "forgotten" in run(main).left[0]
