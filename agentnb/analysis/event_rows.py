@@ -106,7 +106,8 @@ def _text(event: Event) -> str:
         case ApprovalRequest() | CallStart():
             return words_of(event.arguments)
         case ApprovalDecision():
-            return f"{event.decision} by {event.by}" + (f": {event.reason}" if event.reason else "")
+            who = f"{event.by} ({event.reviewer})" if event.reviewer else event.by
+            return f"{event.decision} by {who}" + (f": {event.reason}" if event.reason else "")
         case CallEnd():
             return words_of(event.result)
         case RunEnd():

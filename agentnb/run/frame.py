@@ -26,7 +26,8 @@ class Frame:
     (`Design.pauses_inside`); `finishes_first`: it waits for the end of the loop itself. `has_loops_inside`: some calls
     may be performed by loops. `recorded` is how many facts of the run there were when it was taken up from a recording,
     `companion` what stands beside it, once that is asked for (`run.companions`). `hearing` is what the loop knows of
-    the run, and holds on to no longer than anybody has the run.
+    the run, and holds on to no longer than anybody has the run. `views` are what tools have made of the arguments of
+    calls for a person, by call, with the number of the question.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class Frame:
         "said",
         "state",
         "tools",
+        "views",
     )
 
     def __init__(
@@ -63,6 +65,7 @@ class Frame:
         self.call = call
         self.state = state
         self.said: list[Message] = []
+        self.views: dict[str, tuple[int, str]] = {}
         self.hearing: object = None
         self.tools: dict[str, Tool] = as_tools(design.tools)
         self._fingerprints: dict[str, str] | None = None

@@ -92,6 +92,8 @@ class FunctionTool:
         self._in_thread = own_thread_of(function).call if thread == "own" else _called
         self.view = view
         adapter, self._gets = _arguments_of(function, self.name, parameter_words)
+        self.takes_context = "tool_context" in self._gets
+        """Whether the function has a parameter `tool_context`."""
         self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
         self._is_async = inspect.iscoroutinefunction(called_in(function))
         if self._is_async and thread == "own":
@@ -170,7 +172,7 @@ class FunctionTool:
             context = ToolContext.of_this_call(self.name)
             given = {"progress": teller(progress), "tool_context": context}
             values = {**values, **{name: given[name] for name in self._gets}}
-            if "tool_context" in self._gets:
+            if self.takes_context:
                 return acted(self._called(values), context)
         return self._called(values)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -195,6 +195,13 @@ class Calling:
         self._bound[call.id] = (arguments, made)
         return made
 
+    def make_ready(self, call: CallState, arguments: dict[str, Any]) -> None:
+        """Fix what the call runs with, before anybody is told that it starts and could change that."""
+        tool = self._tools.get(call.name)
+        if tool is not None and self._bound.get(call.id, _UNBOUND)[0] is not arguments:
+            with suppress(InvalidArguments):  # raised again when it runs, and told to the model
+                self.bind(call, tool, arguments)
+
     async def perform(self, call: CallState, *, inline: PumpPace | None = None) -> None:
         """Run the call, and make what came of it its result, unless it has one by then.
 
@@ -206,7 +213,7 @@ class Calling:
         current_call.set((journal.run_id, frame.path, call.id, task))
         act_for(journal, None)
         is_own = call.hidden and frame.is_own(call)
-        if is_own:
+        if is_own or getattr(self._tools.get(call.name), "takes_context", False):
             beside.set(companion_of(frame, journal.events))
         try:
             if is_own:
