@@ -35,6 +35,14 @@ class MessageRow:
     cost: float = NEVER
     took: float = NEVER
     stop_reason: str | None = None
+    finish_reason: str | None = None
+    provider: str | None = None
+    model_asked: str | None = None
+    model: str | None = None
+    response_id: str | None = None
+    fingerprint: str | None = None
+    service_tier: str | None = None
+    upstream: str | None = None
     attempts: int = 0
     inherited: bool = False
 
@@ -46,6 +54,7 @@ class _Heard:
     run: object
     messages: int = 0
     asked: float = NEVER
+    request: ModelStart | None = None
     attempts: int = 0
 
 
@@ -57,7 +66,7 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
         if known is None or known.run is not state:
             known = heard[event.path] = _Heard(state)
         if isinstance(event, ModelStart):
-            known.asked, known.attempts = event.time, event.attempt
+            known.asked, known.attempts, known.request = event.time, event.attempt, event
         for message in state.messages[known.messages :]:
             said_by = _said_by(event, state, message)
             if said_by.seq not in source.elsewhere:
@@ -99,5 +108,9 @@ def _message_row(source: Source, event: Event, state: State, message: Message, k
         row.output_tokens = used.get("output_tokens", NEVER)
         row.cost = used.get("cost", NEVER)
         row.took, row.stop_reason = event.time - known.asked, event.stop_reason
+        for name in ("finish_reason", "model", "response_id", "fingerprint", "service_tier", "upstream"):
+            setattr(row, name, getattr(event, name))
+        if known.request is not None:
+            row.provider, row.model_asked = known.request.provider or None, known.request.model or None
         row.attempts = known.attempts
     return row

@@ -169,7 +169,10 @@ class Reply:
         reason = self._stop_reason
         if reason is None or (reason in _PAUSED and self._calls):
             reason = "tool_calls" if self._calls else "stop"
-        return _make_end(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **self._response)
+        response = self._response
+        if self._stop_reason is not None and "finish_reason" not in response:
+            response = {**response, "finish_reason": self._stop_reason}
+        return _make_end(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **response)
 
     def _in_order(self) -> tuple[str, list[dict[str, Any]]]:
         """The text, and the parts of the answer in the order they came where that is not the usual one."""
