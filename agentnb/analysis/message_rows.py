@@ -35,6 +35,14 @@ class MessageRow:
     cost: float = NEVER
     took: float = NEVER
     stop_reason: str | None = None
+    finish_reason: str | None = None
+    provider: str | None = None
+    model_asked: str | None = None
+    model: str | None = None
+    response_id: str | None = None
+    fingerprint: str | None = None
+    service_tier: str | None = None
+    upstream: str | None = None
     attempts: int = 0
     inherited: bool = False
 
@@ -47,6 +55,7 @@ class _Heard:
     messages: int = 0
     asked: float = NEVER
     broke_off: Event | None = None
+    request: ModelStart | None = None
     attempts: int = 0
 
 
@@ -59,7 +68,7 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
             yield from _results_of_broken_off(source, known)
             known = heard[event.path] = _Heard(state)
         if isinstance(event, ModelStart):
-            known.asked, known.attempts = event.time, event.attempt
+            known.asked, known.attempts, known.request = event.time, event.attempt, event
         for message in state.messages[known.messages :]:
             said_by = _said_by(event, state, message)
             if said_by.seq not in source.elsewhere:
@@ -118,7 +127,14 @@ def _message_row(source: Source, event: Event, state: State, message: Message, k
         row.output_tokens = used.get("output_tokens", NEVER)
         row.cost = used.get("cost", NEVER)
         row.took, row.stop_reason = event.time - known.asked, event.stop_reason
+        for name in ("finish_reason", "model", "response_id", "fingerprint", "service_tier", "upstream"):
+            setattr(row, name, getattr(event, name))
+        if known.request is not None:
+            row.provider, row.model_asked = known.request.provider or None, known.request.model or None
         row.attempts = known.attempts
     elif isinstance(event, ModelFailed | RunEnd) and message.role == "assistant":
         row.took, row.stop_reason = event.time - known.asked, message.stop_reason
+        if known.request is not None:
+            row.provider, row.model_asked = known.request.provider or None, known.request.model or None
+        row.attempts = known.attempts
     return row

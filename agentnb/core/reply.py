@@ -169,7 +169,10 @@ class Reply:
         reason = self._stop_reason
         if reason is None or (reason in _PAUSED and self._calls):
             reason = "tool_calls" if self._calls else "stop"
-        return _make_end(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **self._response)
+        response = self._response
+        if self._stop_reason is not None and "finish_reason" not in response:
+            response = {**response, "finish_reason": self._stop_reason}
+        return _make_end(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **response)
 
     def broken_off(self, stop_reason: str, why: str) -> Message:
         """The answer so far as a message, for a history that no model is sent; `why` says what broke it off."""

@@ -160,6 +160,13 @@ class Run(Decisions, Recording):
         """
         return self._journal.watch(watcher)
 
+    def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
+        """Call `changed` whenever `driven` has changed, from the thread it happens in; gives a function that ends it.
+
+        A run that nobody drives any more has had its last event before: that is no event of its own.
+        """
+        return self._driving.watch(changed)
+
     def snapshot(self, name: str | None = None) -> Snapshot:
         """The run as it stands now, to be saved and restored; also in the middle of a call or an approval.
 
