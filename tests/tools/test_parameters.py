@@ -545,6 +545,19 @@ async def test_a_loop_as_a_tool_has_a_name_that_every_provider_takes(name: str, 
     assert run.messages[2].content == "hola"
 
 
+async def test_a_loop_as_a_tool_is_found_by_its_own_name_too() -> None:
+    """As recordings of older versions have it."""
+    llm = ScriptedLLM([[call("research helper", {"input": "hi"})], "end"])
+    run = SessionLoop(llm, [inner("research helper")]).start("go")
+    assert await run == "end"
+    assert run.messages[2].content == "hola"
+
+
+def test_the_same_tool_may_be_given_twice() -> None:
+    assert list(as_tools([mean, mean])) == ["mean"]
+    SessionLoop(ScriptedLLM([]), [mean, mean])
+
+
 @pytest.mark.parametrize(
     "tools",
     [
