@@ -107,7 +107,8 @@ def add_snapshot(database: Database, name: str, run: int, position: int, created
 def snapshot_named(database: Database, name: str, *, salvage: bool) -> tuple[int, int] | None:
     """The run and the position that have this name. Raises RecordingCorrupt where they were changed."""
     rows = database.query(
-        "SELECT name, run, position, created, checksum FROM snapshots WHERE name = ? ORDER BY created DESC, number DESC LIMIT 1",
+        "SELECT name, run, position, created, checksum FROM snapshots WHERE name = ?"
+        " ORDER BY created DESC, number DESC LIMIT 1",
         name,
     )
     if not rows:
