@@ -220,7 +220,7 @@ class Decisions:
             "reviewer": self._decider.name(reviewer),
             "seconds": self._decider.seconds,
             "question": question.seq,
-            "tool": frame.fingerprints.get(call.name),
+            "tool_fingerprint": frame.fingerprints.get(call.name),
             "shown": shown_now(frame, call),
         }
 
@@ -242,7 +242,7 @@ class Decisions:
             decision=decision,
             name=name,
             arguments=portable(arguments),
-            **{**self._decided_by(frame, call, reviewer), "tool": frame.fingerprints.get(tool.name)},
+            **{**self._decided_by(frame, call, reviewer), "tool_fingerprint": frame.fingerprints.get(tool.name)},
         )
         self._journal.append(made, frame)
 

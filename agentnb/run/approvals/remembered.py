@@ -72,7 +72,7 @@ def decide_as_before(journal: Journal, frame: Frame, call: CallState, arguments:
                 earlier=rule.seq,
                 arguments=arguments,
                 question=question_of(call),
-                tool=frame.fingerprints.get(call.name),
+                tool_fingerprint=frame.fingerprints.get(call.name),
             )
             journal.append(decision, frame, call)
         return True
@@ -112,4 +112,4 @@ def _rules_of(rules: Sequence[ApprovalDecision], frame: Frame, tool: str) -> lis
 
 def _is_same_tool(rule: ApprovalDecision, frame: Frame) -> bool:
     """Whether the tool is as it was when that was decided; older recordings do not say."""
-    return rule.tool is None or rule.tool == frame.fingerprints.get(rule.name or "")
+    return rule.tool_fingerprint is None or rule.tool_fingerprint == frame.fingerprints.get(rule.name or "")
