@@ -239,13 +239,7 @@ async def test_a_server_that_has_forgotten_the_session_gets_a_new_one(refusal: t
         assert (await called(server, "count")).result == "call 2"
 
 
-async def test_a_process_that_has_ended_is_started_again_by_the_next_call() -> None:
-    with connect(COMMAND) as server:
-        assert (await called(server, "die")).is_error
-        assert (await called(server, "add", {"a": 2, "b": 3})).result == "5"
-
-
-async def test_a_call_that_was_under_way_is_not_made_again(tmp_path: Path) -> None:
+async def test_a_process_that_has_ended_is_started_again_and_the_call_is_not_made_again(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     with connect(ODD, env={"CALLS": str(calls)}) as server:
         assert (await called(server, "end")).is_error
