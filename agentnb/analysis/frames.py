@@ -89,7 +89,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "output_tokens": "an answer's: tokens it wrote",
         "cost": "an answer's: what it cost, as the model told it",
         "took": "an answer's: from the request to its end, s",
-        "stop_reason": "an answer's: why it ended",
+        "stop_reason": "an answer's: why it ended; error or aborted where it broke off",
         "finish_reason": "an answer's: why it ended, in the server's own word",
         "provider": "an answer's: who was asked, openai for one",
         "model_asked": "an answer's: the model that was asked for",

@@ -16,6 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentnb.core.errors import AuthenticationError, ModelError, ModelRequestError, UsageError
+from agentnb.core.maybe_async import Inside
 from agentnb.llms import attempts
 from agentnb.llms.conversion import ROLES
 from agentnb.llms.description import recorded_options
@@ -135,12 +136,12 @@ class HttpModel(ABC):
         body = {**body, "model": model, **extra_body}
         text = strict_json(body, separators=(",", ":"))
         encoded = text.encode("utf-8", "replace")  # half a surrogate pair in a tool's result must not end a run
-        source = attempts.answer(
+        answer = attempts.answer(
             self._transport, encoded, new_reader, max_retries=max_retries, headers=headers, timeout=timeout
         )
         failure: ModelError | None = None
         try:
-            async with aclosing(source) as chunks:
+            async with aclosing(Inside(answer)) as chunks:
                 async for chunk in chunks:
                     yield _retry_chunk(chunk) if isinstance(chunk, attempts.Retry) else chunk
         except ModelError as error:

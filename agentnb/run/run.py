@@ -14,6 +14,7 @@ import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any
 
 from agentnb.core.errors import StoreBusy, UsageError
@@ -60,6 +61,7 @@ class Run(Decisions, Recording):
         limits: Mapping[str, float] | None = None,
         recording: Sequence[Event] = (),
         suspended: bool = False,
+        again: Mapping[str, list[str]] = MappingProxyType({}),
         judges_open_questions: bool = True,
     ) -> None:
         check_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
@@ -88,7 +90,9 @@ class Run(Decisions, Recording):
             chosen["approve"] = recorded
         if limits is not None and self._gate.limits != kept.limits:
             chosen["limits"] = self._gate.limits
-        begin: Event | None = RunResumed.make(suspended=suspended, **chosen) if suspended or chosen else None
+        begin: Event | None = None
+        if suspended or again or chosen:
+            begin = RunResumed.make(suspended=suspended, again=dict(again), **chosen)
         if not recording:
             start = portable_start(loop.begin(portable_input(input), history))
             begin = start.model_copy(update={**configured(loop, self._journal.root.fingerprints), **chosen})

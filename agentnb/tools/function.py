@@ -143,6 +143,10 @@ class FunctionTool:
             raise InvalidArguments(f"Invalid arguments for {self.name}: they cannot be checked ({why}).") from error
         return functools.partial(self._invoke, values)
 
+    def bind_unchecked(self, arguments: dict[str, Any]) -> Invocation:
+        """The call with exactly these arguments, which code has chosen that knows what the function takes."""
+        return functools.partial(self._invoke, arguments)
+
     def _values(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The values that the function gets. Raises what the validation raises."""
         values: dict[str, Any]
