@@ -216,7 +216,7 @@ class Context:
         for scope in scopes:
             if scope in TEXTS:
                 texts = (item for item in self._told if isinstance(item, dict))
-                seen += [dict(text) for text in texts if text["role"] == TEXTS[scope]]
+                seen += [copied(text) for text in texts if text["role"] == TEXTS[scope]]
             elif scope.startswith(DAGGER):
                 paths = parse_expression(scope).paths
                 seen += [message for path in paths if (message := self._message_at(path, instance)) is not None]
