@@ -324,6 +324,8 @@ class Reply:
     def _stop(self, chunk: Mapping[str, Any]) -> None:
         reason = mended(str(chunk["reason"])) if chunk.get("reason") is not None else None
         self._stop_reason = _OTHER_WORDS.get(reason, reason) if reason is not None else None
+        if reason in _OTHER_WORDS:
+            self._response.setdefault("finish_reason", str(reason))
         if self._stop_reason in _BROKEN_OFF:
             said = chunk.get("error") or chunk.get("error_message")
             raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))

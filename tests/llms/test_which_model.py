@@ -240,3 +240,16 @@ async def test_the_panel_says_which_model_was_asked_and_which_has_answered(peer:
     html = static_html(run)
     assert "gpt-x of openai" in html
     assert "gpt-x-2026-10-01" in html
+
+
+async def test_a_model_that_answers_at_once_tells_it_with_its_answer() -> None:
+    class AtOnce:
+        def complete(self, messages: Any) -> dict[str, Any]:
+            usage = {"prompt_tokens": 3, "completion_tokens": 1}
+            return {"content": "hi", "model": "mine-2", "id": "r1", "usage": usage}
+
+    run = SessionLoop(AtOnce()).start("go")
+    await run
+    (answered,) = [one for one in run.events if one.type == "model_end"]
+    assert (answered.model, answered.response_id) == ("mine-2", "r1")
+    assert answered.usage == {"input_tokens": 3, "output_tokens": 1}
