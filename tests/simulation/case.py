@@ -190,7 +190,7 @@ class _Live:
             self.store, self.disk = Store(self.file), Store(self.file)
             given |= {"store": self.store, "name": "it"}
         run = build(case.plan, self.notes).start("go", approve=_policy(case.policy), **given)
-        NOTES[run.id] = self.notes
+        NOTES[run.id], self.notes.is_over = self.notes, lambda: run.state.over
         if self.store is not None and case.trouble is not None:
             make_unreliable(self.store, case.trouble, self._stall, self._die)
             self.notes.before_effect = self._check_intent
@@ -416,7 +416,7 @@ class _Live:
 
     async def _end_calmly(self, where: str, again: Run, notes: Notes) -> None:
         """Bring a run to its end by saying yes to everything, and hold it to the model."""
-        NOTES[again.id] = notes
+        NOTES[again.id], notes.is_over = notes, lambda: again.state.over
         inherited = len(again.events)
         person = Person(again, self.loop.time, lambda: self._rebuilt("fork of a fork"))
         for _ in range(2000):
