@@ -126,10 +126,23 @@ class JsonSchema:
                 self._take_out(path)
         for path in list(_unresolved(schema)):
             self._take_out(path)
+        # A declared default is a value of its schema, whatever else that says.
+        for path, part in list(_schemas(schema)):
+            if "default" in part and path and not self._takes(part, part["default"]):
+                default, content = part.pop("default"), dict(part)
+                part.clear()
+                part["anyOf"] = [{"enum": [default]}, content]
         if self.unread:  # these apply to what nothing else in the schema has accepted
             for _, part in _schemas(schema):
                 part.pop("unevaluatedProperties", None)
                 part.pop("unevaluatedItems", None)
+
+    def _takes(self, schema: dict[str, Any], value: Any) -> bool:
+        """Whether a part of the schema takes a value; also where that cannot be known because it refers to others."""
+        try:
+            return bool(self._made(schema).is_valid(value))
+        except ValueError:
+            return True
 
     def _take_out(self, path: Path) -> None:
         """Take the smallest part around this place out of the schema that does not change the meaning of the rest."""

@@ -86,6 +86,9 @@ class ScriptedLLM:
     Raises UsageError where the turns are not a list.
     """
 
+    provider = "scripted"
+    model = "script"
+
     def __init__(self, turns: Iterable[Turn], *, repeat: bool = False) -> None:
         if isinstance(turns, (str, Mapping)) or not isinstance(turns, Iterable):  # a text would be a turn a letter
             raise UsageError(f"Turns come as a list, also a single one: [{turns!r:.80}].")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import runpy
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agentnb import Agent, ExecutionLoop, RunFailed, SessionLoop, UsageError, replay
+from agentnb import Agent, ExecutionLoop, RunFailed, SessionLoop, UsageError, replay, tool
 from agentnb.analysis import diff
 from agentnb.errors import ReplayDiverged
 from agentnb.testing import Recorded, ScriptedLLM, call, delay, text, write_test
@@ -221,6 +222,30 @@ async def test_a_tool_gives_what_it_gave_and_nothing_it_did_not() -> None:
     assert await tools["read"].bind({"table": "b"})(print) == "b read"
     with pytest.raises(AssertionError, match="no \\(further\\) call of read"):
         await tools["read"].bind({"table": "b"})(print)
+
+
+async def test_a_recorded_call_is_known_by_its_arguments_as_json_says_them(tmp_path: Path) -> None:
+    given = [math.nan, 1, True, 1.0, -0.0, 0.0, math.inf, "1", None]
+
+    @tool
+    def tell(x: Any) -> str:
+        return repr(x)
+
+    run = SessionLoop(ScriptedLLM([[call("tell", {"x": x}) for x in given], "end"]), [tell]).start("go")
+    await run
+    run.snapshot().save(tmp_path / "run.json")
+    (told,) = Recorded(tmp_path / "run.json").tools
+    for x in reversed(given):
+        assert await told.bind({"x": x})(print) == repr(x)
+
+
+async def test_a_recorded_model_knows_a_history_with_a_number_that_is_none() -> None:
+    run = SessionLoop(ScriptedLLM([[call("tell", {"x": math.nan})], "end"]), [tool(name="tell")(lambda x: 5)]).start(
+        "go"
+    )
+    await run
+    recorded = Recorded(run, strict=True)
+    assert await SessionLoop(recorded, recorded.tools).start("go") == "end"
 
 
 async def test_with_its_decisions_a_run_is_no_different_from_its_recording() -> None:

@@ -31,11 +31,13 @@ _Span = tuple[int, int, int, int]
 _MESSAGE = {
     "_date": True,
     "event": {"id", "timestamp", "invocation_id"},
-    "reasoning": {"__all__": {"signature", "redacted", "provider"}},  # what its provider alone can read, and makes anew
+    # What its provider alone can read, and makes anew.
+    "reasoning": {"__all__": {"signature", "redacted", "provider"}},
+    "order": {"__all__": {"server", "block", "citations"}},
 }
 _ERROR = {"traceback"}
 UNSAID: dict[str, Any] = {
-    **dict.fromkeys(("seq", "time", "run_id", "timing", "deadline", "fingerprint"), True),
+    **dict.fromkeys(("seq", "time", "run_id", "timing", "deadline", "fingerprint", "response_id"), True),
     **dict.fromkeys(("forked_from", "ancestors", "inherited", "seen"), True),
     **dict.fromkeys(("question", "seconds", "shown", "tool", "tools", "approve", "limits"), True),
     "message": _MESSAGE,

@@ -16,7 +16,9 @@
     ├── WaitTimeoutError            the time given to a wait is up; the run goes on
     ├── ModelError                  between us and a model
     │   ├── ModelRequestError       the request is at fault (400, 404, 413, 422): repeating it will not help
-    │   │   └── AuthenticationError the key is missing, wrong or not allowed to (401, 403)
+    │   │   ├── AuthenticationError the key is missing, wrong or not allowed to (401, 403)
+    │   │   ├── ContextTooLong      the messages do not fit into the model's context
+    │   │   └── ContentFiltered     the provider's content filter refused the request or its answer
     │   ├── ModelOverloaded         the server asks us to wait (429, 529)
     │   ├── ModelUnavailable        the server or the way to it failed (5xx, no connection, time-out)
     │   └── ModelProtocolError      the server said something that is not its protocol, or stopped in mid-stream
@@ -28,19 +30,22 @@
         ├── VersionMismatch         a recording made by a newer agentnb
         ├── RecordingMismatch       a recording of another loop than the one it was given
         │   └── ReplayDiverged      the loop decides otherwise than the recording; has both sides
-        └── StoreConflict           another process goes on with the same run
+        ├── StoreConflict           another process goes on with the same run
+        └── StoreBusy               another process writes to the store just now
 
 A tool's failure goes to the model as a result, a model's pauses the run, ours ends it loudly (DESIGN 1).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "AgentnbError",
     "AlreadyDecided",
     "AuthenticationError",
+    "ContentFiltered",
+    "ContextTooLong",
     "IllegalTransition",
     "ImpossibleEvent",
     "InvalidArguments",
@@ -60,6 +65,7 @@ __all__ = [
     "RunFailed",
     "ScriptEnded",
     "StorageError",
+    "StoreBusy",
     "StoreConflict",
     "ToolError",
     "UnknownCall",
@@ -139,13 +145,36 @@ class WaitTimeoutError(AgentnbError, TimeoutError):
 class ModelError(AgentnbError):
     """Something went wrong between agentnb and a model.
 
-    `status` is the HTTP status where there was one, `retry_after` the seconds the server asked us to wait.
+    `status` is the HTTP status, `retry_after` the seconds the server asked us to wait. `code` is the server's code for
+    the error, or its type where it has no code; `param` the part of the request that the server names; `request_id` the
+    id by which the provider finds the request; `body` the server's answer, parsed where it is a JSON object. Each is
+    None where the server gave none.
     """
 
-    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        code: str | None = None,
+        param: str | None = None,
+        request_id: str | None = None,
+        body: Any = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
+        self.code = code
+        self.param = param
+        self.request_id = request_id
+        self.body = body
+
+    def reworded(self, message: str) -> Self:
+        """Return the same error with another message."""
+        again = type(self)(message)
+        again.__dict__.update(self.__dict__)
+        return again
 
 
 class ModelRequestError(ModelError):
@@ -154,6 +183,14 @@ class ModelRequestError(ModelError):
 
 class AuthenticationError(ModelRequestError):
     """The key is missing, wrong, or not allowed to do this."""
+
+
+class ContextTooLong(ModelRequestError):
+    """The messages, or the messages and the answer that was asked for, do not fit into the model's context."""
+
+
+class ContentFiltered(ModelRequestError):
+    """The provider's content filter refused the request, or stopped its answer."""
 
 
 class ModelOverloaded(ModelError):
@@ -207,3 +244,7 @@ class ReplayDiverged(RecordingMismatch):
 
 class StoreConflict(StorageError):
     """Another process has gone on with the same run."""
+
+
+class StoreBusy(StorageError):
+    """Another process holds the store's lock; nothing was written, and it can be tried again."""

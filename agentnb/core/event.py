@@ -9,11 +9,15 @@ from agentnb.core.record import Record
 
 
 class ErrorInfo(Record):
-    """An error as data: the exception's type, its message, and the traceback where it is ours to show."""
+    """An error as data: the exception's type, its message, and the traceback where it is ours to show.
+
+    `details`: what a model's server said about it: `status`, `code`, `param`, `request_id`, each where it was given.
+    """
 
     type: str
     message: str
     traceback: str | None = None
+    details: dict[str, Any] | None = None
 
 
 class Event(Record):

@@ -165,12 +165,32 @@ class StateUpdate(Event):
 
 
 class ModelStart(Event):
-    """The model is asked; `turn` counts the requests that were not repetitions, from 1."""
+    """The model is asked; `turn` counts the requests that were not repetitions, from 1.
+
+    `provider` and `model` say who is asked: the client's own word, and the name of the model that is asked for.
+    `options` has every option that was sent (temperature, seed, limits), tools by their names, schemas by their title,
+    and no secret. `loop_options` are those that the loop set for this request; a repetition of the request sends them
+    again. `attempt` is more than 1 where a request is repeated, and where the model had paused its answer and is asked
+    to go on with it, which `continues` says.
+
+    A loop that asks its model gives the options of its request as `options`; the run fills in the rest.
+    """
 
     type: Literal["model_start"] = "model_start"
     turn: int = 0
     attempt: int = 1
     options: dict[str, Any] = Field(default_factory=dict)
+    provider: str = ""
+    model: str = ""
+    loop_options: dict[str, Any] = Field(default_factory=dict)
+    continues: bool = False
+
+    @property
+    def set_by_loop(self) -> dict[str, Any]:
+        """The options that the loop set: in `options` before a run filled in the rest, and in older recordings."""
+        fields = self.__dict__
+        options: dict[str, Any] = fields["loop_options"] if fields["provider"] else fields["options"]
+        return options
 
 
 class ModelEnd(Event):
@@ -179,6 +199,11 @@ class ModelEnd(Event):
     `usage` has counts of tokens (`input_tokens`, `output_tokens`, ...) and `cost` where the model told it. `timing` is
     `[[milliseconds since the request, characters], ...]` for the text as it came. `sequential`: its calls run one at a
     time. `provisional`: the loop may replace results until it goes on, so the history is told no sooner.
+
+    `model` is the model that answered, `response_id` the provider's id of the answer, `fingerprint` its word for the
+    configuration it ran with, `service_tier` the tier that served it, `upstream` the provider behind a gateway, and
+    `finish_reason` the reason to stop in the server's own word, of which `stop_reason` is ours. Each is None where the
+    server did not say it.
     """
 
     type: Literal["model_end"] = "model_end"
@@ -188,6 +213,12 @@ class ModelEnd(Event):
     timing: list[list[int]] = Field(default_factory=list)
     sequential: bool = False
     provisional: bool = False
+    model: str | None = None
+    response_id: str | None = None
+    fingerprint: str | None = None
+    service_tier: str | None = None
+    upstream: str | None = None
+    finish_reason: str | None = None
 
 
 class ModelFailed(Event):

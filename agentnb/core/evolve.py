@@ -155,7 +155,7 @@ def _model_start(state: State, event: e.ModelStart) -> None:
     state.turn = fields["turn"]
     state.attempt = attempt
     state.model = "asked"
-    state.options = fields["options"]
+    state.options = event.set_by_loop
     state.reply = None
     state.heard = []
     # Some µs of every iteration are calls of functions of one line; the most frequent of these are written out.
@@ -173,6 +173,7 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
     message = fields["message"]
     state.model = "idle"
     state.reply = event
+    state.has_called = state.has_called or bool(message.tool_calls)
     state.messages.append(message)
     for call in message.tool_calls:
         if call.id not in state.calls:

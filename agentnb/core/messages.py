@@ -94,7 +94,14 @@ class ToolCall(_Readable):
 
 
 class Message(_Readable):
-    """One message of a conversation; fields of your own are kept."""
+    """One message of a conversation; fields of your own are kept.
+
+    `order` has the parts of a model's answer in the order they came, where that is not reasoning, text and calls:
+    `{"type": "reasoning"}` is the next block of `reasoning`, `{"type": "call"}` the next of `tool_calls`,
+    `{"type": "text", "length": n}` the next n characters of `content`, with the `citations` of these and their
+    `server`, and `{"type": "block", "server": ..., "block": ...}` a block that only that server can read. `details` of
+    an answer has what else came with it: `logprobs`, `annotations`.
+    """
 
     model_config = ConfigDict(extra="allow")
     memos = ("_plain",)
@@ -106,6 +113,7 @@ class Message(_Readable):
     is_error: bool = False
     name: str | None = None
     reasoning: list[dict[str, Any]] = Field(default_factory=list)
+    order: list[dict[str, Any]] = Field(default_factory=list)
     details: Any = None
     stop_reason: str | None = None
     error_message: str | None = None
@@ -119,6 +127,8 @@ class Message(_Readable):
             values["tool_calls"] = []
         if values["reasoning"] is None:
             values["reasoning"] = []
+        if values["order"] is None:
+            values["order"] = []
         return _hold(values)
 
     @property
@@ -150,7 +160,9 @@ class Message(_Readable):
                 call["arguments"] = to_plain(call["arguments"])
         if type(values["content"]) is not str:
             said["content"] = to_plain(said["content"])
-        if values["reasoning"] or values["details"] is not None or self.__pydantic_extra__:  # all others are text
+        if (
+            values["reasoning"] or values["order"] or values["details"] is not None or self.__pydantic_extra__
+        ):  # all others are text
             for name in said.keys() - _COPIED_OR_TEXT:
                 said[name] = to_plain(said[name])
         return said
@@ -167,7 +179,7 @@ _ABSENT: dict[str, Any] = dict.fromkeys((*Message.model_fields, *Message.memos))
     "content": "",
     "is_error": False,
 }
-_COPIED_OR_TEXT = Message.model_fields.keys() - {"reasoning", "details"}
+_COPIED_OR_TEXT = Message.model_fields.keys() - {"reasoning", "order", "details"}
 _OPTIONAL = tuple(name for name in Message.model_fields if name not in ("role", "content"))
 
 

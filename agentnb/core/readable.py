@@ -61,6 +61,8 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
         for _ in range(2):
             if not isinstance(parsed, _JSON_TEXT):
                 break
+            if isinstance(parsed, str) and parsed.rstrip().endswith('}""'):  # some write the text of nothing behind it
+                parsed = parsed.rstrip().removesuffix('""')
             parsed = json.loads(parsed) if parsed.strip() else None
         return ({} if parsed is None else _object(parsed)), None
     except (ValueError, TypeError, RecursionError):

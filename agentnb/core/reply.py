@@ -12,7 +12,7 @@ from typing import Any
 from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
-from agentnb.core.readable import parse_arguments
+from agentnb.core.readable import parse_arguments, readable
 from agentnb.core.unicode import mended, mended_inside
 
 # Found once: each attribute of a record's class is looked for by way of its metaclass.
@@ -40,8 +40,18 @@ _COUNTED_AS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tok
 _ARGUMENTS = ("arguments", "args", "input")
 """What a call's arguments are called: here, in LangChain's messages, in Anthropic's."""
 
+_PAUSED = frozenset({"pause", "pause_turn"})
+"""Reasons to stop by which a model says that it is to be asked to go on with the same answer."""
+
+_OF_THE_RESPONSE = ("model", "response_id", "fingerprint", "service_tier", "upstream", "finish_reason")
+"""What a chunk of type `response` may have, and `ModelEnd` then has too."""
+
 _TAKEN_BY = {
     "reasoning_delta": "_reason",
+    "text_end": "_end_text",
+    "block": "_keep_block",
+    "details": "_keep_details",
+    "response": "_respond",
     "tool_call_delta": "_fragment",
     "tool_call": "_whole",
     "tool_calls": "_all_whole",
@@ -67,6 +77,13 @@ class Reply:
         self._before = made
         self._taken: set[str] = set()
         self._usage: dict[str, float] = {}
+        self._used_before: dict[str, float] = {}  # by the requests that ended with a pause
+        # What is not text, each with the number of pieces of text before it.
+        self._marks: list[tuple[int, dict[str, Any]]] = []
+        self._details: dict[str, Any] = {}
+        self._response: dict[str, str] = {}
+        self.pauses = 0
+        """How often the model has paused this answer and was asked to go on."""
         self._timing: list[list[int]] = []
         self._stop_reason: str | None = None
         self.proposed: list[ToolCall] = []
@@ -94,10 +111,45 @@ class Reply:
                 raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
             taken: Delta | None = getattr(self, _TAKEN_BY[kind])(chunk)
             return taken
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ModelProtocolError(
                 f"The model streamed a {kind} that cannot be read ({type(error).__name__}: {error}): {str(chunk)[:200]}"
             ) from error
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the model has paused: it is to be asked to go on with this answer, of which `message` is a part.
+
+        A pause with calls is no pause: the model goes on when it has their results.
+        """
+        return self._stop_reason in _PAUSED and not self._fragments and not self._calls
+
+    def resume(self) -> None:
+        """Get ready for the rest of an answer that is paused."""
+        self.pauses += 1
+        for name, amount in self._usage.items():
+            self._used_before[name] = self._used_before.get(name, 0) + amount
+        self._usage, self._stop_reason = {}, None
+
+    def message(self) -> Message:
+        """The answer as a message, as far as its calls are complete."""
+        calls = self._calls
+        text, order = self._in_order()
+        fields: dict[str, Any] = {"role": "assistant", "content": text}
+        plain: dict[str, Any] = {"role": "assistant", "content": text}
+        if calls:
+            fields["tool_calls"] = calls
+            plain["tool_calls"] = made = []
+            for call in calls:  # a comprehension is a function, and most answers make one call or none
+                made.append(call.plain)
+        if self._reasoning:
+            blocks = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
+            fields["reasoning"] = plain["reasoning"] = mended_inside(blocks)
+        if order:
+            fields["order"] = plain["order"] = order
+        if self._details:
+            fields["details"] = plain["details"] = self._details
+        return _say(fields, plain)
 
     def end(self) -> ModelEnd:
         """The finished answer."""
@@ -110,37 +162,86 @@ class Reply:
                 self._add(asked)
                 for whole in self._behind.get(index, ()):
                     self._add(whole)
-        calls, text = self._calls, self.text
-        fields: dict[str, Any] = {"role": "assistant", "content": text}
-        plain: dict[str, Any] = {"role": "assistant", "content": text}
-        if calls:
-            fields["tool_calls"] = calls
-            plain["tool_calls"] = made = []
-            for call in calls:  # a comprehension is a function, and most answers make one call or none
-                made.append(call.plain)
-        if self._reasoning:
-            blocks = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
-            fields["reasoning"] = plain["reasoning"] = mended_inside(blocks)
-        return _make_end(
-            message=_say(fields, plain),
-            stop_reason=self._stop_reason or ("tool_calls" if calls else "stop"),
-            usage=self._usage,
-            timing=self._timing,
-        )
+        usage = self._usage
+        if self._used_before:
+            names = [*self._used_before, *usage]
+            usage = {name: self._used_before.get(name, 0) + usage.get(name, 0) for name in names}
+        reason = self._stop_reason
+        if reason is None or (reason in _PAUSED and self._calls):
+            reason = "tool_calls" if self._calls else "stop"
+        return _make_end(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **self._response)
+
+    def _in_order(self) -> tuple[str, list[dict[str, Any]]]:
+        """The text, and the parts of the answer in the order they came where that is not the usual one."""
+        if not self._marks:
+            return self.text, []
+        texts: list[str] = []
+        order: list[dict[str, Any]] = []
+        begin = 0
+        for position, mark in [*self._marks, (len(self._text), {"type": "text_end"})]:
+            piece, begin = mended("".join(self._text[begin:position])), position
+            is_end = mark["type"] == "text_end"
+            if piece:
+                texts.append(piece)
+                order.append({**(mark if is_end else {}), "type": "text", "length": len(piece)})
+            if not is_end:
+                order.append(mark)
+        kinds = [part["type"] for part in order]
+        count = {kind: kinds.count(kind) for kind in ("reasoning", "call")}
+        usual = ["reasoning"] * count["reasoning"] + ["text"] * bool(texts) + ["call"] * count["call"]
+        is_usual = kinds == usual and not any("citations" in part for part in order)
+        # A design that reads calls out of the text has others than came as calls.
+        is_whole = count["call"] == len(self._calls) and count["reasoning"] == len(self._reasoning)
+        return "".join(texts), [] if is_usual or not is_whole else order
+
+    def _mark(self, kind: str, **fields: Any) -> None:
+        self._marks.append((len(self._text), {"type": kind, **fields}))
 
     def _reason(self, chunk: Mapping[str, Any]) -> Delta:
         content = _fragment_of("reasoning", chunk.get("content"))
+        sent_back = {name: chunk[name] for name in _SENT_BACK if chunk.get(name)}
         # What is to be sent back closes the block of reasoning it belongs to (Anthropic's signature comes last).
-        if not self._reasoning or len(self._reasoning[-1]) > 1:
+        is_closed = not self._reasoning or len(self._reasoning[-1]) > 1
+        if is_closed and not content and sent_back.keys() == {"provider"}:
+            # Nothing was thought here: this is about the whole answer, or about its calls.
+            self._marks.insert(0, (0, {"type": "reasoning"}))
+            self._reasoning.insert(0, {"text": []})
+            self._reasoning[0] |= sent_back
+            return Delta(type="reasoning_delta", content="")
+        if is_closed or (content and not self._still_reasons()):
             self._reasoning.append({"text": []})
+            self._mark("reasoning")
         self._reasoning[-1]["text"].append(content)
-        for name in _SENT_BACK:
-            if chunk.get(name):
-                self._reasoning[-1][name] = chunk[name]
+        self._reasoning[-1] |= sent_back
         return Delta(type="reasoning_delta", content=mended(content))
+
+    def _still_reasons(self) -> bool:
+        """Whether nothing has come since the last piece of reasoning."""
+        position, mark = self._marks[-1]
+        return mark["type"] == "reasoning" and not any(self._text[position:])
+
+    def _end_text(self, chunk: Mapping[str, Any]) -> None:
+        """The text so far ends a block; `citations` are those of this block, for `server`."""
+        given = {name: readable(chunk[name]) for name in ("citations", "server") if chunk.get(name)}
+        self._mark("text_end", **given)
+
+    def _keep_block(self, chunk: Mapping[str, Any]) -> None:
+        """A block that only its server can read, kept in its place."""
+        self._mark("block", server=str(chunk["server"]), block=readable(dict(chunk["block"])))
+
+    def _keep_details(self, chunk: Mapping[str, Any]) -> None:
+        self._details = {**self._details, **readable(dict(chunk["details"]))}
+
+    def _respond(self, chunk: Mapping[str, Any]) -> None:
+        """Which model has answered, and what else the server says of the answer as a whole."""
+        for name in _OF_THE_RESPONSE:
+            if chunk.get(name) is not None:
+                self._response[name] = mended(str(chunk[name]))
 
     def _fragment(self, chunk: Mapping[str, Any]) -> Delta:
         index = int(chunk.get("index") or 0)
+        if index not in self._fragments:
+            self._mark("call")
         call = self._fragments.setdefault(index, {"id": "", "name": "", "arguments": []})
         call["id"] = chunk.get("id") or call["id"]
         call["name"] = chunk.get("name") or call["name"]
@@ -161,6 +262,7 @@ class Reply:
 
     def _whole(self, call: Mapping[str, Any]) -> None:
         """A call in one piece; it keeps its place among those that are still in pieces."""
+        self._mark("call")
         if self._fragments:
             self._behind.setdefault(max(self._fragments), []).append(call)
         else:

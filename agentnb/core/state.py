@@ -70,7 +70,8 @@ class Place:
 class State:
     """Where one loop stands. Plain data; read it, and leave the changing to `evolve`.
 
-    `model` is `asked` while an answer is wanted. `calls` are those of the current turn in the order they were made,
+    `model` is `asked` while an answer is wanted; `has_called` says whether it has made a call since the loop began.
+    `calls` are those of the current turn in the order they were made,
     `open` those of them without a result, and those of earlier turns that are `detached` and run on; of these there are
     `detached` many. `queues` hold what the user has said and nobody has heard yet, `heard` where
     the messages since the last request to the model came from. `values` is the loop's own state. `own_calls` are the
@@ -108,6 +109,7 @@ class State:
     model: Literal["idle", "asked"] = "idle"
     options: dict[str, Any] = field(default_factory=dict)
     reply: e.ModelEnd | None = None
+    has_called: bool = False
     failure: e.ErrorInfo | None = None
     calls: dict[str, CallState] = field(default_factory=dict)
     open: dict[str, CallState] = field(default_factory=dict)

@@ -52,6 +52,10 @@ class Tool(Protocol):
         """The call with these arguments, ready to run. Raises InvalidArguments that names the argument at fault."""
 
 
+FOR_PROVIDERS = ("strict", "cache_control", "defer_loading")
+"""What a tool may have beside these, and its specification then has too: how a provider is to treat it."""
+
+
 def legal_name(name: str) -> str:
     """The name in the letters that every provider takes for a tool."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "loop"
@@ -85,5 +89,7 @@ def fingerprint_of(tool: Tool) -> str:
 
 
 def specification(tool: Tool) -> dict[str, Any]:
-    """The tool as a model is told of it."""
-    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    """The tool as a model is told of it, with what a provider wants said of it where the tool says that."""
+    told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    given = {name: getattr(tool, name, None) for name in FOR_PROVIDERS}
+    return told | {name: value for name, value in given.items() if value is not None and not callable(value)}

@@ -92,3 +92,14 @@ def texts(content: object, kind: str = "text_delta") -> Sequence[Chunk]:
                 if isinstance(said := part.get(name), str | list):
                     chunks += texts(said, inside)
     return chunks
+
+
+def is_data(content: object) -> bool:
+    """Say whether content is JSON data in place of text: some servers parse the answer that a schema was given for."""
+    if isinstance(content, dict):
+        return not isinstance(content.get("text", content.get("thinking")), str | list)
+    if isinstance(content, list):
+        return bool(content) and all(
+            isinstance(part, dict) and "type" not in part and is_data(part) for part in content
+        )
+    return False

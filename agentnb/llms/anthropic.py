@@ -12,19 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agentnb.core.tools import FOR_PROVIDERS
 from agentnb.llms.anthropic_reader import MessageReader
 from agentnb.llms.attempts import MAX_RETRIES
 from agentnb.llms.client import HttpModel, Reader, address, endpoint
-from agentnb.llms.conversion import MessageCache, all_text_of, asked_for, safe_name
+from agentnb.llms.conversion import MessageCache, all_text_of, asked_for, picture, safe_name
 from agentnb.llms.json_text import parse_object
-from agentnb.llms.keys import EnvironmentKey
-from agentnb.llms.schemas import close_objects, described, parameters
+from agentnb.llms.keys import is_at, key_for
+from agentnb.llms.schemas import close_objects, described, is_provider_tool, parameters
 from agentnb.llms.transport import READ_TIMEOUT
 
 if TYPE_CHECKING:
     from agentnb.llms.protocol import JsonObject, Message, ToolSpecification
 
 ANTHROPIC_URL = "https://api.anthropic.com"
+ANTHROPIC_HOST = "api.anthropic.com"
+KEY_VARIABLE = "ANTHROPIC_API_KEY"
 API_VERSION = "2023-06-01"
 MAX_TOKENS = 8192
 """Tokens of an answer, which the API wants named: what every model since Claude 3.5 can give."""
@@ -39,12 +42,15 @@ _TOOL_CHOICES = {"auto": "auto", "required": "any", "any": "any", "none": "none"
 class Anthropic(HttpModel):
     """A model behind Anthropic's messages API.
 
-    `base_url` is by default that of the environment variable ANTHROPIC_BASE_URL, else Anthropic's own. The key is
-    read from ANTHROPIC_API_KEY whenever a request leaves; a server other than Anthropic's may do without.
-    `max_tokens` bounds the answer (8192). `timeout` is the longest silence in seconds (300; None for no limit),
-    `max_retries` counts what comes after the first attempt (3). `headers` go with every request:
-    `{"anthropic-beta": ...}`, or what a gateway wants. Other keyword arguments go into every request's body:
-    `temperature=0`, `thinking={...}`.
+    `base_url` is by default that of the environment variable ANTHROPIC_BASE_URL, else Anthropic's own. Anthropic's own
+    host is sent the key in ANTHROPIC_API_KEY, which is read whenever a request leaves. Another server, also one on this
+    machine, is sent no key unless `api_key_env` names the environment variable that has it; that may be
+    ANTHROPIC_API_KEY. `max_tokens` bounds the answer (8192). `timeout` is the longest silence in seconds (300; None for
+    no limit), `max_retries` counts what comes after the first attempt (3). `headers` go with every request:
+    `{"anthropic-beta": ...}`, or what a gateway wants. `images=False` is for models that read no pictures: a
+    placeholder is sent in place of each. Other keyword arguments go into every request's body: `temperature=0`,
+    `thinking={...}`, `tools=[{"type": "web_search_20250305", "name": "web_search"}]` beside those of the loop, and so
+    does `extra_body={...}`. In a run, `tool_choice="any"` ends with the first call: then the choice is "auto".
     """
 
     provider = "anthropic"
@@ -55,24 +61,29 @@ class Anthropic(HttpModel):
         model: str,
         base_url: str | None = None,
         *,
+        api_key_env: str | None = None,
         max_tokens: int = MAX_TOKENS,
+        images: bool = True,
         timeout: float | None = READ_TIMEOUT,
         max_retries: int = MAX_RETRIES,
         headers: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         base = address(base_url, "ANTHROPIC_BASE_URL", ANTHROPIC_URL)
+        url = endpoint(base.removesuffix("/v1"), "/v1/messages")
+        is_own = base == ANTHROPIC_URL or is_at(base, ANTHROPIC_HOST)
         super().__init__(
             model,
-            endpoint(base.removesuffix("/v1"), "/v1/messages"),
-            key=EnvironmentKey("ANTHROPIC_API_KEY", "x-api-key", required=base == ANTHROPIC_URL),
+            url,
+            key=key_for(KEY_VARIABLE, api_key_env=api_key_env, is_own=is_own, header="x-api-key"),
+            key_variable=KEY_VARIABLE,
             own_headers={"anthropic-version": API_VERSION},
             headers=headers,
             timeout=timeout,
             max_retries=max_retries,
             options={"max_tokens": max_tokens} | options,
         )
-        self._messages = MessageCache(partial(_blocks, server=self._transport.server))
+        self._messages = MessageCache(partial(_blocks, server=self._transport.server, images=images))
 
     def _prepare(
         self,
@@ -83,12 +94,12 @@ class Anthropic(HttpModel):
     ) -> tuple[JsonObject, Callable[[], Reader]]:
         converted = self._messages.convert(messages)
         turns = _turns(converted)
-        body: JsonObject = {"model": self.model, "messages": turns, "stream": True}
+        body: JsonObject = {"messages": turns, "stream": True}
         if system := [block for role, blocks in converted if role == "system" for block in blocks]:
             body["system"] = system
-        if tools:
-            body["tools"] = [_tool(tool) for tool in tools]
-        elif "tools" not in options and (called := _called(turns)):
+        if offered := [*options.pop("tools", ()), *map(_tool, tools)]:
+            body["tools"] = offered
+        elif called := _called(turns):
             # A history with calls has to have their tools, also where nobody is to call them any more.
             body["tools"] = [_tool({"name": name}) for name in called]
             options.setdefault("tool_choice", "none")
@@ -124,15 +135,54 @@ def _called(turns: Sequence[JsonObject]) -> list[str]:
 _PLACES = {"tool_result": 0}  # results stand before anything else the user says, or the API refuses the turn
 
 
-def _blocks(message: Message, *, server: str) -> tuple[str, list[JsonObject]]:
+def _blocks(message: Message, *, server: str, images: bool) -> tuple[str, list[JsonObject]]:
     role, content = message["role"], message.get("content")
     if role == "tool":
-        return "user", [_tool_result(message)]
+        return "user", [_tool_result(message, images)]
     if role == "user":
-        return role, _content_blocks(content) or [_text(NOTHING)]
-    said = [*_content_blocks(content), *map(_tool_use, message.get("tool_calls") or ())]
-    thoughts = [block for thought in message.get("reasoning") or () for block in _thinking(thought, server)]
-    return role, [*thoughts, *said] if said else []  # a turn may not end with what was thought
+        return role, _content_blocks(content, images) or [_text(NOTHING)]
+    if role != "assistant":  # `developer` is OpenAI's word for it
+        return "system", _content_blocks(content, images)
+    said = _said_in_order(message, server) if message.get("order") else None
+    if said is None:
+        thoughts = [block for thought in message.get("reasoning") or () for block in _thinking(thought, server)]
+        calls = [_tool_use(call) for call in message.get("tool_calls") or ()]
+        said = [*thoughts, *_content_blocks(content, images), *calls]
+    while said and said[-1]["type"] in _THOUGHTS:  # a turn may not end with what was thought
+        said.pop()
+    return role, said
+
+
+_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+
+
+def _said_in_order(message: Message, server: str) -> list[JsonObject] | None:
+    """Give the blocks of an answer in the order they came; None where the message is no longer as it came."""
+    text = message.get("content")
+    thoughts, calls = [*(message.get("reasoning") or ())], [*(message.get("tool_calls") or ())]
+    kinds = [part["type"] for part in message["order"]]
+    length = sum(part.get("length", 0) for part in message["order"])
+    if not isinstance(text, str) or length != len(text):
+        return None
+    if (kinds.count("reasoning"), kinds.count("call")) != (len(thoughts), len(calls)):
+        return None
+    blocks: list[JsonObject] = []
+    begin = 0
+    for part in message["order"]:
+        if part["type"] == "reasoning":
+            blocks += _thinking(thoughts.pop(0), server)
+        elif part["type"] == "call":
+            blocks.append(_tool_use(calls.pop(0)))
+        elif part["type"] == "block":
+            if part.get("server") == server:  # another one does not know it
+                blocks.append(dict(part["block"]))
+        else:
+            block, begin = _text(text[begin : begin + part["length"]]), begin + part["length"]
+            if part.get("citations") and part.get("server") == server:
+                block["citations"] = part["citations"]
+            if block["text"].strip():  # text with nothing to read in it is refused
+                blocks.append(block)
+    return blocks
 
 
 def _thinking(thought: Mapping[str, Any], server: str) -> list[JsonObject]:
@@ -149,14 +199,26 @@ def _thinking(thought: Mapping[str, Any], server: str) -> list[JsonObject]:
     return blocks
 
 
-def _content_blocks(content: object) -> list[JsonObject]:
+def _content_blocks(content: object, images: bool) -> list[JsonObject]:
     if isinstance(content, list | tuple):
-        blocks = [dict(block) if isinstance(block, Mapping) else _text(str(block)) for block in content]
+        blocks = [_content_block(block, images) for block in content]
     else:
         blocks = [_text(all_text_of(content))]
     return [  # text with nothing to read in it is refused
         block for block in blocks if block.get("type") != "text" or str(block.get("text") or "").strip()
     ]
+
+
+def _content_block(block: object, images: bool) -> JsonObject:
+    if (shown := picture(block)) is None:
+        return dict(block) if isinstance(block, Mapping) else _text(str(block))
+    if not images:
+        return _text(shown.placeholder)
+    if isinstance(block, Mapping) and block.get("type") == "image" and "source" in block:
+        return dict(block)
+    if shown.url:
+        return {"type": "image", "source": {"type": "url", "url": shown.url}}
+    return {"type": "image", "source": {"type": "base64", "media_type": shown.media_type, "data": shown.data}}
 
 
 def _text(text: str) -> JsonObject:
@@ -171,9 +233,9 @@ def _tool_use(call: Mapping[str, Any]) -> JsonObject:
     return {"type": "tool_use", "id": _safe_id(call["id"]), "name": safe_name(name), "input": dict(given)}
 
 
-def _tool_result(message: Message) -> JsonObject:
+def _tool_result(message: Message, images: bool) -> JsonObject:
     result: JsonObject = {"type": "tool_result", "tool_use_id": _safe_id(message["tool_call_id"])}
-    blocks = _content_blocks(message.get("content"))
+    blocks = _content_blocks(message.get("content"), images)
     if message.get("is_error"):  # of which the API wants to hear in words
         blocks = [block for block in blocks if block.get("type") == "text"] or [_text(NOTHING)]
         result["is_error"] = True
@@ -189,4 +251,7 @@ def _safe_id(call_id: str) -> str:
 
 
 def _tool(tool: ToolSpecification) -> JsonObject:
-    return described(tool) | {"input_schema": parameters(tool)}
+    if is_provider_tool(tool):
+        return dict(tool)
+    beside = {name: tool[name] for name in FOR_PROVIDERS if tool.get(name) is not None}
+    return described(tool) | {"input_schema": parameters(tool)} | beside

@@ -18,7 +18,7 @@ from agentnb.core.errors import ModelError, ModelOverloaded, ModelUnavailable
 from agentnb.llms import failures
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from agentnb.llms.client import Reader
     from agentnb.llms.protocol import Chunk
@@ -48,9 +48,18 @@ class Retry:
 
 
 async def answer(
-    transport: Transport, body: bytes, new_reader: Callable[[], Reader], *, max_retries: int
+    transport: Transport,
+    body: bytes,
+    new_reader: Callable[[], Reader],
+    *,
+    max_retries: int,
+    headers: Mapping[str, str] | None = None,
+    timeout: float | None = None,
 ) -> AsyncGenerator[Chunk | Retry]:
-    """Post `body`; give a `Retry` before each new attempt, then the answer's chunks. Raises a `ModelError`."""
+    """Post `body`; give a `Retry` before each new attempt, then the answer's chunks. Raises a `ModelError`.
+
+    `headers` and `timeout` are this request's, as in `Transport.open`.
+    """
     attempts = stamina.retry_context(
         on=_wait_before_retry,
         attempts=max_retries + 1,
@@ -62,7 +71,7 @@ async def answer(
     async for attempt in attempts:
         failure: ModelError | None = None
         first: Sequence[Chunk] | None = None
-        async with aclosing(_answer(transport, body, new_reader())) as events:
+        async with aclosing(_answer(transport, body, new_reader(), headers, timeout)) as events:
             with attempt:
                 try:
                     first = await anext(events)
@@ -81,9 +90,11 @@ async def answer(
             yield Retry(attempt.num, attempt.next_wait if wait is True else wait, failure)
 
 
-async def _answer(transport: Transport, body: bytes, reader: Reader) -> AsyncGenerator[Sequence[Chunk]]:
+async def _answer(
+    transport: Transport, body: bytes, reader: Reader, headers: Mapping[str, str] | None, timeout: float | None
+) -> AsyncGenerator[Sequence[Chunk]]:
     """Give the chunks that each of the stream's events comes to."""
-    exchange = await transport.open(body)
+    exchange = await transport.open(body, headers=headers, timeout=timeout)
     try:
         while not reader.is_done() and (event := await exchange.next_event()) is not None:
             if not failures.is_sign_of_life(event.data, event.event):  # nothing of the answer: it may still fail

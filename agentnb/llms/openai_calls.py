@@ -41,6 +41,10 @@ class _Call:
     next_name: str = ""  # what has come alone behind a whole object: perhaps the next call's
     extra: object = None
 
+    def is_made(self) -> bool:
+        """Say whether this is a call: some servers send one without a name and arguments where they make none."""
+        return bool(self.name or "".join(self.waiting).strip())
+
 
 class ToolCallPieces:
     """Gives each call of an answer an index of its own. `tools` are the names that were offered."""
@@ -51,12 +55,13 @@ class ToolCallPieces:
         self._at: dict[object, _Call] = {}  # the server's index, or the place in an event -> the call there
 
     def __bool__(self) -> bool:
-        return bool(self._calls)
+        return any(call.is_made() for call in self._calls)
 
     @property
     def extras(self) -> dict[int, object]:
-        """What the provider wants to see again with a call (Gemini's signature of a thought), by the call's index."""
-        return {call.index: call.extra for call in self._calls if call.extra is not None}
+        """What the provider wants to see again with a call (Gemini's signature of a thought), by the call's number."""
+        made = [call for call in self._calls if call.is_made()]
+        return {number: call.extra for number, call in enumerate(made) if call.extra is not None}
 
     def read(self, fragment: Mapping[str, Any], place: int = 0) -> list[Chunk]:
         """Give the chunks of a fragment, which stands at `place` in its event."""
@@ -82,13 +87,15 @@ class ToolCallPieces:
         """Give what servers leave out: an id, and `{}` for a call that is complete and has no arguments."""
         closing: list[Chunk] = []
         for call in self._calls:
+            if not call.is_made():
+                continue
             text = "".join(call.waiting)
             if complete and (call.held or not call.arguments.begun):
                 text = text or NOTHING
             if text or not call.has_id:
                 rest: Chunk = {"type": "tool_call_delta", "index": call.index}
                 if not call.has_id:
-                    rest["id"] = f"call_{uuid.uuid4().hex}"
+                    rest["id"] = next(iter(call.ids), f"call_{uuid.uuid4().hex}")
                 closing.append(rest | {"arguments": text})
         return closing
 
@@ -105,7 +112,7 @@ class ToolCallPieces:
         if call is not None and not self._is_of_another(call, call_id, name, text):
             return call, []
         closing: list[Chunk] = []
-        if self._calls and (last := self._calls[-1]).held:  # nothing more comes for it
+        if self._calls and (last := self._calls[-1]).held and last.is_made():  # nothing more comes for it
             last.arguments.add(NOTHING)
             last.held = False
             closing.append({"type": "tool_call_delta", "index": last.index, "arguments": NOTHING})
@@ -154,7 +161,7 @@ class ToolCallPieces:
 
 def _told(call: _Call, text: str) -> list[Chunk]:
     chunk: Chunk = {"type": "tool_call_delta", "index": call.index}
-    if call.ids and not call.has_id:
+    if call.ids and call.name and not call.has_id:
         call.has_id, chunk["id"] = True, next(iter(call.ids))
     if call.name != call.told:
         call.told = chunk["name"] = call.name
@@ -165,8 +172,8 @@ def _told(call: _Call, text: str) -> list[Chunk]:
     call.arguments.add(text)
     if not call.name:  # whoever starts a call as soon as it is complete has to know which
         call.waiting.append(text)
-        text = ""
-    elif call.waiting:
+        return []
+    if call.waiting:
         text = "".join(call.waiting) + text
         call.waiting.clear()
     return [chunk | {"arguments": text}]

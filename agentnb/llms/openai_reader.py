@@ -13,12 +13,13 @@ that holds these things, as `provider`, with the server they are for: others ref
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelProtocolError
 from agentnb.llms import failures
-from agentnb.llms.answers import DONE, amount, count, stop_reason, texts, usage_chunk
+from agentnb.llms.answers import DONE, amount, count, is_data, stop_reason, texts, usage_chunk
 from agentnb.llms.openai_calls import ToolCallPieces
 from agentnb.llms.reasoning_details import ReasoningDetails
 from agentnb.llms.sse import WHOLE
@@ -33,8 +34,12 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, llama.cpp, v
 class ChatCompletionReader:
     """Reads one answer. `server` is how its errors call the server, `tools` the names that were offered."""
 
-    def __init__(self, server: str, tools: Collection[str] = ()) -> None:
+    def __init__(self, server: str, tools: Collection[str] = (), *, keep_logprobs: bool = False) -> None:
         self._server = server
+        self._keep_logprobs = keep_logprobs
+        self._response: dict[str, str] = {}
+        self._kept: dict[str, Any] = {}  # what the answer has beside text, thoughts and calls
+        self._message_extra: object = None
         self._has_tools = bool(tools)
         self._calls = ToolCallPieces(tools)
         self._details = ReasoningDetails()
@@ -57,6 +62,7 @@ class ChatCompletionReader:
             return []
         said = failures.read_event(event.data, event.event, self._server)
         choices, usage = said.get("choices"), said.get("usage")
+        self._read_response(said)
         if isinstance(beside := said.get("x_groq"), Mapping):  # Groq's place for what others say in the event itself
             if beside.get("error"):
                 raise failures.from_payload(beside, self._server)
@@ -90,6 +96,12 @@ class ChatCompletionReader:
         closing = self._calls.close(complete=reason == "tool_calls")
         if (self._calls or self._has_tools) and (provider := self._provider()):
             closing.append({"type": "reasoning_delta", "content": "", "provider": provider})
+        if self._kept:
+            closing.append({"type": "details", "details": self._kept})
+        if self._reason is not None and self._reason != reason:  # `stop` has it otherwise
+            self._response["finish_reason"] = self._reason
+        if self._response:
+            closing.append({"type": "response", **self._response})
         if self._usage is not None:
             closing.append(self._usage)
         return [*closing, {"type": "stop", "reason": reason}]
@@ -101,9 +113,41 @@ class ChatCompletionReader:
             given["reasoning_details"] = self._details.whole()
         elif self._reasoning_field is not None:
             given["field"] = self._reasoning_field
+        if self._message_extra is not None:
+            given["message_extra_content"] = self._message_extra
         if extras := self._calls.extras:
             given["extra_content"] = {str(index): extra for index, extra in extras.items()}
         return {"server": self._server} | given if given else {}
+
+    def _read_response(self, said: Mapping[str, Any]) -> None:
+        """Keep which model has answered, and what the server says of its answer as a whole."""
+        for ours, theirs in _RESPONSE.items():
+            value = said.get(theirs)
+            if (
+                isinstance(value, str)
+                and value
+                and (ours not in ("model", "response_id") or ours not in self._response)
+            ):
+                self._response[ours] = value
+        for name in _BESIDE_THE_ANSWER:
+            if isinstance(said.get(name), list) and said[name]:
+                self._kept[name] = said[name]
+
+    def _keep(self, place: Mapping[str, Any], names: Iterable[str]) -> None:
+        """Keep lists that a delta, or a whole message, has in pieces."""
+        for name in names:
+            if isinstance(pieces := place.get(name), list) and pieces:
+                self._kept[name] = [*self._kept.get(name, ()), *pieces]
+
+    def _read_logprobs(self, logprobs: object) -> None:
+        if not self._keep_logprobs or not isinstance(logprobs, Mapping):
+            return
+        known = self._kept.setdefault("logprobs", {})
+        for name, piece in logprobs.items():
+            if isinstance(piece, list):
+                known.setdefault(name, []).extend(piece)
+            elif piece is not None:
+                known[name] = piece
 
     def _read_choice(self, choice: Mapping[str, Any]) -> list[Chunk]:
         index = choice.get("index")
@@ -117,6 +161,7 @@ class ChatCompletionReader:
             self._reason = str(choice["finish_reason"])
         if isinstance(usage := choice.get("usage"), Mapping):  # Moonshot's place for it
             self._usage = _usage_chunk(usage)
+        self._read_logprobs(choice.get("logprobs"))
         if isinstance(delta := choice.get("delta"), Mapping):
             chunks = self._read_delta(delta)
             self._in_deltas = self._has_text or bool(self._calls)
@@ -138,7 +183,16 @@ class ChatCompletionReader:
                 chunks += thoughts
                 break
         self._details.read(delta.get("reasoning_details"))
-        chunks += texts(delta.get("content"))
+        self._keep(delta, _BESIDE_THE_TEXT)
+        routing = delta.get("provider_metadata")  # Vercel's gateway says there who has answered
+        for name in ("gateway", "routing", "finalProvider"):
+            routing = routing.get(name) if isinstance(routing, Mapping) else None
+        if isinstance(routing, str):
+            self._response["upstream"] = routing
+        if delta.get("extra_content"):
+            self._message_extra = delta["extra_content"]
+        content = delta.get("content")
+        chunks += texts(json.dumps(content, ensure_ascii=False) if is_data(content) else content)
         refusal = texts(delta.get("refusal"))
         self._refused = self._refused or bool(refusal)
         chunks += refusal
@@ -156,16 +210,56 @@ class ChatCompletionReader:
         return [{"function": legacy}] if isinstance(legacy, Mapping) else []
 
 
-def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
-    def detail(group: str, field: str) -> int | None:
-        details = usage.get(group)
-        return count(details.get(field)) if isinstance(details, Mapping) else None
+_RESPONSE = {
+    "model": "model",
+    "response_id": "id",
+    "fingerprint": "system_fingerprint",
+    "service_tier": "service_tier",
+    "upstream": "provider",  # OpenRouter's
+}
+_BESIDE_THE_ANSWER = ("citations", "search_results")  # Perplexity's, whole in every event
+_BESIDE_THE_TEXT = ("annotations", "executed_tools", "images")
+USD_PER_TICK = 1e-10
 
-    cached = detail("prompt_tokens_details", "cached_tokens")
+
+def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
+    def first(*places: str) -> int | None:
+        """The first number of tokens there is, each at a field of the usage or of a group in it (`group.field`)."""
+        for place in places:
+            group, _, field = place.rpartition(".")
+            there = usage.get(group) if group else usage
+            if isinstance(there, Mapping) and (number := count(there.get(field))) is not None:
+                return number
+        return None
+
     return usage_chunk(
-        cost=amount(usage.get("cost")),  # OpenRouter tells it
-        input_tokens=count(usage.get("prompt_tokens")),
-        output_tokens=count(usage.get("completion_tokens")),
-        cache_read_tokens=cached if cached is not None else count(usage.get("prompt_cache_hit_tokens")),  # DeepSeek's
-        reasoning_tokens=detail("completion_tokens_details", "reasoning_tokens"),
+        cost=_cost(usage),
+        input_tokens=first("prompt_tokens", "input_tokens"),
+        output_tokens=first("completion_tokens", "output_tokens"),
+        cache_read_tokens=first(
+            "prompt_tokens_details.cached_tokens",
+            "prompt_cache_hit_tokens",  # DeepSeek
+            "num_cached_tokens",  # Mistral
+            "cached_tokens",  # Moonshot
+            "cache_read_input_tokens",  # a gateway of Anthropic's models
+            "input_tokens_details.cached_tokens",
+        ),
+        cache_write_tokens=first(
+            "prompt_tokens_details.cache_write_tokens",  # OpenRouter
+            "prompt_tokens_details.cache_creation_tokens",
+            "cache_creation_input_tokens",
+        ),
+        reasoning_tokens=first(
+            "completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens", "reasoning_tokens"
+        ),
     )
+
+
+def _cost(usage: Mapping[str, Any]) -> float | None:
+    """The cost in US dollars, where a server says it: OpenRouter, Perplexity, xAI."""
+    cost = usage.get("cost")
+    if isinstance(cost, Mapping):
+        cost = cost.get("total_cost")
+    if cost is None and (ticks := amount(usage.get("cost_in_usd_ticks"))) is not None:
+        return ticks * USD_PER_TICK
+    return amount(cost if cost is not None else usage.get("total_cost"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,10 @@ from typing import Any
 from agentnb.core.errors import ModelError, ScriptEnded, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelFailed, ModelStart, RunStart
 from agentnb.core.evolve import walk
+from agentnb.core.json_data import same_json
 from agentnb.core.loop import Design
 from agentnb.core.messages import text_of
+from agentnb.llms.description import recorded_options
 from agentnb.llms.protocol import Chunk
 
 _SENT = frozenset({"user", "assistant", "tool"})
@@ -30,6 +33,7 @@ class Exchange:
     """A recorded request and what came of it: an answer, or an error after a part of its text."""
 
     messages: Sequence[Mapping[str, Any]]
+    asked: ModelStart
     answer: ModelEnd | None = None
     error: ErrorInfo | None = None
     partial: str = ""
@@ -50,7 +54,7 @@ def exchanges(events: Iterable[Event], designs: Designs) -> list[Exchange]:
             begun[event.path] = event
         elif isinstance(event, ModelStart):
             sent = designs(state.loop).sends(state, begun[event.path].config)
-            waiting[event.path] = exchange = Exchange(_known_by(sent))
+            waiting[event.path] = exchange = Exchange(_known_by(sent), event)
             made.append(exchange)
         elif isinstance(event, ModelEnd):
             waiting[event.path].answer = event
@@ -109,6 +113,13 @@ class RecordedModel:
                 passed = milliseconds
             yield chunk
 
+    def describe(self, **options: Any) -> dict[str, Any]:
+        """Return who was asked when the request that comes next was recorded, and with which options."""
+        asked = next((exchange.asked for exchange in self.exchanges if not exchange.used), None)
+        if asked is None or not asked.provider:  # it was recorded before recordings said so
+            return {"provider": "recorded", "model": "", "options": recorded_options(options)}
+        return {"provider": asked.provider, "model": asked.model, "options": asked.options}
+
     def assert_complete(self) -> None:
         """Raise AssertionError unless everything that was asked then has been asked again."""
         if unused := sum(not exchange.used for exchange in self.exchanges):
@@ -117,7 +128,7 @@ class RecordedModel:
     def _find(self, messages: Sequence[Mapping[str, Any]]) -> Exchange:
         left = [exchange for exchange in self.exchanges if not exchange.used]
         for exchange in left:
-            if len(exchange.messages) == len(messages) and exchange.messages == list(messages):
+            if len(exchange.messages) == len(messages) and same_json(exchange.messages, list(messages)):
                 return exchange
         if not left:
             raise ScriptEnded(f"The recording has {len(self.exchanges)} requests to models; this is one more.")
@@ -142,18 +153,49 @@ def _unknown(messages: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[s
 def _chunks(answer: ModelEnd) -> Iterator[tuple[int, Chunk]]:
     """The chunks of an answer, each with when it came, in ms since the request."""
     message = answer.message
-    for block in message.reasoning:
-        yield 0, {"type": "reasoning_delta", **{("content" if k == "text" else k): v for k, v in block.items()}}
     text, passed, begin = text_of(message.content), 0, 0
-    for milliseconds, characters in answer.timing:
-        if piece := text[begin : begin + characters]:
-            yield milliseconds, {"type": "text_delta", "content": piece}
-        passed, begin = milliseconds, begin + characters
-    if text[begin:]:
-        yield passed, {"type": "text_delta", "content": text[begin:]}
-    for call in message.tool_calls:
-        arguments = call.malformed if call.malformed is not None else call.arguments
-        yield passed, {"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments}
+    thoughts, calls = iter(message.reasoning), iter(message.tool_calls)
+    # How far the text had come at which time, the last of it with the answer's end.
+    timing = deque((milliseconds, characters) for milliseconds, characters in answer.timing)
+    usual: list[dict[str, Any]] = [
+        *({"type": "reasoning"} for _ in message.reasoning),
+        {"type": "text", "length": len(text)},
+    ]
+    for part in message.order or [*usual, *({"type": "call"} for _ in message.tool_calls)]:
+        if part["type"] == "reasoning":
+            block = next(thoughts)
+            yield (
+                passed,
+                {"type": "reasoning_delta", **{("content" if k == "text" else k): v for k, v in block.items()}},
+            )
+        elif part["type"] == "call":
+            call = next(calls)
+            arguments = call.malformed if call.malformed is not None else call.arguments
+            yield passed, {"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments}
+        elif part["type"] == "block":
+            yield passed, part
+        else:
+            end = begin + part["length"]
+            while begin < end:
+                if timing:
+                    passed, characters = timing.popleft()
+                    if begin + characters > end:  # the rest is of the next block
+                        timing.appendleft((passed, begin + characters - end))
+                else:
+                    characters = end - begin
+                piece, begin = text[begin : min(end, begin + characters)], min(end, begin + characters)
+                if piece:
+                    yield passed, {"type": "text_delta", "content": piece}
+            if message.order:
+                yield passed, {**part, "type": "text_end"}
+    if isinstance(message.details, Mapping):
+        yield passed, {"type": "details", "details": message.details}
+    response = {name: getattr(answer, name) for name in _RESPONSE if getattr(answer, name) is not None}
+    if response:
+        yield passed, {"type": "response", **response}
     if answer.usage:
         yield passed, {"type": "usage", **answer.usage}
     yield passed, {"type": "stop", "reason": answer.stop_reason}
+
+
+_RESPONSE = ("model", "response_id", "fingerprint", "service_tier", "upstream", "finish_reason")

@@ -18,15 +18,16 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.schemas import hoist_definitions
 from agentnb.llms.conversion import all_text_of, asked_for
-from agentnb.llms.json_text import parse_object
+from agentnb.llms.json_text import ObjectText, parse_object
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
 
@@ -37,6 +38,10 @@ Tools:"""
 
 _BEGINNING = 1000
 """Characters within which a reply that is an answer says so."""
+_OBJECT_OPENS = re.compile(
+    r'\s*\{\s*(?:"(?:tool|name)"\s*:\s*"(?P<tool>[^"\\]*)"\s*,\s*"(?:arguments|parameters)"|"answer")\s*:\s*(?=\{)'
+)
+"""A call, or an answer that is an object, up to where that object begins."""
 _ANSWER_OPENS = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
 _STRING_PART = re.compile(  # what can be decoded without knowing what follows: text, an escape, a whole surrogate pair
     r'[^"\\]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
@@ -79,12 +84,27 @@ def union_schema(tools: Sequence[ToolSpecification], answer: Mapping[str, Any] |
     return union | {"$defs": definitions} if definitions else union
 
 
+def with_bounded_texts(schema: Any, longest: int) -> Any:
+    """Give a schema with `maxLength` on every text that nothing bounds: a small model may never close a text."""
+    if isinstance(schema, list):
+        return [with_bounded_texts(part, longest) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    bounded = {name: with_bounded_texts(part, longest) for name, part in schema.items()}
+    kinds = schema.get("type")
+    is_text = kinds == "string" or (isinstance(kinds, list) and "string" in kinds)
+    if is_text and not {"maxLength", "enum", "const", "format", "pattern"} & schema.keys():
+        bounded["maxLength"] = longest
+    return bounded
+
+
 def plain_message(message: Message) -> JsonObject:
     """Rewrite a message as a plain turn: a call as the JSON it was made with, a result as something the user says."""
     role, content = message["role"], all_text_of(message.get("content"))
     if role == "tool":
         outcome = "failed" if message.get("is_error") else "returned"
         return {"role": "user", "content": f"The tool {message.get('name') or 'called last'} {outcome}: {content}"}
+    role = "system" if role == "developer" else role
     asked = map(asked_for, message.get("tool_calls") or ())
     calls = [json.dumps({"tool": name, "arguments": arguments}, ensure_ascii=False) for name, arguments in asked]
     return {"role": role, "content": "\n".join([content, *calls] if content else calls)}
@@ -104,23 +124,30 @@ def plain_turns(turns: Sequence[JsonObject], tools: Sequence[ToolSpecification])
 
 
 class ReplyReader:
-    """Turns the text of one reply into chunks."""
+    """Turns the text of one reply into chunks, as it comes."""
 
     def __init__(self, tool_names: Collection[str]) -> None:
         self._tool_names = frozenset(tool_names)
         self._pieces: list[str] = []
         self._rest = ""  # what is not read yet: the answer's beginning, and then its open string from where it goes on
-        self._is_answer = False
+        self._is_answer = self._waits = False
+        self._object: ObjectText | None = None  # the arguments of a call, or an answer that is an object
+        self._object_shown = 0  # characters of it that have been given
+        self._is_call = False
         self._shown: list[str] = []
 
     def feed(self, text: str) -> list[Chunk]:
-        """Take the next piece; give what of an answer's text can be shown by now."""
+        """Take the next piece; give what of a call or an answer can be shown by now."""
         self._pieces.append(text)
-        if not self._is_answer and len(self._rest) > _BEGINNING:
+        if self._object is not None:
+            return self._feed_object(text)
+        if self._waits or (not self._is_answer and len(self._rest) > _BEGINNING):
             return []
         self._rest += text
         read = 0
         if not self._is_answer:
+            if (opening := _OBJECT_OPENS.match(self._rest)) is not None:
+                return self._open_object(opening)
             opening = _ANSWER_OPENS.match(self._rest)
             if opening is None:
                 return []
@@ -130,11 +157,47 @@ class ReplyReader:
         said, self._rest = self._rest[:read], self._rest[read:]
         return self._show(json.loads(f'"{said}"', strict=False))
 
+    def _open_object(self, opening: re.Match[str]) -> list[Chunk]:
+        """Begin a call, or an answer that is an object: it is given as it is written."""
+        name = opening["tool"]
+        if name is not None and name not in self._tool_names:
+            self._waits = True  # no call, as far as anybody can say
+            return []
+        begun = ObjectText()
+        begun.add(self._rest[opening.end() :])
+        if begun.has_closed():  # all of it is there
+            self._waits = True
+            return []
+        self._object, self._is_call = ObjectText(), name is not None
+        call: list[Chunk] = []
+        if name is not None:
+            call.append({"type": "tool_call_delta", "index": 0, "id": _new_id(), "name": name, "arguments": ""})
+        return [*call, *self._feed_object(self._rest[opening.end() :])]
+
+    def _feed_object(self, text: str) -> list[Chunk]:
+        assert self._object is not None
+        before, shown = self._object.size, self._object_shown
+        self._object.add(text)
+        end = self._object.length if self._object.has_closed() else self._object.size
+        if end <= shown:  # it has closed, and this is what follows
+            return []
+        self._object_shown = end
+        piece = text[: end - before]
+        if self._is_call:
+            return [{"type": "tool_call_delta", "index": 0, "arguments": piece}] if piece else []
+        return self._show(piece)
+
     def finish(self, reason: str) -> list[Chunk]:
         """Give the rest, and the reason: a call, the end of the answer, or what was said where it is neither."""
         whole = "".join(self._pieces)
         objects, around = _objects_in(whole)
         calls = [call for said in objects if (call := self._call(said)) is not None]
+        if self._is_call:
+            assert self._object is not None
+            others = calls[1:] if len(calls) == len(objects) else []  # the first has been given
+            return [*others, {"type": "stop", "reason": "tool_calls" if self._object.has_closed() else reason}]
+        if self._object is not None:
+            return [{"type": "stop", "reason": reason}]
         if calls and len(calls) == len(objects):
             return [*self._show(around), *calls, {"type": "stop", "reason": "tool_calls"}]
         reply = objects[0] if len(objects) == 1 else {}
@@ -155,13 +218,17 @@ class ReplyReader:
             arguments = parse_object(arguments)
         if not (isinstance(name, str) and name in self._tool_names and isinstance(arguments, dict)):
             return None
-        return {"type": "tool_call", "id": f"call_{uuid.uuid4().hex}", "name": name, "arguments": arguments}
+        return {"type": "tool_call", "id": _new_id(), "name": name, "arguments": arguments}
 
     def _show(self, text: str) -> list[Chunk]:
         if not text:
             return []
         self._shown.append(text)
         return [{"type": "text_delta", "content": text}]
+
+
+def _new_id() -> str:
+    return f"call_{uuid.uuid4().hex}"
 
 
 def _objects_in(reply: str) -> tuple[list[JsonObject], str]:

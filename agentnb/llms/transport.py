@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import threading
 import time
 import weakref
@@ -29,10 +30,11 @@ import httpx
 
 from agentnb.core.errors import ModelError, ModelProtocolError, ModelUnavailable, UsageError
 from agentnb.llms import failures
+from agentnb.llms.keys import SHORTEST_SECRET, masked, secrets_of, value_of
 from agentnb.llms.sse import MAX_EVENT_SIZE, WHOLE, ServerSentEvent, SSEDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
     from agentnb.llms.keys import EnvironmentKey
 
@@ -57,8 +59,9 @@ BOM = b"\xef\xbb\xbf"
 class Transport:
     """Posts requests to one URL, each giving an `Exchange`.
 
-    `key` is read anew for every request. `timeout` is the longest silence in seconds, None for no limit. Usable
-    from several event loops and threads, at the same time too.
+    `key` is read anew for every request. No error quotes it, nor the keys in the environment's `variables`. `timeout`
+    is the longest silence in seconds, None for no limit. Usable from several event loops and threads, at the same time
+    too.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Transport:
         url: str,
         *,
         key: EnvironmentKey | None = None,
+        variables: tuple[str, ...] = (),
         headers: dict[str, str] | None = None,
         timeout: float | None = READ_TIMEOUT,
     ) -> None:
@@ -74,6 +78,8 @@ class Transport:
         self.path = self._given.path
         self._url = self._given.copy_with(userinfo=b"")  # a request is shown by its address: by logs, and by tracebacks
         self._key = key
+        # A gateway may have, and quote, the key that it is not sent.
+        self._variables = (*variables, *((key.variable,) if key is not None else ()))
         self._headers = {"accept": "text/event-stream, application/json", "content-type": "application/json"} | (
             headers or {}
         )
@@ -85,13 +91,22 @@ class Transport:
         # a generator that is dropped is closed in its loop.
         weakref.finalize(self, self._clients.clear).atexit = False
 
-    async def open(self, body: bytes) -> Exchange:
-        """Post `body` and wait for the answer's first event. Raises a `ModelError`; nothing is left open then."""
+    async def open(
+        self, body: bytes, *, headers: Mapping[str, str] | None = None, timeout: float | None = None
+    ) -> Exchange:
+        """Post `body` and wait for the answer's first event. Raises a `ModelError`; nothing is left open then.
+
+        `headers` and `timeout` are this request's: the headers are added to the transport's own, and `timeout` takes
+        the place of its time-out.
+        """
         client = await self._client()
-        request = client.build_request("POST", self._url, content=body, headers=self._headers)
-        with _blaming(self.server, self._timeout):
+        silence = self._timeout if timeout is None else timeout
+        request = client.build_request(
+            "POST", self._url, content=body, headers={**self._headers, **(headers or {})}, timeout=_timeouts(silence)
+        )
+        with _blaming(self.server, silence):
             response = await client.send(request, stream=True, auth=_KeyAuth(self._key, self._given))
-        exchange = Exchange(response, self.server, self._timeout)
+        exchange = Exchange(response, self.server, silence)
         try:
             await exchange.begin()
         except BaseException:
@@ -100,9 +115,13 @@ class Transport:
         return exchange
 
     def redacted(self, error: ModelError) -> ModelError:
-        """Give the error without the API key in it, and without those behind it, whose request has the key."""
+        """Return the error without the API key and the secrets of the address in it.
+
+        The errors that it came from are dropped as well: their request has the key.
+        """
         error.__context__ = None
-        return error if self._key is None else self._key.redacted(error)
+        keys = [value_of(variable) for variable in self._variables]
+        return masked(error, [*(key for key in keys if len(key) >= SHORTEST_SECRET), *secrets_of(self._given)])
 
     async def close(self) -> None:
         """Close this event loop's connections; they open again when needed."""
@@ -113,7 +132,9 @@ class Transport:
 
     def __reduce__(self) -> tuple[Callable[..., Transport], tuple[str]]:
         # A sweep sends models to other processes; the connections stay in this one.
-        made = partial(Transport, key=self._key, headers=self._headers, timeout=self._timeout)
+        made = partial(
+            Transport, key=self._key, variables=self._variables, headers=self._headers, timeout=self._timeout
+        )
         return made, (str(self._given),)
 
     async def _client(self) -> httpx.AsyncClient:
@@ -258,16 +279,31 @@ def _blaming(
 async def _lend(
     host: str, silence: float | None, clients: dict[asyncio.AbstractEventLoop, Any]
 ) -> AsyncGenerator[httpx.AsyncClient]:
-    client = httpx.AsyncClient(
-        timeout=httpx.Timeout(silence, connect=_connecting(silence), write=WRITE_TIMEOUT, pool=None),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
-        trust_env=not _is_loopback(host),  # a company's HTTP_PROXY knows nothing of a server on this machine
-    )
+    try:
+        client = httpx.AsyncClient(
+            timeout=_timeouts(silence),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
+            trust_env=not _is_loopback(host),  # a company's HTTP_PROXY knows nothing of a server on this machine
+        )
+    except (httpx.InvalidURL, ValueError, ImportError) as error:
+        # httpx reads the environment here, and its error says a port or a scheme and not where it is from.
+        names = [name for name in os.environ if name.lower() in _PROXY_VARIABLES]
+        raise UsageError(
+            f"One of the environment variables {', '.join(sorted(names))} cannot be read: {error}."
+            " (An IPv6 address in NO_PROXY has no brackets: ::1.)"
+        ) from None
     try:
         yield client
     finally:
         clients.pop(asyncio.get_running_loop(), None)  # a loop that ends is not to stay for the transport's sake
         await client.aclose()
+
+
+_PROXY_VARIABLES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
+
+
+def _timeouts(silence: float | None) -> httpx.Timeout:
+    return httpx.Timeout(silence, connect=_connecting(silence), write=WRITE_TIMEOUT, pool=None)
 
 
 def _connecting(silence: float | None) -> float:

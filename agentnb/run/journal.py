@@ -31,7 +31,10 @@ Observer = Callable[[Event, Frame], object]
 
 
 class Recorder(Protocol):
-    """Where a journal is kept. `record` may hold lines back until `flush`, which returns once they are on disk."""
+    """Where a journal is kept. `record` may hold lines back until `flush`, which returns once they are on disk.
+
+    Neither waits for anybody: where the place is locked just now, `flush` raises StoreBusy and can be called again.
+    """
 
     def record(self, seq: int, line: bytes) -> None:
         """Take an event, as one line of JSON."""
@@ -40,7 +43,7 @@ class Recorder(Protocol):
         """Return once every event taken so far is on disk."""
 
     def name_snapshot(self, name: str, position: int) -> None:
-        """Keep a name for a position."""
+        """Keep a name for a position, on disk after the next `flush`."""
 
 
 class RunStore(Protocol):
@@ -70,7 +73,7 @@ class Journal(Watchers):
         self.observers: tuple[Observer, ...] = ()
         """The run's own gate and driver where they need to know of each fact: told before the watchers."""
         self.recorder: Recorder | None = None
-        self.write: Callable[[], None] = lambda: None
+        self.write: Callable[[], object] = lambda: None
         """Write what has become fact to disk, before the event loop's next turn does."""
         self._telling = False
         self._untold: deque[Event | Delta] = deque()

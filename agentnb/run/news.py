@@ -5,20 +5,33 @@ sets `fresh`, and rings the bell where the pump waits or the fact is to be writt
 because the pump is then at work and will look again. Facts are written to disk at the event loop's next turn, all that
 belong together at once; and each by itself where it comes from another thread, or where anybody is told of it: whoever
 has been told that a call is over never finds it open again.
+
+A store that another process has locked stops nobody's event loop: what could not be written is tried again soon, and
+until it is written no tool starts. People do not wait; what they say is written with the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
+from contextvars import Context
 
-from agentnb.core.errors import StorageError
+from agentnb.core.errors import StorageError, StoreBusy
 from agentnb.core.events import Event
+from agentnb.run import host as hosting
 from agentnb.run.frame import Frame
 from agentnb.run.host import call_in
 from agentnb.run.journal import Journal
+
+logger = logging.getLogger("agentnb")
+
+RETRY_SECONDS = 0.05
+"""Until what could not be written is tried again."""
+LONG_SECONDS = 10.0
+"""After that a store that is still locked is spoken of."""
 
 
 def loop_here() -> asyncio.AbstractEventLoop | None:
@@ -41,6 +54,9 @@ class News:
         self._waiter: asyncio.Future[None] | None = None
         self._scheduled: asyncio.Handle | None = None
         """The write that comes at the event loop's next turn."""
+        self._retries_in: asyncio.AbstractEventLoop | None = None
+        """The event loop in which the write is tried again soon, where the store was locked."""
+        self._locked_since: float | None = None
         if journal.recorder is not None:
             journal.observe(self._has_come)
             journal.write = self.flush
@@ -71,8 +87,9 @@ class News:
             if self._journal.watchers:  # what anybody has been told of is on disk
                 self.flush()
             elif self._scheduled is None and self._journal.recorder is not None:
-                # At the next turn: the pump may append more that belongs to the same write.
-                self._scheduled = loop.call_soon(self._flush_as_scheduled)
+                # At the next turn: the pump may append more that belongs to the same write. In a context of its own:
+                # that of a call would hold the run, also where the write is not needed any more.
+                self._scheduled = loop.call_soon(self._flush_as_scheduled, context=Context())
 
     @property
     def is_due(self) -> bool:
@@ -115,13 +132,45 @@ class News:
         if self._scheduled is not None:  # the run may have ended since, and its store be closed
             self.flush()
 
-    def flush(self) -> None:
-        """Write what has become fact to disk; a store that fails ends the run."""
+    def flush(self) -> bool:
+        """Write what has become fact to disk, and give whether it is there; a store that fails ends the run.
+
+        Where the store is locked, it is tried again soon, and then the pump looks again.
+        """
         scheduled, self._scheduled = self._scheduled, None
         if scheduled is not None and threading.get_ident() == self._thread:
             scheduled.cancel()  # or it would hold the run, where nothing waits and the event loop comes to no turn
+        if self._retries_in is not None and self._retries_in.is_running():
+            return False  # the store is locked, and to try each time would hold up the caller
         try:
             self._journal.flush()
+        except StoreBusy as error:
+            self._try_again(error)
+            return False
         except StorageError as error:  # whoever made the fact is not to blame; the pump ends the run with it
             self._failed(error)
             self.nudge()
+            return False
+        self._locked_since = None
+        return True
+
+    def _try_again(self, locked: StoreBusy) -> None:
+        now = time.monotonic()
+        if self._locked_since is None:
+            self._locked_since = now
+        elif now > self._locked_since + LONG_SECONDS:
+            self._locked_since = now
+            logger.warning("The run %s waits for its store: %s", self._journal.run_id, locked)
+        here = self.loop if self.loop is not None and self.loop.is_running() else hosting.host.loop
+        self._retries_in = here
+        call_in(here, lambda: here.call_later(RETRY_SECONDS, self._retry))
+
+    def _retry(self) -> None:
+        self._retries_in = None
+        if self.flush():
+            self.nudge()
+
+    def leave_to_host(self) -> None:
+        """Let what could not be written be tried again in agentnb's own thread: the pump's event loop may end now."""
+        host = self._retries_in = hosting.host.loop
+        call_in(host, lambda: host.call_later(RETRY_SECONDS, self._retry))

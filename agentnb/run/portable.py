@@ -13,7 +13,7 @@ from typing import Any
 from pydantic_core import to_json, to_jsonable_python
 
 from agentnb.core.blocks import picture_in
-from agentnb.core.errors import NotSerializable
+from agentnb.core.errors import ModelError, NotSerializable
 from agentnb.core.events import ApprovalDecision, ErrorInfo, Event, RunStart
 from agentnb.core.foreign import number_in
 from agentnb.core.json_data import json_of
@@ -158,7 +158,14 @@ def error_info(error: BaseException) -> ErrorInfo:
     if len(text) > TRACEBACK_LIMIT:
         half = TRACEBACK_LIMIT // 2
         text = f"{text[:half]}\n[... {len(text) - TRACEBACK_LIMIT} characters ...]\n{text[-half:]}"
-    return ErrorInfo.make(type=type(error).__name__, message=_text(error), traceback=mended(text))
+    told = ("status", "code", "param", "request_id") if isinstance(error, ModelError) else ()
+    details = {name: value for name in told if (value := getattr(error, name, None)) is not None}
+    return ErrorInfo.make(
+        type=type(error).__name__,
+        message=_text(error),
+        traceback=mended(text),
+        details=portable(details) if details else None,
+    )
 
 
 def not_serializable(event: Event, error: ValueError) -> NotSerializable:

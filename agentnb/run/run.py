@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from concurrent.futures import Future
 from typing import Any
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import StoreBusy, UsageError
 from agentnb.core.events import Delta, Event, Queue, RunResumed
 from agentnb.core.loop import Design, configured
 from agentnb.core.messages import Message
@@ -167,8 +167,11 @@ class Run(Decisions, Recording):
             self._driver.begin()
             snapshot = Snapshot.of(self._journal.events, name=name or self.name)
             if name is not None and self._journal.recorder is not None:
-                self._journal.flush()
                 self._journal.recorder.name_snapshot(name, snapshot.position)
+                try:
+                    self._journal.flush()
+                except StoreBusy:
+                    self._driver.news.flush()  # again, and soon
         return snapshot
 
     # -- driving ---------------------------------------------------------------------------------------------------

@@ -93,11 +93,17 @@ class Database(Protocol):
     def write(self, sql: str, *values: object) -> None:
         """Write, and commit where that is not in a transaction."""
 
-    def transaction(self) -> AbstractContextManager[None]:
-        """What is written within is written whole or not at all; within another one, with that."""
+    def transaction(self, *, patient: bool = True) -> AbstractContextManager[None]:
+        """What is written within is written whole or not at all; within another one, with that.
+
+        patient: wait some seconds for another process that writes; otherwise StoreBusy is raised at once.
+        """
 
     def append(self, rows: Rows) -> None:
-        """Commit events. Raises StoreConflict where another process has written one of them first."""
+        """Commit events. Raises StoreConflict where another process has written one of them first.
+
+        It is called in the event loop of a run, and so it waits for nobody: StoreBusy where another process writes.
+        """
 
     def confirm(self) -> None:
         """Raise StorageError where what was committed would not be found again."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from agentnb.core.errors import StorageError, UsageError
+from agentnb.core.errors import StorageError, StoreBusy, UsageError
 from agentnb.store.database import COLUMNS, Database, Rows, append_rest
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SCHEMES = ("postgresql://", "postgres://")
+LOCK_MILLISECONDS = 20
+"""How long the server waits for a lock that somebody else holds, before it says so. A run's write is tried again."""
+BUSY_SECONDS = 10.0
+"""How long whoever else writes waits for such a lock."""
+PAUSE_SECONDS = 0.05
+"""Between two tries."""
 CONNECT_SECONDS = 15
 """How long to try to reach the server; the address may say otherwise (`?connect_timeout=60`)."""
 
@@ -59,6 +66,7 @@ class PostgresDatabase:
             connection = self._psycopg.connect(url, autocommit=True)
             try:
                 connection.execute("SET search_path TO agentnb")
+                connection.execute(f"SET lock_timeout TO {LOCK_MILLISECONDS}")
             except BaseException:
                 connection.close()
                 raise
@@ -82,6 +90,7 @@ class PostgresDatabase:
             with suppress(self._psycopg.errors.UniqueViolation):  # another process makes it at this moment
                 self.write("CREATE SCHEMA IF NOT EXISTS agentnb")
         with self.transaction():
+            self.write("SET LOCAL lock_timeout TO 0")
             self.write("SELECT pg_advisory_xact_lock(?)", _MIGRATING)
             if self.version < version:
                 for statement in statements:
@@ -92,8 +101,11 @@ class PostgresDatabase:
                 self.write("INSERT INTO version VALUES (?)", version)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """What is written within is written whole or not at all; within another one, with that."""
+    def transaction(self, *, patient: bool = True) -> Iterator[None]:
+        """What is written within is written whole or not at all; within another one, with that.
+
+        patient: wait for a lock that somebody else holds; otherwise StoreBusy is raised at once.
+        """
         with self._lock:
             if self._in_transaction:
                 yield
@@ -101,6 +113,8 @@ class PostgresDatabase:
             self._again(lambda: self._connection.execute("SELECT 1"), "could not be written")
             try:
                 with self._connection.transaction():
+                    if patient:
+                        self._connection.execute(f"SET LOCAL lock_timeout TO {int(BUSY_SECONDS * 1000)}")
                     yield
             except self._psycopg.Error as error:
                 raise self._failure("could not be written", error) from error
@@ -119,10 +133,27 @@ class PostgresDatabase:
 
     def write(self, sql: str, *values: object) -> None:
         """Write, and commit where that is not in a transaction."""
-        self._again(lambda: self._connection.execute(_placed(sql), values), "could not be written")
+        until = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self._again(lambda: self._connection.execute(_placed(sql), values), "could not be written")
+            except StoreBusy:
+                if self._in_transaction or time.monotonic() >= until:
+                    raise
+            else:
+                return
+            time.sleep(PAUSE_SECONDS)
 
     def append(self, rows: Rows) -> None:
-        """Commit events, in one transaction."""
+        """Commit events, in one transaction; raises StoreBusy soon where somebody else holds a lock on the table."""
+        if not self._lock.acquire(timeout=LOCK_MILLISECONDS / 1000):
+            raise StoreBusy(f"{self.where} could not be written: another thread uses it, and for long.")
+        try:
+            self._append(rows)
+        finally:
+            self._lock.release()
+
+    def _append(self, rows: Rows) -> None:
         some = [tuple(rows[start : start + COLUMNS]) for start in range(0, len(rows), COLUMNS)]
         try:
             self._again(lambda: self._insert(some), "could not be written")
@@ -157,7 +188,8 @@ class PostgresDatabase:
             raise self._failure(what, error) from error
 
     def _failure(self, what: str, error: Exception) -> StorageError:
-        return StorageError(f"{self.where} {what}: {_words(error)}.")
+        is_busy = isinstance(error, self._psycopg.errors.LockNotAvailable)
+        return (StoreBusy if is_busy else StorageError)(f"{self.where} {what}: {_words(error)}.")
 
     def confirm(self) -> None:
         """Nothing to see to: what the server has committed stays where it is."""

@@ -108,8 +108,11 @@ def _of_runs(wanted: Wanted) -> Iterator[Callable[[RunRow], bool]]:
 
 def _pattern(pattern: str) -> Callable[[str], bool]:
     """Whether a text is of a pattern with `*` for anything, whatever the case."""
-    parts = map(re.escape, pattern.casefold().split("*"))
-    matches = re.compile(".*".join(parts), re.DOTALL).fullmatch
+    first, *parts = map(re.escape, pattern.casefold().split("*"))
+    # A part between two others is looked for once, and not again further on: that would take longer with each `*`.
+    middle = "".join(f"(?>.*?{part})" for part in parts[:-1])
+    last = f".*{parts[-1]}" if parts else ""
+    matches = re.compile(f"{first}{middle}{last}", re.DOTALL).fullmatch
     return lambda text: matches(text.casefold()) is not None
 
 

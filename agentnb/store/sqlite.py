@@ -17,13 +17,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from agentnb.core.errors import RecordingCorrupt, StorageError
+from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy
 from agentnb.run.reading import Identity, connected, disconnected, identity, opened
+from agentnb.store import sqlite_file
 from agentnb.store.database import COLUMNS, Database, Rows, append_rest
 from agentnb.store.sqlite_file import (
     FAULTS,
+    PAUSE_SECONDS,
     begin_log,
     check_file,
     check_log,
@@ -36,6 +38,8 @@ from agentnb.store.sqlite_file import (
 from agentnb.store.sqlite_tables import WORDS, check_tables
 from agentnb.store.write_ahead_log import log_of
 
+T = TypeVar("T")
+
 PAGE_BYTES = 1024
 """A commit writes whole pages, and mostly a few hundred bytes of events. A result of a kilobyte or two goes on in pages
 of its own, of which half a one stays empty; of SQLite's own 4096 it would be a fifth of every page."""
@@ -46,6 +50,9 @@ LOG_BYTES = 8 * 1024 * 1024
 GLANCE_SECONDS = 0.01
 """Events that follow each other faster are written without a look at where the file lies before each: two looks take as
 long as encoding four events. `confirm` looks when they have been written."""
+
+LOCK_SECONDS = 0.05
+"""How long a run's write waits for another thread that uses the connection; then it is tried again later."""
 
 ROWS_AT_ONCE = 256
 """Events written by one statement; SQLite takes some hundreds of values at the least."""
@@ -94,7 +101,7 @@ class SqliteDatabase:
                 self._connection.execute("PRAGMA synchronous=NORMAL")
                 ((page_bytes,),) = self._connection.execute("PRAGMA page_size")  # a file keeps those it was made with
                 self._connection.execute(f"PRAGMA wal_autocheckpoint={LOG_BYTES // page_bytes}")
-                self._connection.execute("SELECT count(*) FROM sqlite_master")  # SQLite opens the log when it reads
+                self.query("SELECT count(*) FROM sqlite_master")  # SQLite opens the log when it reads
                 self._files = self._identities()
         except BaseException as error:
             self._disconnect()
@@ -175,20 +182,37 @@ class SqliteDatabase:
             self._connection.execute("PRAGMA query_only=ON")
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """What is written within is written whole or not at all; within another one, with that."""
-        with self._lock:
-            if self._in_transaction():
-                yield
-                return
-            try:
-                self.write("BEGIN IMMEDIATE")  # may wait for another process, and be interrupted when it has begun
-                yield
-                self.write("COMMIT")
-            except BaseException:
-                if self._in_transaction():  # a full disk has ended it already
-                    self._connection.execute("ROLLBACK")
+    def transaction(self, *, patient: bool = True) -> Iterator[None]:
+        """What is written within is written whole or not at all; within another one, with that.
+
+        patient: wait for another process that writes; otherwise it raises StoreBusy at once.
+        """
+        until = time.monotonic() + (sqlite_file.BUSY_SECONDS if patient else 0)
+        while True:
+            with self._lock:
+                if self._in_transaction():
+                    yield
+                    return
+                try:
+                    if self._has_begun(until):  # it may be interrupted when it has
+                        yield
+                        self.write("COMMIT")
+                        return
+                except BaseException:
+                    if self._in_transaction():  # a full disk has ended it already
+                        self._connection.execute("ROLLBACK")
+                    raise
+            time.sleep(PAUSE_SECONDS)  # without the lock: a run's write is not to wait for this one
+
+    def _has_begun(self, until: float) -> bool:
+        """Begin a transaction; False where another process writes, and the time to wait for it is not over."""
+        try:
+            self._once(lambda: self._connection.execute("BEGIN IMMEDIATE"), "could not be written")
+        except StoreBusy:
+            if time.monotonic() >= until:
                 raise
+            return False
+        return True
 
     def _in_transaction(self) -> bool:
         try:
@@ -198,11 +222,25 @@ class SqliteDatabase:
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Read."""
+        return self._patiently(lambda: self._connection.execute(sql, values).fetchall(), "could not be read")
+
+    def _once(self, do: Callable[[], T], what: str) -> T:
         with self._lock:
             try:
-                return self._connection.execute(sql, values).fetchall()
+                return do()
             except FAULTS as error:
-                raise failure(self.where, "could not be read", error) from error
+                raise failure(self.where, what, error) from error
+
+    def _patiently(self, do: Callable[[], T], what: str) -> T:
+        """Do it, and again while another process holds the file, for some seconds, but not half a transaction."""
+        until = time.monotonic() + sqlite_file.BUSY_SECONDS
+        while True:
+            try:
+                return self._once(do, what)
+            except StoreBusy:
+                if self._in_transaction() or time.monotonic() >= until:
+                    raise
+            time.sleep(PAUSE_SECONDS)
 
     def check(self, table: str) -> None:
         """Raise RecordingCorrupt where SQLite finds a table damaged. Half a millisecond for each megabyte, and once."""
@@ -216,17 +254,14 @@ class SqliteDatabase:
         """Write, and commit where that is not in a transaction."""
         with self._lock:
             self._check_file()
-            try:
-                self._connection.execute(sql, values)
-            except FAULTS as error:
-                raise failure(self.where, "could not be written", error) from error
+        self._patiently(lambda: self._connection.execute(sql, values), "could not be written")
 
     def append(self, rows: Rows) -> None:
-        """Commit events.
+        """Commit events; raises StoreBusy at once where another process writes.
 
         One statement for the usual handful: it is a transaction of its own, at two thirds of the cost of three.
         """
-        with self._lock:
+        with self._soon():
             if time.monotonic() > self._checked_at + GLANCE_SECONDS:
                 self._check_file()
             try:
@@ -240,8 +275,18 @@ class SqliteDatabase:
 
     def confirm(self) -> None:
         """Raise StorageError where what was committed lies in a file that is not there any more."""
-        with self._lock:
+        with self._soon():
             self._check_file()
+
+    @contextmanager
+    def _soon(self) -> Iterator[None]:
+        """Hold the connection; raises StoreBusy where another thread does, and for long."""
+        if not self._lock.acquire(timeout=LOCK_SECONDS):
+            raise StoreBusy(f"{self.where} could not be written: another thread uses it, and for long.")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _check_file(self) -> None:
         """Refuse to write where SQLite would go on to, into a file that has no name any more.

@@ -8,12 +8,15 @@ import time
 import warnings
 from pathlib import Path
 
-from agentnb.core.errors import RecordingCorrupt, StorageError
+from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy
 from agentnb.run.reading import identity, is_connected, opened
 from agentnb.store.write_ahead_log import Lost, Torn, fault, log_of
 
 BUSY_SECONDS = 10.0
-"""How long to wait for another process's write, which takes milliseconds; after that something is wrong."""
+"""How long to wait for another process's write, which takes milliseconds; after that something is wrong. A run waits
+without an end, and not here: what it writes is tried again (`agentnb.run.news`)."""
+PAUSE_SECONDS = 0.01
+"""Between two tries."""
 
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
 """What SQLite raises; the second where its words have a piece of a damaged file in them."""
@@ -33,8 +36,8 @@ _HELP = {
 
 
 def connect(place: str | Path, *, uri: bool = False) -> sqlite3.Connection:
-    """A connection to a file, for several threads."""
-    connection = sqlite3.connect(place, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri)
+    """A connection to a file, for several threads. SQLite itself waits for no lock: it would hold up the caller."""
+    connection = sqlite3.connect(place, timeout=0, isolation_level=None, check_same_thread=False, uri=uri)
     connection.text_factory = _text
     return connection
 
@@ -52,7 +55,7 @@ def begin_log(connection: sqlite3.Connection) -> None:
         except sqlite3.OperationalError as error:
             if kind(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
-            time.sleep(0.01)
+            time.sleep(PAUSE_SECONDS)
         else:
             return
 
@@ -120,7 +123,10 @@ def failure(where: str, what: str, error: Exception) -> StorageError:
     if kind(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         said = "what it says is no text" if isinstance(error, UnicodeDecodeError) else error
         return RecordingCorrupt(f"{where} is damaged: {said}. {rescue(where)}")
-    return StorageError(f"{where} {what}: {str(error).removesuffix('.')}.{_HELP.get(kind(error), '')}")
+    busy = kind(error) == sqlite3.SQLITE_BUSY
+    return (StoreBusy if busy else StorageError)(
+        f"{where} {what}: {str(error).removesuffix('.')}.{_HELP.get(kind(error), '')}"
+    )
 
 
 def rescue(where: str) -> str:

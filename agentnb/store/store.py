@@ -10,16 +10,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
 from weakref import WeakSet
 
-from agentnb.core.errors import RecordingMissing, StoreConflict, UsageError
+from agentnb.core.errors import RecordingMissing, StoreBusy, StoreConflict, UsageError
 from agentnb.core.events import Event, encode_body
 from agentnb.run.given import check_name, check_path, check_position, shown
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.store import exchange, journal, rows
-from agentnb.store.database import SPAN
+from agentnb.store.database import SPAN, checksum
 from agentnb.store.places import is_address, store_at
 from agentnb.store.recorder import RunRecorder
 from agentnb.store.search import OF_RUN, Date, RunInfo, Wanted, find
@@ -225,27 +226,42 @@ class Store:
     ) -> RunRecorder:
         """Take up a run: new, or from the end of `recording`.
 
-        Raises StoreConflict where the store has more of it, or what it has is not how `recording` begins.
+        Raises StoreConflict where the store has more of it, or what it has is not how `recording` begins. Where another
+        process writes just now, the run is taken up with its first events.
         """
         check_name("A run's name", *([] if name is None else [name]), loop)
-        with self._database.transaction():
-            number = rows.add_run(self._database, run_id, name, loop, time.time() if created is None else created)
-            have = journal.position(self._database, number)
-            if have > len(recording):
-                raise StoreConflict(
-                    f"{self.where} has {have} events of the run {run_id}, the recording {len(recording)}: another"
-                    " process has gone on with it. Load it again, or go on with this one in another store."
-                )
-            if have and not _same(journal.events(self._database, number, have, have - 1)[0], recording[have - 1]):
-                raise StoreConflict(
-                    f"{self.where} has another event {have - 1} of the run {run_id} than the recording: somebody has"
-                    " gone on with it otherwise. Go on with this one in another store."
-                )
-            recorder = RunRecorder(self._database, number)
-            for event in recording[have:]:
-                recorder.record(event.seq, encode_body(event))
-            recorder.flush()
+        made = time.time() if created is None else created
+
+        def take_up() -> int:
+            with self._database.transaction(patient=False):
+                number = rows.add_run(self._database, run_id, name, loop, made)
+                self._add_recording(number, run_id, recording)
+            return number
+
+        recorder = RunRecorder(self._database, take_up)
+        with suppress(StoreBusy):
+            recorder.take_up()
         return recorder
+
+    def _add_recording(self, number: int, run_id: str, recording: Sequence[Event]) -> None:
+        """Write what the store has not of a run that goes on from a recording."""
+        have = journal.position(self._database, number)
+        if have > len(recording):
+            raise StoreConflict(
+                f"{self.where} has {have} events of the run {run_id}, the recording {len(recording)}: another"
+                " process has gone on with it. Load it again, or go on with this one in another store."
+            )
+        if have and not _same(journal.events(self._database, number, have, have - 1)[0], recording[have - 1]):
+            raise StoreConflict(
+                f"{self.where} has another event {have - 1} of the run {run_id} than the recording: somebody has"
+                " gone on with it otherwise. Go on with this one in another store."
+            )
+        new: list[int | bytes | bytearray] = []
+        for event in recording[have:]:
+            key, line = number * SPAN + event.seq, encode_body(event)
+            new += (key, bytearray(line), checksum(key, line))
+        if new:
+            self._database.append(new)
 
     def close(self) -> None:
         """Close it; runs that still write to it fail."""

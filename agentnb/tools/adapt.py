@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from agentnb.core.errors import UsageError
 from agentnb.core.loop import Design
-from agentnb.core.tools import Tool, check_names
+from agentnb.core.tools import FOR_PROVIDERS, Tool, check_names
 from agentnb.tools.described import DescribedTool, described_by, takes_all_in_one
 from agentnb.tools.function import FunctionTool
 from agentnb.tools.loop import LoopTool
@@ -50,7 +50,11 @@ def _as_tool(item: Any, name: str | None) -> Tool:
     if isinstance(own := getattr(item, "name", None), str):
         for method in METHODS:
             if callable(does := getattr(item, method, None)):
-                return _from_object(item, does, name or own)
+                from_object = _from_object(item, does, name or own)
+                for option in FOR_PROVIDERS:
+                    if (value := getattr(item, option, None)) is not None and not callable(value):
+                        setattr(from_object, option, value)
+                return from_object
     raise UsageError(f"{item!r} is no tool: give a function, one made by @agentnb.tool, or a loop.")
 
 

@@ -40,6 +40,9 @@ class DescribedTool(FunctionTool):
     model: a pydantic model of the arguments in place of a schema; the method gets the values of its fields.
     """
 
+    source: str = ""
+    """Where the tool comes from, in words that tell it apart from another of its name."""
+
     def __init__(
         self,
         method: Callable[..., Any],

@@ -5,15 +5,16 @@ from __future__ import annotations
 import collections.abc
 import functools
 import operator
-import typing
 from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints
 
 import typing_extensions
+from pydantic import AfterValidator
 
 _PLAIN = (bool, int, float, str)
-_ITERABLE = (collections.abc.Iterable, typing.Iterable)
+_LISTS = frozenset({collections.abc.Iterable, collections.abc.Collection, collections.abc.Container})
+"""Types of which a list is one, and which pydantic does not read, or reads as an iterator."""
 
 
 def is_data(hint: Any) -> bool:
@@ -40,15 +41,15 @@ def description_in(hint: Any) -> str | None:
 def checked_as(hint: Any, seen: Mapping[type, Any] | None = None) -> Any:
     """Return the type that pydantic is to check a parameter by.
 
-    An `Iterable` is a list: pydantic would give an iterator, which has no length and can be read once. A TypedDict of
-    `typing` is one of `typing_extensions`, which pydantic asks for below Python 3.12.
+    An `Iterable` is a list: pydantic would give an iterator, which has no length and can be read once. An `Iterator` is
+    one over a list. A TypedDict of `typing` is one of `typing_extensions`, which pydantic asks for below Python 3.12.
     """
     seen = seen or {}
     origin, parts = get_origin(hint), get_args(hint)
-    if hint in _ITERABLE:
-        return list
-    if origin is collections.abc.Iterable:
-        return list[checked_as(parts[0], seen)]  # type: ignore[misc]  # a type that is not known before
+    kind = origin if origin is not None else hint
+    if kind in _LISTS or kind is collections.abc.Iterator:
+        listed = list[checked_as(parts[0], seen)] if parts else list  # type: ignore[misc]  # not known before
+        return listed if kind in _LISTS else Annotated[listed, AfterValidator(iter)]
     if origin is Annotated:
         return Annotated[(checked_as(parts[0], seen), *parts[1:])]
     if origin in (Union, UnionType):

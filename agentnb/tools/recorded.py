@@ -8,6 +8,7 @@ from typing import Any
 
 from agentnb.core.errors import ToolError
 from agentnb.core.events import CallEnd, CallStart, Event
+from agentnb.core.json_data import same_json
 from agentnb.core.tools import Invocation, Progress
 
 _RAN = frozenset({"returned", "raised", "timed_out"})
@@ -41,7 +42,7 @@ class RecordedTool:
 
         async def invoke(progress: Progress) -> Any:
             for number, (recorded, end) in enumerate(self.results):
-                if recorded == arguments:
+                if same_json(recorded, arguments):
                     del self.results[number]
                     if end.is_error:
                         raise ToolError(str(end.result))

@@ -74,6 +74,7 @@ async def test_text_usage_and_stop_come_in_this_order(peer: Peer) -> None:
     assert chunks == [
         {"type": "text_delta", "content": "Hi"},
         {"type": "text_delta", "content": "!"},
+        {"type": "response", "finish_reason": "end_turn"},
         {"type": "usage", "input_tokens": 28, "output_tokens": 9, "cache_read_tokens": 20, "cache_write_tokens": 3},
         {"type": "stop", "reason": "stop"},
     ]
@@ -134,7 +135,7 @@ async def test_a_call_that_was_cut_off_stays_cut_off(peer: Peer, theirs: str, ou
     assert stop(chunks) == ours
 
 
-async def test_what_is_not_known_is_passed_over(peer: Peer) -> None:
+async def test_an_event_that_is_not_known_is_passed_over_and_a_block_is_kept_as_it_came(peer: Peer) -> None:
     chunks = await answer(
         peer,
         message(
@@ -148,7 +149,16 @@ async def test_what_is_not_known_is_passed_over(peer: Peer) -> None:
             end(),
         ),
     )
-    assert chunks == [{"type": "text_delta", "content": "x"}, {"type": "stop", "reason": "stop"}]
+    server = peer.url.removeprefix("http://")
+    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": 1}}
+    assert chunks == [
+        {"type": "block", "server": server, "block": {"type": "future_block", "data": "xyz"}},
+        {"type": "block", "server": server, "block": search},
+        {"type": "text_delta", "content": "x"},
+        {"type": "text_end", "server": server, "citations": [{}]},
+        {"type": "response", "finish_reason": "end_turn"},
+        {"type": "stop", "reason": "stop"},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +207,7 @@ async def test_a_stream_that_dies_is_reported(peer: Peer, ending: Reply) -> None
 async def test_the_request_has_what_the_api_wants(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret")
     peer.replies(HELLO)
-    model = Anthropic("m", peer.url + "/v1", max_tokens=100, temperature=0)
+    model = Anthropic("m", peer.url + "/v1", api_key_env="ANTHROPIC_API_KEY", max_tokens=100, temperature=0)
     messages: list[Message] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "2+3?"},

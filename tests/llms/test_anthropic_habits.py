@@ -29,6 +29,7 @@ async def test_a_message_may_come_whole(peer: Peer, monkeypatch: pytest.MonkeyPa
         {"type": "reasoning_delta", "content": "Hm.", "signature": "abc"},
         {"type": "text_delta", "content": "Hi"},
         {"type": "tool_call_delta", "index": 0, "id": "t1", "name": "add", "arguments": '{"a": 1}'},
+        {"type": "response", "service_tier": "standard", "finish_reason": "tool_use"},
         {"type": "usage", "input_tokens": 7, "output_tokens": 2},
         {"type": "stop", "reason": "tool_calls"},
     ]

@@ -60,9 +60,24 @@ async def test_the_server_says_how_long_to_wait(peer: Peer) -> None:
     assert only(chunks, "retry")["wait"] == 0.3
 
 
-async def test_a_date_in_the_past_means_at_once(peer: Peer) -> None:
-    peer.replies(body(503, said("Busy."), retry_after="Wed, 21 Oct 2015 07:28:00 GMT"), HELLO)
-    assert only(await ask(OpenAI("m", peer.url)), "retry")["wait"] == 0
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"retry_after": "Wed, 21 Oct 2015 07:28:00 GMT"},
+        {"retry_after": "0"},
+        {"retry_after": "-1"},
+        {"retry_after_ms": "0"},
+        {"retry_after_ms": "nan"},
+    ],
+)
+async def test_a_wait_of_nothing_is_no_wait_but_our_own(peer: Peer, headers: dict[str, str]) -> None:
+    peer.replies(body(503, said("Busy."), **headers), HELLO)
+    assert only(await ask(OpenAI("m", peer.url)), "retry")["wait"] >= attempts.RETRY_WAIT
+
+
+async def test_where_one_header_says_no_wait_the_other_counts(peer: Peer) -> None:
+    peer.replies(body(429, said("Busy."), retry_after_ms="0", retry_after="0.2"), HELLO)
+    assert only(await ask(OpenAI("m", peer.url)), "retry")["wait"] == 0.2
 
 
 async def test_no_wait_is_longer_than_the_cap(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,5 +69,8 @@ def test_a_history_larger_than_the_bound_is_still_converted_once() -> None:
 def test_content_of_any_kind_has_a_text() -> None:
     assert all_text_of(None) == ""
     assert all_text_of("x") == "x"
-    assert all_text_of([{"type": "text", "text": "a"}, {"type": "image", "data": "..."}, "b"]) == "a\n[image]\nb"
+    assert (
+        all_text_of([{"type": "text", "text": "a"}, {"type": "image", "data": "..."}, "b"])
+        == "a\n[image: image/png, 2 bytes; not sent, because this model is asked without images]\nb"
+    )
     assert all_text_of({"sum": 5}) == '{"sum": 5}'

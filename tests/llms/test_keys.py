@@ -9,6 +9,7 @@ import pytest
 from agentnb.core.errors import AuthenticationError, UsageError
 from agentnb.llms import Anthropic, OpenAI
 from agentnb.llms.failures import MAX_SERVER_TEXT
+from agentnb.llms.keys import is_at
 from tests.llms.collecting import ask, until_failure
 from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, delta, event, head, part, said
 
@@ -16,14 +17,87 @@ KEY = "sk-a-secret-that-stays-here"
 
 
 async def test_the_key_is_read_when_a_request_leaves(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    peer.replies(HELLO, HELLO, HELLO)
-    model = OpenAI("m", peer.url)
-    for key in (None, "first-key", " second-key\n"):
-        if key is not None:
-            monkeypatch.setenv("OPENAI_API_KEY", key)
+    peer.replies(HELLO, HELLO)
+    model = OpenAI("m", peer.url, api_key_env="SOME_KEY")
+    for key in ("first-key", " second-key\n"):
+        monkeypatch.setenv("SOME_KEY", key)
         await ask(model)
     sent = [request.headers.get("authorization") for request in peer.requests]
-    assert sent == [None, "Bearer first-key", "Bearer second-key"]
+    assert sent == ["Bearer first-key", "Bearer second-key"]
+
+
+@pytest.mark.parametrize(("kind", "variable"), [(OpenAI, "OPENAI_API_KEY"), (Anthropic, "ANTHROPIC_API_KEY")])
+async def test_a_provider_s_key_goes_to_another_server_only_where_its_variable_is_named(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, kind: type[OpenAI | Anthropic], variable: str
+) -> None:
+    monkeypatch.setenv(variable, KEY)
+    for options in ({}, {"api_key_env": variable}):
+        peer.replies(body(401, said("no")))
+        await until_failure(kind("m", peer.url, **options).stream([]))
+    without, named = [str(request.headers) for request in peer.requests]
+    assert KEY not in without
+    assert KEY in named
+
+
+@pytest.mark.parametrize(
+    ("base", "own"),
+    [
+        ("https://api.openai.com/v1", True),
+        ("https://api.openai.com:443/v1/", True),
+        ("https://eu.api.openai.com/v1", True),
+        ("http://api.openai.com/v1", False),
+        ("https://api.openai.com.evil.org/v1", False),
+        ("https://evilapi.openai.com/v1", False),
+        ("https://api.openai.com@evil.org/v1", False),
+        ("https://evil.org/api.openai.com", False),
+        ("http://localhost:8000/v1", False),
+    ],
+)
+def test_a_provider_s_own_host_is_known_by_its_whole_name(base: str, own: bool) -> None:
+    assert is_at(base, "api.openai.com") == own
+
+
+async def test_a_key_that_is_named_and_not_set_is_missed_before_a_request_leaves(peer: Peer) -> None:
+    with pytest.raises(AuthenticationError, match="SOME_KEY"):
+        await ask(OpenAI("m", peer.url, api_key_env="SOME_KEY"))
+    assert not peer.requests
+
+
+@pytest.mark.parametrize("given", [KEY, "", "A B", 5])
+def test_a_key_in_place_of_a_variable_s_name_is_refused_and_not_quoted(given: Any) -> None:
+    with pytest.raises(UsageError, match="name of an environment variable") as refused:
+        OpenAI("m", "http://127.0.0.1:1", api_key_env=given)
+    assert KEY not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("base", "secret"),
+    [
+        ("user:hunter2@127.0.0.1", "hunter2"),
+        ("user:hunter2@127.0.0.1", b64encode(b"user:hunter2").decode()),
+        ("user:pass%2Fw%20rd@127.0.0.1", "pass/w rd"),
+        ("user:pass%2Fw%20rd@127.0.0.1", "pass%2Fw%20rd"),
+        ("sk-a-user-alone@127.0.0.1", "sk-a-user-alone"),
+        ("127.0.0.1/v1?api_key=QUERYSECRET12&api-version=2025", "QUERYSECRET12"),
+        ("127.0.0.1/v1?key=short1", "short1"),
+        ("127.0.0.1/v1?sig=a%2Bb%2Fc%3D%3D", "a+b/c=="),
+    ],
+)
+@pytest.mark.parametrize("form", ["in a text", "in its code", "cut off"])
+async def test_no_error_has_a_secret_of_the_address(peer: Peer, base: str, secret: str, form: str) -> None:
+    padding = "x" * (MAX_SERVER_TEXT - len(secret)) if form == "cut off" else ""
+    error = {
+        "message": f"{padding}{secret} is wrong",
+        "code": secret if form == "in its code" else "bad",
+        "param": secret,
+    }
+    peer.replies(body(400, {"error": error}))
+    url = peer.url.replace("127.0.0.1", base.partition("/")[0]) + "/" + base.partition("/")[2]
+    _, failure = await until_failure(OpenAI("m", url).stream([]))
+    everything = f"{failure!s} {failure!r} {failure.code} {failure.param} {failure.body}"
+    assert secret not in everything
+    assert secret[:-1] not in everything or form != "cut off"
+    assert "bad" in everything or form == "in its code"
 
 
 @pytest.mark.usefixtures("no_waits")
@@ -78,7 +152,7 @@ async def test_a_login_in_the_address_is_sent_and_not_logged(
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     peer.replies(HELLO)
-    await ask(OpenAI("m", peer.url.replace("127", "me:pass%20word@127", 1)))
+    await ask(OpenAI("m", peer.url.replace("127", "me:pass%20word@127", 1), api_key_env="OPENAI_API_KEY"))
     assert peer.requests[0].headers["authorization"] == "Basic " + b64encode(b"me:pass word").decode()
     assert peer.url in caplog.text
     assert "pass%20word" not in caplog.text
@@ -89,7 +163,7 @@ async def test_a_login_in_the_address_goes_beside_a_key_that_has_a_header_of_its
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     peer.replies(body(200, {"type": "message", "content": [], "stop_reason": "end_turn"}))
-    await ask(Anthropic("m", peer.url.replace("127", "me:it@127", 1)))
+    await ask(Anthropic("m", peer.url.replace("127", "me:it@127", 1), api_key_env="ANTHROPIC_API_KEY"))
     sent = peer.requests[0].headers
     assert (sent["authorization"], sent["x-api-key"]) == ("Basic " + b64encode(b"me:it").decode(), KEY)
 
@@ -97,7 +171,7 @@ async def test_a_login_in_the_address_goes_beside_a_key_that_has_a_header_of_its
 async def test_a_key_that_is_no_header_is_not_quoted(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-\nsecret")
     with pytest.raises(AuthenticationError, match="ANTHROPIC_API_KEY") as caught:
-        await ask(Anthropic("m", peer.url))
+        await ask(Anthropic("m", peer.url, api_key_env="ANTHROPIC_API_KEY"))
     assert "secret" not in str(caught.value)
 
 
@@ -112,7 +186,7 @@ async def test_headers_that_are_given_go_with_every_request(peer: Peer, kind: ty
 async def test_a_header_that_is_given_counts_more_than_our_own(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     peer.replies(HELLO)
-    await ask(OpenAI("m", peer.url, headers={"Authorization": "Bearer a-token"}))
+    await ask(OpenAI("m", peer.url, api_key_env="OPENAI_API_KEY", headers={"Authorization": "Bearer a-token"}))
     assert peer.requests[0].headers["authorization"] == "Bearer a-token"
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from agentnb.core.errors import ModelProtocolError, ModelRequestError, ModelUnavailable, UsageError
 from agentnb.llms import Local, Message
-from tests.llms.collecting import ask, collect, only, stop, text, until_failure
+from tests.llms.collecting import ask, calls, collect, only, stop, text, until_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,9 +66,9 @@ async def test_text_streams(local: Local) -> None:
 @pytest.mark.parametrize("question", ["What is 2 + 3?", "Shout: hello", "Who are you?"])
 async def test_a_required_call_always_fits_the_schema_of_its_tool(local: Local, question: str) -> None:
     chunks = await ask(local, question, tools=[ADD, UPPER], tool_choice="required")
-    call = only(chunks, "tool_call")
+    (call,) = calls(chunks)
     parameters = {"add": ADD, "upper": UPPER}[call["name"]]["parameters"]
-    jsonschema.validate(call["arguments"], parameters)
+    jsonschema.validate(json.loads(call["arguments"]), parameters)
     assert stop(chunks) == "tool_calls"
 
 
@@ -81,7 +81,7 @@ async def test_a_conversation_goes_on_after_a_tools_result(local: Local) -> None
         {"role": "tool", "tool_call_id": "1", "name": "add", "content": "5"},
     ]
     chunks = await collect(local.stream(messages, tools=[ADD], schema={"type": "string", "maxLength": 30}))
-    assert text(chunks) or only(chunks, "tool_call")
+    assert text(chunks) or calls(chunks)
 
 
 @pytest.mark.local_model

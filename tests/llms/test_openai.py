@@ -8,6 +8,7 @@ import pytest
 from agentnb import SessionLoop
 from agentnb.core.errors import (
     AuthenticationError,
+    ContextTooLong,
     ModelOverloaded,
     ModelProtocolError,
     ModelRequestError,
@@ -52,7 +53,7 @@ async def test_text_usage_and_stop_come_in_this_order(peer: Peer) -> None:
 async def test_the_request_has_what_the_api_wants(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     peer.replies(HELLO)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-key")
-    model = OpenAI("m", peer.url + "/v1/", temperature=0, seed=1)
+    model = OpenAI("m", peer.url + "/v1/", api_key_env="OPENAI_API_KEY", temperature=0, seed=1)
     messages: list[Message] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "2+3?"}]},
@@ -263,7 +264,7 @@ async def test_halves_of_a_character_are_put_together_or_replaced(peer: Peer, ev
         ({"message": "Busy.", "type": "overloaded_error"}, ModelOverloaded),
         ({"message": "Busy.", "code": 429}, ModelOverloaded),
         ({"message": "Down.", "type": "server_error"}, ModelUnavailable),
-        ({"message": "Too long.", "code": "context_length_exceeded"}, ModelRequestError),
+        ({"message": "Too long.", "code": "context_length_exceeded"}, ContextTooLong),
         ({"message": "Too long.", "code": 400}, ModelRequestError),
         ("Down.", ModelUnavailable),
     ],

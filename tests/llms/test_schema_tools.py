@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentnb.core.errors import UsageError
 from agentnb.llms import Chunk, Message, OpenAI
 from agentnb.llms.schema_tools import ReplyReader, union_schema
-from tests.llms.collecting import ask, collect, only, stop, text
+from tests.llms.collecting import ask, calls, collect, only, stop, text
 from tests.llms.peer import Peer, Reply, completion, delta
 
 NUMBER = {"$defs": {"Number": {"type": "integer"}}, "type": "object", "properties": {"a": {"$ref": "#/$defs/Number"}}}
@@ -88,15 +88,44 @@ def test_a_call_of_a_tool_that_was_not_offered_is_no_call() -> None:
 )
 def test_a_call_is_one_also_where_no_server_enforces_the_schema(reply: str, said: str) -> None:
     chunks = read(*reply)
-    assert (only(chunks, "tool_call")["name"], only(chunks, "tool_call")["arguments"]) == ("add", {"a": 2})
+    assert made(chunks) == [("add", {"a": 2})]
     assert (text(chunks), stop(chunks)) == (said, "tool_calls")
 
 
 @pytest.mark.parametrize("form", ["%s\n%s", "<tool_call>%s</tool_call>\n<tool_call>%s</tool_call>"])
 def test_several_calls_are_several(form: str) -> None:
     chunks = read(form % ('{"tool": "add", "arguments": {"a": {}}}', '{"tool": "add", "arguments": {"a": 2}}'))
-    assert [chunk["arguments"] for chunk in chunks if chunk["type"] == "tool_call"] == [{"a": {}}, {"a": 2}]
+    assert made(chunks) == [("add", {"a": {}}), ("add", {"a": 2})]
     assert (text(chunks), stop(chunks)) == ("", "tool_calls")
+
+
+def test_the_arguments_of_a_call_stream_while_they_are_written() -> None:
+    reader = ReplyReader(["add"])
+    pieces = ['{"tool": "add", "argu', 'ments": {"text": "a ', "long ", '} text"', "}", "}"]
+    seen = [reader.feed(piece) for piece in pieces]
+    assert [[chunk["arguments"] for chunk in chunks] for chunks in seen] == [
+        *([], ["", '{"text": "a '], ["long "], ['} text"'], ["}"], [])
+    ]
+    assert reader.finish("stop") == [{"type": "stop", "reason": "tool_calls"}]
+
+
+def test_an_answer_that_is_an_object_streams_while_it_is_written() -> None:
+    reader = ReplyReader(["add"])
+    pieces = ['{"answer": {"city": "Ber', 'lin"', "}", "}"]
+    assert [text(reader.feed(piece)) for piece in pieces] == ['{"city": "Ber', 'lin"', "}", ""]
+    assert reader.finish("stop") == [{"type": "stop", "reason": "stop"}]
+
+
+def test_a_call_that_is_cut_short_is_one_with_the_arguments_that_came() -> None:
+    reader = ReplyReader(["add"])
+    chunks = [*reader.feed('{"tool": "add", "arguments": {"a": '), *reader.finish("length")]
+    assert (calls(chunks)[0]["arguments"], stop(chunks)) == ('{"a": ', "length")
+
+
+def made(chunks: list[Chunk]) -> list[tuple[str, Any]]:
+    """The calls, those that streamed and those that came whole."""
+    whole = [(chunk["name"], chunk["arguments"]) for chunk in chunks if chunk["type"] == "tool_call"]
+    return [*((call["name"], json.loads(call["arguments"])) for call in calls(chunks)), *whole]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,11 @@ from agentnb.core.events import CallEnd
 from agentnb.testing import ScriptedLLM, call
 from agentnb.tools import mcp
 from agentnb.tools.mcp import Connection, connect
-from tests.tools.mcp_server import SERVER
+from tests.tools.mcp_server import SERVER, add
+from tests.worlds import until
 
 COMMAND = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
+ODD = [sys.executable, str(Path(__file__).with_name("odd_mcp_server.py"))]
 
 
 @pytest.fixture(scope="module")
@@ -75,18 +79,201 @@ async def test_a_call_goes_to_a_server_in_a_process_of_its_own(process: Connecti
     assert (await called(process, "add", {"a": 2, "b": 3})).result == "5"
 
 
-async def test_a_call_goes_to_a_server_over_http() -> None:
-    listening = socket.create_server(("127.0.0.1", 0))
-    served = uvicorn.Server(uvicorn.Config(SERVER.streamable_http_app(), log_level="error"))
+@contextmanager
+def over_http(app: Any = None, port: int = 0) -> Iterator[int]:
+    """A server over HTTP; its port."""
+    listening = socket.create_server(("127.0.0.1", port))
+    app = app or desk_over_http()
+    served = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=served.run, args=([listening],), daemon=True)
     thread.start()
     try:
-        with connect(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp") as server:
-            assert (await called(server, "add", {"a": 2, "b": 3})).result == "5"
+        yield listening.getsockname()[1]
     finally:
         served.should_exit = True
         thread.join()
         listening.close()
+
+
+def desk_over_http() -> Any:
+    """An app of its own for each: a server's sessions begin and end with it."""
+    server = MCPServer("desk")
+    server.tool(name="add")(add)
+    return server.streamable_http_app()
+
+
+async def test_a_call_goes_to_a_server_over_http() -> None:
+    with over_http() as port, connect(f"http://127.0.0.1:{port}/mcp") as server:
+        assert (await called(server, "add", {"a": 2, "b": 3})).result == "5"
+
+
+KEY = "Bearer sk-hunter2"
+
+
+class Guarded:
+    """An app that wants a key."""
+
+    def __init__(self) -> None:
+        self.app = desk_over_http()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = dict(scope.get("headers", ()))
+        if scope["type"] != "http" or headers.get(b"authorization") == KEY.encode():
+            await self.app(scope, receive, send)
+            return
+        told = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+        await send({"type": "http.response.start", "status": 401, "headers": told})
+        await send({"type": "http.response.body", "body": b'{"error": "invalid_token"}'})
+
+
+async def test_headers_go_with_every_request_and_are_not_shown() -> None:
+    with (
+        over_http(Guarded()) as port,
+        connect(f"http://127.0.0.1:{port}/mcp", headers={"Authorization": KEY}) as server,
+    ):
+        assert (await called(server, "add", {"a": 2, "b": 3})).result == "5"
+        assert "hunter2" not in repr(server)
+
+
+def test_a_server_that_wants_a_key_is_told_with_401() -> None:
+    words = r"The server answered 401 Unauthorized.*headers="
+    with over_http(Guarded()) as port, pytest.raises(UsageError, match=words):
+        connect(f"http://127.0.0.1:{port}/mcp")
+
+
+def test_a_wrong_key_is_not_shown() -> None:
+    with over_http(Guarded()) as port, pytest.raises(UsageError, match="401") as refused:
+        connect(f"http://127.0.0.1:{port}/mcp", headers={"Authorization": "Bearer sk-wrong"})
+    assert "sk-wrong" not in str(refused.value)
+
+
+@pytest.mark.parametrize("server", [COMMAND, SERVER])
+def test_headers_for_what_is_no_address_are_refused(server: Any) -> None:
+    with pytest.raises(UsageError, match="headers"):
+        connect(server, headers={"Authorization": KEY})
+
+
+async def test_after_an_outage_of_a_server_the_next_call_connects_again() -> None:
+    with over_http() as port:
+        server = connect(f"http://127.0.0.1:{port}/mcp")
+        assert (await called(server, "add", {"a": 1, "b": 1})).result == "2"
+    away = await called(server, "add", {"a": 1, "b": 1})
+    assert away.is_error
+    assert away.result.startswith("The MCP server failed: ")
+    with over_http(port=port):
+        assert (await called(server, "add", {"a": 2, "b": 3})).result == "5"
+        server.close()
+
+
+async def test_a_server_that_was_started_again_meanwhile_is_not_noticed() -> None:
+    with over_http() as port:
+        server = connect(f"http://127.0.0.1:{port}/mcp")
+        assert (await called(server, "add", {"a": 1, "b": 1})).result == "2"
+    with over_http(port=port):
+        assert (await called(server, "add", {"a": 2, "b": 3})).result == "5"
+        server.close()
+
+
+async def test_a_process_that_has_ended_is_started_again_by_the_next_call() -> None:
+    with connect(COMMAND) as server:
+        assert (await called(server, "die")).is_error
+        assert (await called(server, "add", {"a": 2, "b": 3})).result == "5"
+
+
+async def test_a_call_that_was_under_way_is_not_made_again(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    with connect(ODD, env={"CALLS": str(calls)}) as server:
+        assert (await called(server, "end")).is_error
+        assert (await called(server, "good", {"n": 1})).result == '{"n": 1}'
+    assert calls.read_text() == "called\n"
+
+
+@pytest.fixture(scope="module")
+def odd() -> Iterator[Connection]:
+    with connect(ODD) as server:
+        yield server
+
+
+def test_an_entry_that_cannot_be_read_costs_itself_alone_and_is_named(odd: Connection) -> None:
+    names = {tool.name for tool in odd.tools}
+    assert {"good", "untyped", "pair", "word"} <= names
+    assert not names & {"listed", "worded", "without", "5"}
+    assert odd.unusable["listed"] == "its schema is of type 'array', and arguments are an object"
+    assert {"listed", "worded", "without", "tool 5", "tool 6"} == set(odd.unusable)
+    assert all(name in repr(odd) for name in odd.unusable)
+
+
+def test_what_a_server_says_of_its_use_is_told(odd: Connection) -> None:
+    assert odd.instructions == "Ask for good."
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("pair", {"x": [1, 2]}), ("word", {"x": "Größe"}), ("untyped", {"x": None}), ("good", {})]
+)
+async def test_a_schema_of_another_draft_lets_fitting_arguments_through(
+    odd: Connection, name: str, arguments: dict[str, Any]
+) -> None:
+    assert json.loads((await called(odd, name, arguments)).result) == arguments
+
+
+@pytest.mark.parametrize(("name", "x"), [("pair", [1, "b"]), ("word", "zu groß")])
+async def test_a_schema_of_another_draft_refuses_what_does_not_fit(odd: Connection, name: str, x: Any) -> None:
+    assert (await called(odd, name, {"x": x})).outcome == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("name", "result"),
+    [
+        ("delete", "42 rows were deleted"),
+        ("strange", "done"),
+        ("structured", {"a": 1}),
+        ("blank", {"a": 1}),
+    ],
+)
+async def test_a_result_that_misses_its_schema_is_still_the_result(odd: Connection, name: str, result: Any) -> None:
+    assert (await called(odd, name)).result == result
+
+
+async def test_structured_content_beside_a_picture_is_told() -> None:
+    with connect(ODD) as server:
+        text, picture = (await called(server, "plot")).result
+    assert text == {"type": "text", "text": '{"a": 1}'}
+    assert picture["source"]["data"] == "iVBORw0KGgo="
+
+
+async def test_structured_content_is_what_an_error_says(odd: Connection) -> None:
+    failed = await called(odd, "failed")
+    assert failed.is_error
+    assert failed.result == '{"code": 7}'
+
+
+async def test_a_block_that_is_not_known_costs_itself_alone(odd: Connection) -> None:
+    assert (await called(odd, "mixed")).result.splitlines() == [
+        "before",
+        '{"type": "hologram", "depth": 3}',
+        "[image: image/svg+xml, 6 bytes]",
+        "[audio: audio/wav, 3 bytes]",
+        "the text of a.txt",
+        "[file:///a.bin, 3 bytes]",
+        "[file:///b.txt]",
+        '"no block"',
+    ]
+
+
+async def test_the_tools_follow_a_server_that_says_that_they_have_changed() -> None:
+    with connect(ODD) as server:
+        tools = server.tools
+        await called(server, "grow")
+        await until(lambda: "grown" in {tool.name for tool in tools})
+        assert (await called(server, "grown", {"n": 1})).result == '{"n": 1}'
+
+
+async def test_two_servers_with_a_tool_of_one_name_are_both_named(odd: Connection) -> None:
+    with (
+        connect(ODD) as other,
+        pytest.raises(UsageError, match=r"good of the MCP server .* and good of"),
+    ):
+        SessionLoop(ScriptedLLM([]), [*odd.tools, *other.tools])
 
 
 def test_a_connection_serves_runs_in_any_event_loop(process: Connection) -> None:

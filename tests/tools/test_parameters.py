@@ -50,6 +50,22 @@ async def test_an_iterable_is_a_list(function: Any, x: Any) -> None:
     assert await called(function, {"x": x}) == 2
 
 
+@pytest.mark.parametrize("type_", [collections.abc.Collection[int], typing.Collection[int], collections.abc.Container])
+async def test_a_collection_is_a_list(type_: Any) -> None:
+    def shown(x):  # type: ignore[no-untyped-def]
+        return [len(x), *x]
+
+    shown.__annotations__["x"] = type_
+    assert await called(shown, {"x": [5, 6]}) == [2, 5, 6]
+
+
+async def test_an_iterator_gives_one_after_the_other() -> None:
+    def first(x: collections.abc.Iterator[int]) -> int:
+        return next(x)
+
+    assert await called(first, {"x": [5, 6]}) == 5
+
+
 async def test_what_does_not_fit_an_iterable_is_refused() -> None:
     with pytest.raises(InvalidArguments, match=r"x\.1"):
         await called(mean, {"x": [1, "b"]})

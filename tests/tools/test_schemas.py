@@ -147,6 +147,17 @@ async def test_text_that_is_no_such_list_is_refused(said: str) -> None:
         await reaches(of(LISTED), {"x": said})
 
 
+@pytest.mark.parametrize(
+    ("x", "default", "wrong"),
+    [({"type": "integer"}, "auto", "five"), ({"enum": ["a", "b"]}, "", "c"), ({"type": "array"}, None, 5)],
+)
+async def test_a_declared_default_is_a_value_of_its_schema(x: dict[str, Any], default: Any, wrong: Any) -> None:
+    schema = of({**x, "default": default}, required=["x"])
+    assert await reaches(schema, {"x": default}) == {"x": default}
+    with pytest.raises(InvalidArguments, match="x: "):
+        await reaches(schema, {"x": wrong})
+
+
 async def test_null_for_an_argument_that_may_be_left_out_is_left_out() -> None:
     assert await reaches(of({"type": "string"}), {"x": None}) == {}
     assert await reaches(of({"enum": ["a", "b"]}), {"x": None}) == {}

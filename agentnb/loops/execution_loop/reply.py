@@ -179,11 +179,12 @@ class SolutionReply(Reply):
 
     def end(self) -> ModelEnd:
         """The finished answer; its message's `details` have the Solution's output, or what is wrong with it."""
-        end, details = super().end(), self._details()
+        end = super().end()
+        details = {**(end.message.details or {}), **self._solution_details()}
         end.message.__dict__["details"] = end.message.plain["details"] = details  # nobody else has seen it yet
         return end
 
-    def _details(self) -> dict[str, Any]:
+    def _solution_details(self) -> dict[str, Any]:
         solution, text = self._solution, self.text
         if self._has_native_calls and not text:
             return {"native": True, "output": None}

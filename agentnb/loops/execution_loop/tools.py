@@ -49,7 +49,8 @@ class SchemaTool:
         self.output = schema.get("_output", properties.get("_output"))
         activity = _constant(schema.get("_activity", properties.get("_activity"))) or self.name
         self.activity: Activity | None = activity if callable(activity) else activities.get(activity)
-        self.approve = bool(schema.get("approve", False))
+        asks = schema.get("approve", False)
+        self.approve = asks if callable(asks) else bool(asks)
         self.timeout: float | None = schema.get("timeout")
         self.needs: tuple[str, ...] = tuple(schema.get("needs", ()))
         self.detached = bool(schema.get("detached", False))

@@ -168,7 +168,7 @@ def _defaults(tool: Any) -> dict[str, Any]:
 def _matches_value(pattern: Any, value: Any) -> bool:
     if isinstance(pattern, str) and isinstance(value, str):
         return fnmatchcase(value, pattern)
-    return bool(pattern == value)
+    return isinstance(pattern, bool) is isinstance(value, bool) and bool(pattern == value)  # to Python 1 is True
 
 
 async def _await_verdict(said: Awaitable[Any], by: str) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentnb.core.ending import is_suspended
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event
+from agentnb.core.events import Event, ModelStart
 from agentnb.run.effects.endings import end_at_limit
 from agentnb.run.effects.starting import Work
 from agentnb.run.gate.gate import Gate
@@ -36,11 +36,12 @@ def advance(work: Work, journal: Journal, gate: Gate) -> bool:
     kind = fact.type
     if kind in _OF_ANY_VALUE:
         said_in_json(fact, frame.design.name)
-    if kind == "model_start":
+    if isinstance(fact, ModelStart):
         if gate.limits and (why := gate.limit_reached(journal.state, starting="model")) is not None:
             end_at_limit(journal, why)
             return True
         work.asked_by_us = True
+        work.asking.describe(fact)
     elif is_suspended(fact):
         frame = journal.root  # the run ends in this process, and the loops in it stay where they are
     journal.append(fact, frame)

@@ -29,7 +29,7 @@ from agentnb.run.effects.starting import Pace, Work
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
-from agentnb.run.news import News
+from agentnb.run.news import LONG_SECONDS, RETRY_SECONDS, News
 from agentnb.run.portable import error_info
 
 STEPS, BREATH = 100, 0.1
@@ -183,7 +183,7 @@ class Driver:
                     yield
             if state.over:
                 await self.close()
-            self._journal.flush()
+            await self.written()
         except (RunFailed, asyncio.CancelledError, *THROWN_IN):
             raise
         except BaseException as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
@@ -217,6 +217,22 @@ class Driver:
         """
         if self.news.is_here():  # what another event loop has left in flight is not waited for here
             await self._inflight.close()
+
+    async def written(self) -> None:
+        """Write what has become fact. The end of a run waits for a store that is locked, for at most 10 seconds.
+
+        Raises StorageError where the store fails.
+        """
+        until = time.monotonic() + LONG_SECONDS
+        while not self.news.flush():
+            if self.crash is not None:
+                raise self.crash
+            if not self._state.over:
+                return
+            if time.monotonic() > until:
+                self.news.leave_to_host()
+                return
+            await asyncio.sleep(RETRY_SECONDS)
 
     def _leave_what_is_late(self) -> None:
         """Leave to itself what the pump has performed, where it was broken off and does not end."""

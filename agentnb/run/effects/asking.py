@@ -13,25 +13,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import ModelProtocolError
-from agentnb.core.events import CallProposed, Delta, Event, ModelFailed
+from agentnb.core.events import CallProposed, Delta, Event, ModelFailed, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.maybe_async import settled
 from agentnb.core.reply import Reply
 from agentnb.core.running import act_for
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece
+from agentnb.llms.description import described
 from agentnb.llms.protocol import Model
 from agentnb.run.effects.history import PlainHistory
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.effects.interrupt import is_thrown_in, show, task_here
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
+from agentnb.run.news import RETRY_SECONDS
 from agentnb.run.portable import error_info
 
 HELD_UP = 0.005
 """Seconds for which a model may keep the event loop to itself. One that takes longer has its next request, and all
 that came before it, on disk first: if its process is killed meanwhile, no finished call is lost. To commit before
 each request would take a third as long again as the whole loop, and over a network the event loop has its turn."""
+
+MAX_PAUSES = 20
+"""How often a model may pause one answer: each time its provider's own tools have run some ten times."""
 
 
 class Asking:
@@ -50,23 +55,47 @@ class Asking:
         self._model: Model | None = None
         self.error: BaseException | None = None
         """The exception behind the last failure, for whoever raises RunFailed from it."""
+        self._paused: tuple[int, Reply] | None = None
         self._holds_up = False
         """Whether the last answer was computed in the event loop, and for long: nothing is written meanwhile."""
+
+    def describe(self, request: ModelStart) -> ModelStart:
+        """Say in a request that is not an event yet who is asked, and with which options."""
+        if self._design.llm is not None:
+            set_by_loop, said = (
+                request.set_by_loop,
+                described(self._design.llm, self._options_with(request.set_by_loop)),
+            )
+            request.__dict__.update(
+                loop_options=set_by_loop, options=said.options, provider=said.provider, model=said.model
+            )
+        return request
+
+    @property
+    def has_paused(self) -> bool:
+        """Whether the model has paused its answer, and is to be asked to go on with it."""
+        return self._paused is not None and self._paused[0] == self._frame.state.turn
 
     async def ask(self, *, pulled: bool = False) -> None:
         """One request to the model, from the stream's start to its end."""
         state = self._frame.state
         reply, started = self._design.new_reply(state), time.monotonic()
+        if self._paused is not None and self.has_paused:
+            reply = self._paused[1]
+            reply.resume()
+        partial = reply.message().plain if reply.pauses else None
+        self._paused = None
         stream: Any = None
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         act_for(self._journal, self._frame.path)  # each request has a context of its own
-        if self._holds_up:
-            self._inflight.news.flush()
+        # The store may be locked.
+        while self._holds_up and not self._inflight.news.flush() and self._inflight.crash is None:  # noqa: ASYNC110 - it writes
+            await asyncio.sleep(RETRY_SECONDS)
         try:
             prepared = await self._prepared() if self._design.prepare is not None else None
             if state.cancelled is not None:  # by the code that prepared them
                 return
-            stream = self._open(prepared, state)
+            stream = self._open(prepared, state, partial)
             if not hasattr(stream, "__aiter__"):
                 if not inspect.isawaitable(stream):
                     raise in_one_piece(stream)
@@ -98,7 +127,14 @@ class Asking:
                 await self._inflight.calls_end(self._frame)
             self._failed(error, reply.text)
         else:
-            self._end(reply)
+            if not reply.is_paused:
+                self._end(reply)
+            elif reply.pauses < MAX_PAUSES:
+                # Still asked: the pump asks again, when whoever may hold the run back has had a say.
+                self._paused = state.turn, reply
+            else:
+                words = f"The model has paused its answer {MAX_PAUSES + 1} times, and not come to its end."
+                self._failed(ModelProtocolError(words), reply.text)
         finally:
             if stream is not None and hasattr(stream, "aclose"):
                 await stream.aclose()
@@ -115,7 +151,9 @@ class Asking:
         shown = self._history.shown(self._frame.state.messages)
         return self._history.prepared(await settled(self._design.prepare(shown)))
 
-    def _open(self, prepared: Sequence[Mapping[str, Any]] | None, state: State) -> Any:
+    def _open(
+        self, prepared: Sequence[Mapping[str, Any]] | None, state: State, partial: Mapping[str, Any] | None
+    ) -> Any:
         model = self._model
         if model is None:
             if self._design.llm is None:
@@ -130,8 +168,27 @@ class Asking:
             messages = own
         else:
             messages = self._history.of(state.messages, self._design.amended(state))
-        options = self._options if not state.options else {**self._options, **state.options}
-        return model.stream(messages, **options)
+        if partial is not None:
+            messages = [*messages, partial]
+        return model.stream(messages, **self._options_with(state.options))
+
+    def _options_with(self, set_by_loop: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a request carries beside the messages.
+
+        Where every request is to make a call (`tool_choice="required"` of the model, or of the loop), that ends with
+        the first call: the run would not come to an end. What the loop sets for one request is followed.
+        """
+        options = {**self._options, **set_by_loop}
+        if self._frame.state.has_called and "tool_choice" not in set_by_loop and options.get("tools"):
+            own = getattr(self._design.llm, "options", None)
+            choice = {**(own if isinstance(own, Mapping) else {}), **options}.get("tool_choice")
+            if isinstance(choice, Mapping) and choice.get("type") == "any":  # Anthropic's may say more than that
+                options["tool_choice"] = {**choice, "type": "auto"}
+            elif choice not in (None, "auto", "none") and not (
+                isinstance(choice, Mapping) and choice.get("type") in ("auto", "none")
+            ):
+                options["tool_choice"] = "auto"
+        return options
 
     def _end(self, reply: Reply) -> None:
         end = reply.end()

@@ -164,8 +164,13 @@ class Work:
             self.asked_by_us = True
             state = self.frame.state
             if state.model == "asked":
-                again = ModelStart.make(turn=state.turn, attempt=state.attempt + 1, options=state.options)
-                self._journal.append(again, self.frame)
+                again = ModelStart.make(
+                    turn=state.turn,
+                    attempt=state.attempt + 1,
+                    options=state.options,
+                    continues=self.asking.has_paused,
+                )
+                self._journal.append(self.asking.describe(again), self.frame)
             return None
         self.asked_by_us = False
         if pace == "step" or not alone or self.frame.design.answers_overlap:
@@ -255,7 +260,8 @@ class Work:
 
         `only`: the calls that are run, where these are not all.
         """
-        self._journal.flush()
+        if not self._inflight.news.flush():  # the store is locked; the pump looks again when it is not any more
+            return None
         intents, self._intents = self._intents, {}
         if only is not None:
             self._intents = {id: effect for id, effect in intents.items() if id not in only}
@@ -299,12 +305,12 @@ class Work:
             self._pauses_before_it_begins() and all(self.frame.loop_for(call) is not None for call in begun)
         ):
             self._launch("step", False)
-            return True
+            return not self._intents
         tools = [call.id for call in calls if self.frame.loop_for(call) is None]
         if not tools or self._gate.pausing is None or self._gate.pausing_before is None:
             return False
         self._launch("step", False, tools)
-        return True
+        return self._intents.keys().isdisjoint(tools)
 
     def _pauses_before_it_begins(self) -> bool:
         """Whether a loop inside this one that has been said to start can wait before its first step."""

@@ -156,7 +156,10 @@ def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
 
 def _said(event: Event) -> str:
     """What an event says, without where and when it was said: as JSON, for to Python NaN would be no other NaN."""
-    return json.dumps({"type": event.type, **event.model_dump(mode="json", exclude=_STAMP)}, sort_keys=True)
+    said = event.model_dump(mode="json", exclude=_STAMP)
+    if isinstance(event, ModelStart):  # who is asked is no decision of the loop's
+        said = {"turn": event.turn, "attempt": event.attempt, "options": event.set_by_loop}
+    return json.dumps({"type": event.type, **said}, sort_keys=True)
 
 
 def _short(event: Event) -> str:

@@ -1,0 +1,111 @@
+"""What a recording says of a request to a model: the provider, the model that is asked for, and the options.
+
+A model may tell it by a method `describe(**options)` that returns a mapping with `provider`, `model` and `options`; the
+clients of `agentnb.llms` do. Of another model its attributes `provider`, `model` (or `model_name`, `model_id`) and
+`options` are read, each where it has one.
+
+What is recorded is small and has no secret: of tools their names, of a schema its title, of headers their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from agentnb.core.unicode import mended
+
+_NAMES_A_SECRET = re.compile(
+    r"(^|_|-)((?<!cache_)key|apikey|secret|password|passwd|credential|authorization)s?$|token$", re.IGNORECASE
+)
+_IS_A_SECRET = re.compile(r"(sk|pk|gsk|xai|hf)[-_][\w-]{8,}|(Bearer|Basic) \S+")
+_LONGEST = 1000
+"""Characters of a text in an option that are recorded."""
+
+
+class Described(NamedTuple):
+    """A request as it is recorded."""
+
+    provider: str
+    model: str
+    options: dict[str, Any]
+
+
+def described(llm: Any, options: Mapping[str, Any]) -> Described:
+    """Describe the request that `llm` makes with these options."""
+    try:
+        said = llm.describe(**options)
+    except Exception:  # it has none, or one that is about something else
+        said = None
+    if isinstance(said, Mapping):
+        given = said.get("options")
+        return Described(
+            _name(said.get("provider")) or type(llm).__name__,
+            _name(said.get("model")),
+            recorded_options(given if isinstance(given, Mapping) else options),
+        )
+    own = getattr(llm, "options", None)
+    merged = {**(own if isinstance(own, Mapping) else {}), **options}
+    merged = {name: value for name, value in merged.items() if isinstance(name, str) and value is not None}
+    names = (merged.pop("model", None), *(getattr(llm, name, None) for name in ("model", "model_name", "model_id")))
+    model = next((name for one in names if (name := _name(one))), "")
+    return Described(_name(getattr(llm, "provider", None)) or type(llm).__name__, model, recorded_options(merged))
+
+
+def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as they are recorded."""
+    recorded: dict[str, Any] = {}
+    for name, value in options.items():
+        if name == "tools":
+            recorded[name] = [_tool_name(tool) for tool in value] if isinstance(value, list | tuple) else _plain(value)
+        elif name == "schema":
+            recorded[name] = _title(value)
+        elif name in ("headers", "extra_headers", "default_headers"):
+            recorded[name] = sorted(map(str, value)) if isinstance(value, Mapping | list) else "..."
+        else:
+            recorded[name] = _plain(value, name)
+    return recorded
+
+
+def _plain(value: Any, name: str = "") -> Any:
+    """Return a value as small JSON data: schemas by their title, secrets as `***`."""
+    if isinstance(value, str) and (_NAMES_A_SECRET.search(name) or _IS_A_SECRET.match(value)):
+        return "***"
+    if isinstance(value, bool | int | float) or value is None:
+        return value if value == value and value not in (float("inf"), float("-inf")) else str(value)
+    if isinstance(value, str):
+        text = mended(value)
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    if isinstance(value, Mapping):
+        if "schema" in value or "properties" in value:
+            return {key: _title(one) if key == "schema" else _plain(one, key) for key, one in _named(value)}
+        return {key: _plain(one, key) for key, one in _named(value)}
+    if isinstance(value, list | tuple):
+        return [_tool_name(one) if isinstance(one, Mapping) and "input_schema" in one else _plain(one) for one in value]
+    return f"<{type(value).__name__}>"
+
+
+def _named(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    return [(mended(str(key)), one) for key, one in value.items() if key not in ("properties", "$defs", "definitions")]
+
+
+def _title(schema: Any) -> Any:
+    """Return what a schema is called."""
+    if not isinstance(schema, Mapping):
+        return _plain(schema)
+    title = schema.get("title") or schema.get("name") or schema.get("type")
+    return title if isinstance(title, str) else "schema"
+
+
+def _tool_name(tool: Any) -> Any:
+    """Return what a tool is called, in whichever form a model is given it, its name alone for one."""
+    if isinstance(tool, str):
+        return mended(tool)
+    given = tool if isinstance(tool, Mapping) else {"name": getattr(tool, "name", None)}
+    inside = given.get("function")
+    name = (inside if isinstance(inside, Mapping) else given).get("name") or given.get("type")
+    return mended(name) if isinstance(name, str) else "tool"
+
+
+def _name(value: Any) -> str:
+    return mended(value) if isinstance(value, str) else ""

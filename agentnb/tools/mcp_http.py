@@ -1,0 +1,64 @@
+"""MCP over HTTP: a call is told what has become of its request, and whether it can be made again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+from agentnb.tools.mcp_wire import NOT_SENT
+
+REFUSED = -32098
+"""The code of the error for a request that an HTTP status has answered."""
+
+_SECONDS = httpx2.Timeout(30, read=300)  # those of the library's own client
+
+
+@asynccontextmanager
+async def over_http(address: str, headers: Mapping[str, str] | None) -> AsyncIterator[Any]:
+    """The library's transport for an address, with these headers on every request."""
+    async with (
+        _HttpClient(headers=dict(headers or {}), timeout=_SECONDS) as client,
+        streamable_http_client(address, http_client=client) as streams,
+    ):
+        yield streams
+
+
+class _HttpClient(httpx2.AsyncClient):
+    """An HTTP client that answers with an error of JSON-RPC where a server does not, for the call to be told of it."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request; one that cannot be sent, or that is refused by its status, is answered with an error."""
+        if request.method != "POST":
+            return await super().send(request, **options)
+        try:
+            response = await super().send(request, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            return _error(request, 503, NOT_SENT, f"{type(error).__name__}: {error}".removesuffix(": "))
+        if response.status_code < 400:
+            return response
+        body = await response.aread()
+        await response.aclose()
+        if _is_rpc_error(body) or response.status_code == HTTPStatus.NOT_FOUND:  # which is of a session that is gone
+            headers = {"content-type": response.headers.get("content-type", "text/plain")}
+            return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
+        told = f"{response.status_code} {response.reason_phrase}".strip()
+        return _error(request, response.status_code, REFUSED, f"The server answered {told}")
+
+
+def _error(request: httpx2.Request, status: int, code: int, message: str) -> httpx2.Response:
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    return httpx2.Response(status, json=body, request=request)
+
+
+def _is_rpc_error(body: bytes) -> bool:
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(said, dict) and "jsonrpc" in said and isinstance(said.get("error"), dict)

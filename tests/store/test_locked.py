@@ -1,0 +1,225 @@
+"""A store that another process has locked stops no event loop: what runs waits for it, and people do not."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from agentnb import RunCancelled, RunFailed, SessionLoop, Snapshot, Store, tool
+from agentnb.errors import StorageError
+from agentnb.store.sqlite import SqliteDatabase
+from agentnb.testing import ScriptedLLM, call
+from tests.worlds import until
+
+HELD = 0.4
+"""Seconds that a lock is held."""
+STANDS_STILL = 0.3
+"""Seconds that an event loop may stand still on a busy machine; a lock stops it for as long as it is held."""
+
+
+@contextmanager
+def locked(place: str) -> Iterator[None]:
+    """Meanwhile nobody can write to the store."""
+    if place.startswith("postgres"):
+        with psycopg.connect(place) as connection:
+            connection.execute("LOCK TABLE agentnb.events, agentnb.runs, agentnb.snapshots IN EXCLUSIVE MODE")
+            yield
+            connection.rollback()
+        return
+    connection = sqlite3.connect(place, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    yield
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+class Heart:
+    """Beats in the event loop, and keeps the longest time between two beats."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def beat(self) -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(0.005)
+            now = time.monotonic()
+            self.longest, last = max(self.longest, now - last), now
+
+
+async def stood_still(place: str, work: Callable[[], Any]) -> float:
+    """How long the event loop stood still while a lock was held and released in the middle of the work."""
+    heart = Heart()
+    beating = asyncio.create_task(heart.beat())
+    with locked(place):
+        working = asyncio.ensure_future(work())
+        await asyncio.sleep(HELD)
+    await working
+    beating.cancel()
+    return heart.longest
+
+
+def counted(*, approve: bool = False) -> tuple[Any, list[int]]:
+    ran: list[int] = []
+
+    @tool(approve=approve)
+    async def count(n: int) -> int:
+        ran.append(n)
+        return n
+
+    return count, ran
+
+
+def loop_of(function: Any) -> SessionLoop:
+    return SessionLoop(ScriptedLLM([[call("count", {"n": 1}, id="c")], "done"]), [function])
+
+
+async def test_a_run_waits_for_a_store_that_is_locked_and_the_event_loop_does_not(place: str, store: Store) -> None:
+    count, ran = counted()
+    run = loop_of(count).start("go", store=store)
+
+    async def work() -> None:
+        assert await run == "done"
+
+    assert await stood_still(place, work) < STANDS_STILL
+    assert ran == [1]
+    assert list(store.load(run.id).events) == list(run.events)
+
+
+async def test_a_run_begins_where_the_store_is_locked(place: str, store: Store) -> None:
+    count, _ = counted()
+
+    async def work() -> None:
+        run = loop_of(count).start("go", store=store, name="late")
+        assert await run == "done"
+
+    assert await stood_still(place, work) < STANDS_STILL
+    assert store.load("late").state.output == "done"
+
+
+async def test_no_tool_starts_before_its_intent_is_on_disk(place: str, store: Store) -> None:
+    count, ran = counted()
+    run = loop_of(count).start("go", store=store)
+    with locked(place):
+        run.play()
+        await until(lambda: any(event.type == "call_start" for event in run.events))
+        await asyncio.sleep(0.2)
+        assert ran == []
+    assert await run == "done"
+    assert ran == [1]
+
+
+async def test_whoever_decides_does_not_wait_and_the_decision_is_on_disk_later(place: str, store: Store) -> None:
+    count, ran = counted(approve=True)
+    run = loop_of(count).start("go", store=store)
+    run.play()
+    await until(lambda: bool(run.pending))
+    with locked(place):
+        began = time.monotonic()
+        run.approve("c")
+        run.steer("and quickly")
+        run.snapshot("decided")
+        took = time.monotonic() - began
+        await asyncio.sleep(0.2)
+        assert ran == []
+    assert took < STANDS_STILL
+    assert await run == "done"
+    assert store.load("decided").events[-1].type == "queued"
+    assert list(store.load(run.id).events) == list(run.events)
+
+
+async def test_whoever_cancels_does_not_wait(place: str, store: Store) -> None:
+    count, ran = counted(approve=True)
+    run = loop_of(count).start("go", store=store)
+    run.play()
+    await until(lambda: bool(run.pending))
+    with locked(place):
+        began = time.monotonic()
+        run.cancel()
+        assert run.stop_reason == "cancelled"
+        assert time.monotonic() - began < STANDS_STILL
+    with pytest.raises(RunCancelled):
+        await run
+    assert ran == []
+    assert store.load(run.id).state.stop_reason == "cancelled"
+
+
+def test_what_a_person_decides_about_a_run_that_nobody_drives_is_on_disk_later(place: str, store: Store) -> None:
+    count, _ = counted(approve=True)
+    run = loop_of(count).start("go", store=store)
+    asyncio.run(run.step("turn"))
+    with locked(place):
+        run.approve("c")
+        time.sleep(0.1)
+    for _ in range(100):
+        if store.load(run.id).position == len(run.events):
+            break
+        time.sleep(0.05)
+    assert list(store.load(run.id).events) == list(run.events)
+
+
+async def test_two_runs_of_one_store_both_go_on_behind_the_lock(place: str, store: Store) -> None:
+    (one, ran), (two, also) = counted(), counted()
+    runs = [loop_of(one).start("go", store=store), loop_of(two).start("go", store=store)]
+
+    async def work() -> None:
+        assert await asyncio.gather(*runs) == ["done", "done"]
+
+    assert await stood_still(place, work) < STANDS_STILL
+    assert (ran, also) == ([1], [1])
+
+
+class Failing:
+    """Lets writes to a store in a file fail: `times` of them, behind the first `after`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int, times: float) -> None:
+        self.after, self.times = after, times
+        write = SqliteDatabase.append
+
+        def append(database: SqliteDatabase, rows: Any) -> None:
+            self.after -= 1
+            if self.after < 0 and self.times > 0:
+                self.times -= 1
+                raise StorageError("the disk is full")
+            write(database, rows)
+
+        monkeypatch.setattr(SqliteDatabase, "append", append)
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("after", range(2))
+async def test_a_write_that_fails_once_is_tried_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    Failing(monkeypatch, after, times=1)
+    count, ran = counted()
+    run = loop_of(count).start("go", store=store)
+    assert await run == "done"
+    assert ran == [1]
+    assert list(store.load(run.id).events) == list(run.events)
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("after", range(2))
+async def test_a_store_that_fails_for_good_ends_the_run_loudly_and_nothing_is_lost(
+    store: Store, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    failing = Failing(monkeypatch, after, times=float("inf"))
+    count, ran = counted()
+    run = loop_of(count).start("go", store=store, name="full")
+    with pytest.raises(RunFailed, match="the disk is full"):
+        await asyncio.wait_for(run, 10)
+    assert len(ran) <= after  # no tool has run whose intent is not on disk
+    whole = Snapshot.from_json(run.snapshot().to_json())
+    assert list(whole.events) == list(run.events)
+
+    failing.times = 0  # there is room again
+    run.snapshot("kept")
+    assert list(store.load("kept").events) == list(run.events)
