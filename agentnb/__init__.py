@@ -102,7 +102,7 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_PACKAGES, *(name for name in globals() if name.startswith("__"))})
 
 
-use_driver(Run)
+use_driver(Run, restore)
 
 
 def _widgets() -> Any:

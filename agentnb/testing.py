@@ -146,7 +146,7 @@ class ScriptedLLM:
             return self._outside - 1
         number = self._served.get(asked.outermost)
         if number is None:  # a run that begins, or goes on from a recording
-            number = self._answered_in(asked.outermost.events)
+            number = max(self._answered_in(run.events) for run in (asked.outermost, asked.run))
         self._served[asked.outermost] = number + 1
         if asked.path is not None:
             events = reversed(asked.run.events)

@@ -216,7 +216,12 @@ def _run_resumed(state: State, event: e.RunResumed) -> None:
 
 
 def _forget_done(state: State) -> None:
-    """Let the loop that was suspended do again what it was suspended in, wherever in the run it is."""
+    """Let the loop that was suspended do again what it was suspended in, wherever in the run it is.
+
+    One that was suspended at a question to a person goes on from there.
+    """
+    if any(call.status == "asking" for call in state.open.values()):
+        return
     running = [child for child in state.children.values() if child.call in state.open and child.stop_reason is None]
     for child in running:
         _forget_done(child)

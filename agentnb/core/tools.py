@@ -22,7 +22,7 @@ cancels its own run is not cut off by that, and does not wait for it."""
 
 
 class Acted:
-    """The result of a tool, and what it wants to happen beside that: `{"escalate": True}` leaves the loop around."""
+    """The result of a tool after which its loop ends; `{"escalate": True}` leaves the loop around that too."""
 
     def __init__(self, result: Any, actions: dict[str, Any]) -> None:
         self.result = result

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from agentnb.store import Store
 
 _make_run: Callable[..., Any] | None = None
+_restore: Callable[..., Any] | None = None
 
 
-def use_driver(make_run: Callable[..., Any]) -> None:
-    """Make loops start by calling `make_run(loop, input=..., ...)`."""
-    global _make_run
-    _make_run = make_run
+def use_driver(make_run: Callable[..., Any], restore: Callable[..., Any]) -> None:
+    """Make loops start by calling `make_run(loop, input=..., ...)`, and go on by `restore(run, loop, ...)`."""
+    global _make_run, _restore
+    _make_run, _restore = make_run, restore
 
 
 class Loop(Design):
@@ -120,14 +121,20 @@ class Loop(Design):
         """
         return _to_the_end(self.start(*(input or (None,)), **options))
 
-    def run_async(self, ctx: Any, **options: Unpack[StartOptions]) -> Any:
-        """Run in the code of an agent that is given `ctx` (`agentnb.loops.loop_agent`): its events, as an agent's.
+    def run_async(self, parent_context: Any, **options: Unpack[StartOptions]) -> Any:
+        """Run in the code of an agent that is given a context (`agentnb.loops.loop_agent`): its events, as an agent's.
 
-        options: as for `start`. Raises UsageError where `ctx` is no such context.
+        options: as for `start`. Raises UsageError where this is not such a context.
         """
-        if not hasattr(ctx, "events_of"):
-            raise UsageError(f"{self.name}.run_async(ctx) takes an InvocationContext, not {ctx!r}.")
-        return ctx.events_of(self, **options)
+        if not hasattr(parent_context, "events_of"):
+            raise UsageError(f"{self.name}.run_async(ctx) takes an InvocationContext, not {parent_context!r}.")
+        return parent_context.events_of(self, **options)
+
+    def go_on_from(self, run: Run, **options: Unpack[StartOptions]) -> Run:
+        """A run of this loop that goes on from where another was suspended. options: as for `start`."""
+        assert _restore is not None  # agentnb/__init__.py puts it in before any loop can be made
+        restored: Run = _restore(run, self, **options)
+        return restored
 
     def hears_as(self, input: Any) -> list[Message] | None:
         """What a loop around this one has for it, as the first messages of its conversation.

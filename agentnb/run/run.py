@@ -287,6 +287,13 @@ class Run(Decisions, Recording):
     def _ipython_display_(self) -> None:
         hosting.presenter().present(self)
 
+    def suspend_at_questions(self) -> None:
+        """End the run in this process where only a person can move it on, with `suspended`; restoring it goes on.
+
+        What a policy for when nobody is there is declared for (`agentnb.headless`) is left to that.
+        """
+        self._gate.suspends_at_questions = True
+
     def __repr__(self) -> str:
         where = self.stop_reason or ("paused" if self.state.paused else self.phase)
         return f"<Run {self.name or self.id} of {self.loop.name}: {where}, {len(self._journal.events)} events>"

@@ -15,6 +15,8 @@ class ToolActions:
 
     escalate: bool | None = None
     """Leave the loop agent around the loop that has made the call; that loop ends after this turn."""
+    skip_summarization: bool | None = None
+    """End the loop that has made the call after this turn: its model is not asked about the result."""
 
 
 @dataclass(slots=True)
@@ -42,4 +44,5 @@ class ToolContext:
 async def acted(running: Awaitable[Any], context: ToolContext) -> Any:
     """Return the result of the function, with the actions that it has asked for where there are any."""
     result = await running
-    return Acted(result, {"escalate": True}) if context.actions.escalate else result
+    wanted = {name: True for name in ("escalate", "skip_summarization") if getattr(context.actions, name)}
+    return Acted(result, wanted) if wanted else result

@@ -94,6 +94,10 @@ class FunctionTool:
         adapter, self._gets = _arguments_of(function, self.name, parameter_words)
         self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
         self._is_async = inspect.iscoroutinefunction(called_in(function))
+        if self._is_async and thread == "own":
+            raise UsageError(
+                f'{self.name} is async and runs in the event loop: @tool(thread="own") is for sync functions.'
+            )
         self.parameters = _schema(adapter, self.name)
         self._options: dict[str, Any] = {
             **yes_or_no,

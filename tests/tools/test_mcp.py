@@ -147,6 +147,13 @@ def test_a_wrong_key_is_not_shown() -> None:
     assert "sk-wrong" not in str(refused.value)
 
 
+@pytest.mark.parametrize("headers", [{"X-Key": "sk-wrong\n"}, {"X-Key": 5}, {"X Key": "sk-wrong"}, "X-Key: sk-wrong"])
+def test_headers_that_cannot_be_sent_are_refused_and_not_shown(headers: Any) -> None:
+    with pytest.raises(UsageError, match="headers") as refused:
+        connect("http://127.0.0.1:1/mcp", headers=headers)
+    assert "sk-wrong" not in str(refused.value)
+
+
 @pytest.mark.parametrize("server", [COMMAND, SERVER])
 def test_headers_for_what_is_no_address_are_refused(server: Any) -> None:
     with pytest.raises(UsageError, match="headers"):

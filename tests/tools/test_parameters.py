@@ -18,7 +18,7 @@ from typing_extensions import Doc
 from agentnb import LoopAgent, SessionLoop, tool
 from agentnb.errors import InvalidArguments, UsageError
 from agentnb.loops.loop_agent import InvocationContext
-from agentnb.testing import ScriptedLLM, call
+from agentnb.testing import Recorded, ScriptedLLM, call
 from agentnb.tools import FunctionTool, as_tools
 
 
@@ -263,6 +263,32 @@ async def test_a_tool_of_ones_own_leaves_the_loop_agent(is_async: bool) -> None:
     ]
 
 
+async def test_a_tool_may_have_its_result_be_the_last_word() -> None:
+    """As ADK's own exit_loop says it beside the escalation."""
+
+    def done(tool_context: Any) -> str:
+        tool_context.actions.skip_summarization = True
+        return "good"
+
+    llm = ScriptedLLM([[call("done")], "on"])
+    await SessionLoop(llm, [done]).start("go")
+    assert len(llm.requests) == 1
+
+
+async def test_a_recorded_tool_leaves_the_loop_agent_too() -> None:
+    def done(tool_context: Any) -> str:
+        tool_context.actions.escalate = True
+        return "good"
+
+    llm = ScriptedLLM([[call("done")], "on"], repeat=True)
+    run = LoopAgent("L", [SessionLoop(llm, [done], name="critic")], 3).start(None)
+    await run
+    recorded = Recorded(run)
+    again = LoopAgent("L", [SessionLoop(recorded, recorded.tools, name="critic")], 3).start(None)
+    await again
+    assert again.stop_reason == run.stop_reason == "escalated"
+
+
 async def test_a_tool_that_does_not_escalate_leaves_nothing() -> None:
     critic = SessionLoop(ScriptedLLM([[call("look")], "on"], repeat=True), [tool(name="look")(lambda tool_context: 1)])
     context = InvocationContext(user_content="go")
@@ -391,6 +417,8 @@ async def test_what_fails_in_a_thread_of_its_own_is_the_calls_error() -> None:
 def test_another_thread_is_refused() -> None:
     with pytest.raises(UsageError, match="thread"):
         tool(thread="mine")(mean)  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="thread"):
+        tool(thread="own")(later)
 
 
 def asked(made: Any, arguments: dict[str, Any]) -> list[str]:

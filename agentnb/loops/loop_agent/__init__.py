@@ -1,18 +1,33 @@
 """LoopAgent: runs its sub-agents in order, pass after pass (SEMANTICS 1)."""
 
+from contextlib import aclosing as Aclosing
+
 from agentnb.loops.loop_agent.base_agent import BaseAgent
-from agentnb.loops.loop_agent.event import Event, EventActions, LoopAgentState
+from agentnb.loops.loop_agent.callback_context import CallbackContext, ReadonlyContext, State
+from agentnb.loops.loop_agent.event import BaseAgentState, Event, EventActions, LoopAgentState
 from agentnb.loops.loop_agent.exit_loop import exit_loop
-from agentnb.loops.loop_agent.invocation import InvocationContext, Session
+from agentnb.loops.loop_agent.invocation import (
+    InvocationContext,
+    LlmCallsLimitExceededError,
+    ResumabilityConfig,
+    Session,
+)
 from agentnb.loops.loop_agent.loop import LoopAgent
 
 __all__ = [
+    "Aclosing",
     "BaseAgent",
+    "BaseAgentState",
+    "CallbackContext",
     "Event",
     "EventActions",
     "InvocationContext",
+    "LlmCallsLimitExceededError",
     "LoopAgent",
     "LoopAgentState",
+    "ReadonlyContext",
+    "ResumabilityConfig",
     "Session",
+    "State",
     "exit_loop",
 ]

@@ -8,13 +8,15 @@ with: `completed`, `escalated`, or `suspended`.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from types import NoneType
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, TypeVar, Unpack
 
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from agentnb.core.errors import THROWN_IN, AlreadyDecided, UsageError
@@ -26,16 +28,20 @@ from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.core.unicode import mended, mended_inside
 from agentnb.loops.base import propose
+from agentnb.loops.loop_agent.callback_context import CallbackContext
 from agentnb.loops.loop_agent.companion import Companion, context_of, end_before, invocation_of
-from agentnb.loops.loop_agent.event import Event, read
+from agentnb.loops.loop_agent.event import Event, EventActions, read
 from agentnb.loops.loop_agent.invocation import Code, InvocationContext
 from agentnb.loops.loop_agent.stream import stream
 from agentnb.loops.loop_agent.tree import AgentInTree, Callbacks, each_of
 from agentnb.loops.options import StartOptions
 
 RUN = "run_agent"
+AS_LOOP = "as_loop"
+"""In the input of a run: the name of the agent whose own decision runs, though a subclass has code in its place."""
 
 Saying = Callable[[InvocationContext], AsyncGenerator[Event, None]]
+AgentState = TypeVar("AgentState", bound=BaseModel)
 
 
 class BaseAgent(AgentInTree):
@@ -43,12 +49,12 @@ class BaseAgent(AgentInTree):
 
     name: an identifier, not `user`. description: for whoever chooses among agents. sub_agents: those it hands on to, by
     `run_async(ctx)`: agents, or any other loops.
-    before_agent_callback, after_agent_callback: called with the context around each run of it, sync or async; content
-    that the first returns stands for the run, content that the second returns comes after it. Of a list of them each is
-    called until one returns something. Other keywords become attributes.
+    before_agent_callback, after_agent_callback: called as `callback(callback_context=...)` around each run of it, sync
+    or async; content that the first returns stands for the run, content that the second returns comes after it. Of a
+    list of them each is called until one returns something. Other keywords are attributes that a subclass declares.
 
-    Raises InvalidArguments for a name that is none, for sub-agents that share a name or have another parent, and for a
-    callback that cannot be called.
+    Raises InvalidArguments for a name that is not valid, for sub-agents that share a name or have another parent, for a
+    callback that cannot be called, and for a keyword that no class declares.
     """
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {"idle": ["running", "done"], "running": ["done"], "done": []}
@@ -57,6 +63,8 @@ class BaseAgent(AgentInTree):
 
     def __init__(self, name: str | None = None, sub_agents: Sequence[Any] = (), **options: Any) -> None:
         super().__init__(name, sub_agents, **options)
+
+    def _bind(self) -> None:
         self.activities = {RUN: partial(self._perform, self._with_callbacks)}
 
     # -- the agent -------------------------------------------------------------------------------------------------
@@ -65,21 +73,66 @@ class BaseAgent(AgentInTree):
         """What the agent does."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it does: override _run_async_impl(ctx).")
 
-    def run_async(self, ctx: InvocationContext, **options: Unpack[StartOptions]) -> AsyncGenerator[Event, None]:
+    def _run_live_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        """What the agent does in a conversation by voice or video."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it does: override _run_live_impl(ctx).")
+
+    def run_async(
+        self, parent_context: InvocationContext, **options: Unpack[StartOptions]
+    ) -> AsyncGenerator[Event, None]:
         """Run in this context; the events of it and of those inside it, as they are asked for.
 
         Closing the stream ends the run, and has run every `finally`. What an agent raises comes out unchanged; the
-        context then says where to resume, as it does after a pause. options: as for `start`.
+        context then says where to resume, as it does after a pause. Where a person is asked about a call, and nothing
+        else goes on, the stream ends with that question; a context with the session and the answer goes on from there.
+        options: as for `start`.
         """
+        return self._opened(stream, parent_context, **options)
+
+    def run_live(
+        self, parent_context: InvocationContext, **options: Unpack[StartOptions]
+    ) -> AsyncGenerator[Event, None]:
+        """Run `_run_live_impl` in this context, as `run_async` runs `_run_async_impl`."""
+        live = copy.copy(self)
+        live._run_async_impl = self._run_live_impl  # type: ignore[method-assign]  # of this copy alone
+        live._bind()
+        return live.run_async(parent_context, **options)
+
+    def _opened(self, open: Callable[..., Any], ctx: InvocationContext, **options: Any) -> AsyncGenerator[Event, None]:
+        """A stream in this context, which the code that runs there closes where it leaves it open."""
         if not isinstance(ctx, InvocationContext):
             raise UsageError(f"{self.name}.run_async(ctx) takes an InvocationContext, not {ctx!r}.")
-        opened = stream(self, ctx, **options)
+        opened: AsyncGenerator[Event, None] = open(self, ctx, **options)
         if ctx.code is not None:
             ctx.code.opens(opened)
         return opened
 
-    def begin_with(self, ctx: InvocationContext) -> dict[str, Any]:
-        """The run's input: what the user said, and the invocation it resumes."""
+    def _load_agent_state(self, ctx: InvocationContext, state_type: type[AgentState]) -> AgentState | None:
+        """Where the agent stands in this invocation, as that type; None where it has not said so."""
+        state = ctx.get_agent_state(self.name)
+        return state_type.model_validate(state) if state is not None else None
+
+    def _create_agent_state_event(self, ctx: InvocationContext) -> Event:
+        """The event that says where the agent stands in this invocation."""
+        state, ended = ctx.get_agent_state(self.name), ctx.end_of_agents.get(self.name)
+        actions = EventActions(agent_state=state, end_of_agent=True if ended else None)
+        return Event(author=self.name, invocation_id=ctx.invocation_id, branch=ctx.branch, actions=actions)
+
+    @property
+    def canonical_before_agent_callbacks(self) -> list[Any]:
+        """The callbacks before the agent runs, as a list."""
+        return list(each_of(self.before_agent_callback))
+
+    @property
+    def canonical_after_agent_callbacks(self) -> list[Any]:
+        """The callbacks after the agent has run, as a list."""
+        return list(each_of(self.after_agent_callback))
+
+    def begin_with(self, ctx: InvocationContext, *, as_loop: bool = False) -> dict[str, Any]:
+        """The run's input: what the user said, and the invocation it resumes.
+
+        as_loop: it is the agent's own decision that runs, though a subclass has code in its place.
+        """
         maps: dict[str, Any] = {"agent_states": ctx.agent_states, "end_of_agents": ctx.end_of_agents}
         if not isinstance(ctx.user_content, (str, NoneType)):  # of which the message has the text
             maps["user_content"] = _jsonable(ctx.user_content)
@@ -87,7 +140,13 @@ class BaseAgent(AgentInTree):
             said, outputs = ctx.session.said_by_the_last_checkpoints(), ctx.session.outputs()
             maps["said"] = {name: said[name] for name in ctx.agent_states if name in said}
             maps["outputs"] = {name: outputs[name] for name in ctx.end_of_agents if name in outputs}
-        return {"role": "user", "content": Event(content=ctx.user_content).text, "invocation": maps}
+        begun = {"role": "user", "content": Event(content=ctx.user_content).text, "invocation": maps}
+        return {**begun, AS_LOOP: self.name} if as_loop else begun
+
+    @property
+    def itself(self) -> object:
+        """What the code that runs it has: the agent, or the loop that it carries."""
+        return self
 
     def keeps(self, event: Event) -> bool:
         """Whether an escalation that comes out of this agent's stream has left the loop it was meant for."""
@@ -146,7 +205,8 @@ class BaseAgent(AgentInTree):
         if not (state.messages or invocation_of(state) or any(call.attempt > 1 for call in state.open.values())):
             ctx.set_agent_state(self.name)  # it begins anew
         forwarded = ctx.forwarded(state.run_id)
-        paused, escalate, output, said = False, None, None, 0
+        pausing: list[Event] = []
+        escalate, output, said = None, None, 0
         code, above = Code(self), ctx.code
         ctx.enter(code)
         try:
@@ -156,8 +216,8 @@ class BaseAgent(AgentInTree):
                         raise TypeError(f"{self.name} says a {type(event).__name__}, which is no Event.")
                     if not event.partial:  # what is not kept decides nothing (1g.14)
                         ctx.add(event)
-                        said += 1
-                        paused = paused or ctx.should_pause_invocation(event)
+                        said += event.content is not None
+                        pausing += [event] if event.pauses else []
                         escalate = max(escalate, ctx.escalation(event), key=self.reach)
                         output = event.text or output
                     fact = _fact(event, self.name)
@@ -175,13 +235,15 @@ class BaseAgent(AgentInTree):
         finally:
             ctx.enter(above)
             await code.close()
+        paused = any(ctx.should_pause_invocation(event) for event in pausing)
         escalate = "root" if ctx.end_invocation else escalate
         yield Result({"paused": paused, "escalate": escalate, "output": output, "said": said})
 
     async def _with_callbacks(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         if (said := await self._call_back(self.before_agent_callback, ctx)) is not None:
             yield said
-            return
+            if said.content is not None:
+                return
         if ctx.end_invocation:
             return
         saying: Any = self._run_async_impl(ctx)
@@ -200,13 +262,29 @@ class BaseAgent(AgentInTree):
             yield said
 
     async def _call_back(self, callbacks: Callbacks, ctx: InvocationContext) -> Event | None:
-        """Call the callbacks, unless the invocation is to end; what the first that says something says, as an event."""
+        """Call the callbacks, unless the invocation is to end, until one returns content.
+
+        Gives the event that has this content, and what they have changed in the state; None where there is neither.
+        """
+        context, content = CallbackContext(ctx), None
         for callback in each_of(callbacks):
-            if ctx.end_invocation:
+            if content or ctx.end_invocation:
                 break
-            if (said := await settled(callback(ctx))) is not None:
-                return Event(author=self.name, content=said, invocation_id=ctx.invocation_id)
-        return None
+            content = await settled(_called(callback, context))
+        actions = context.actions
+        if not content and actions == EventActions():
+            return None
+        said = {"invocation_id": ctx.invocation_id, "branch": ctx.branch}
+        return Event(author=self.name, content=content or None, actions=actions, **said)
+
+
+def _called(callback: Callable[..., Any], context: CallbackContext) -> Any:
+    """Call a callback with its keyword, or, where it has another parameter, by position."""
+    try:
+        inspect.signature(callback).bind(callback_context=context)
+    except (TypeError, ValueError):
+        return callback(context)
+    return callback(callback_context=context)
 
 
 def _fact(event: Event, name: str) -> Fact | Delta:

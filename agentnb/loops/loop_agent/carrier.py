@@ -26,11 +26,16 @@ class Carrier(CompositeAgent):
         super().__init__("carrier", [loop])
         self.name = loop.name  # in whose name it speaks; any text may be one
 
-    def begin_with(self, ctx: InvocationContext) -> dict[str, Any]:
+    def begin_with(self, ctx: InvocationContext, *, as_loop: bool = False) -> dict[str, Any]:
         """The run's input, and what the loop is told: what the user said, and the last words of each agent."""
-        said = super().begin_with(ctx)
+        said = super().begin_with(ctx, as_loop=as_loop)
         spoken = {event.author: event.text for event in ctx.session.events if event.author != "user" and event.text}
         return {**said, "told": told(self.sub_agents[0], said, spoken)}
+
+    @property
+    def itself(self) -> object:
+        """The loop it carries."""
+        return self.sub_agents[0]
 
     def decide(self, state: State) -> Fact:
         """Run the loop, and end with what it came to."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, ClassVar
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from agentnb.loops.positional import Positional
 
@@ -41,10 +42,14 @@ def _readable(value: Any) -> Any:
     return [_readable(inside) for inside in value] if isinstance(value, list) else value
 
 
-class LoopAgentState(Positional):
-    """Where a loop agent stands: the sub-agent it runs, and how many passes are complete."""
+class BaseAgentState(Positional):
+    """The base of what agents keep of where they stand; a subclass declares its fields."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+class LoopAgentState(BaseAgentState):
+    """Where a loop agent stands: the sub-agent it runs, and how many passes are complete."""
 
     current_sub_agent: str = ""
     times_looped: int = 0
@@ -56,9 +61,11 @@ class EventActions(Positional):
     `escalate` leaves the nearest loop once the agent that says so is done; with `scope="root"` every loop around it,
     with the name of a loop all up to that one. `agent_state` and `end_of_agent` say where its author stands.
     `state_delta` changes the state of the session. The design's other actions are kept for whoever reads the event.
+
+    Raises pydantic's ValidationError, a ValueError, for an action that the design does not have.
     """
 
-    model_config = ConfigDict(extra="allow", defer_build=True)
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     escalate: bool | None = None
     agent_state: dict[str, Any] | None = None
@@ -73,16 +80,22 @@ class EventActions(Positional):
     compaction: Any = None
     rewind_before_invocation_id: str | None = None
     route: Any = None
+    transfer_reason: str | None = None
+    render_ui_widgets: Any = None
+    set_model_response: Any = None
 
 
 class Event(Positional):
     """One event of an invocation; `content` is text, or has `parts` with `text`, `function_call` and so on.
 
     `reason`, `output`: on the event that ends a loop agent, how it has come to its end, and to what. `said`: on the one
-    that says where it stands, what its sub-agents have come to.
+    that says where it stands, what its sub-agents have come to. Fields of your own are kept, unless they look like a
+    misspelt one: that raises pydantic's ValidationError, a ValueError. `Event.Actions` is `EventActions`.
     """
 
     model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, defer_build=True)
+
+    Actions: ClassVar[type[EventActions]] = EventActions
 
     author: str = ""
     content: Any = None
@@ -98,6 +111,15 @@ class Event(Positional):
     error_message: str | None = None
     id: str = Field(default_factory=lambda: uuid.uuid4().hex[:12])
     timestamp: float = Field(default_factory=time.time)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_misspelt(cls, given: Any) -> Any:
+        unknown = [name for name in given if name not in cls.model_fields] if isinstance(given, Mapping) else []
+        for name in unknown:
+            if meant := get_close_matches(str(name), cls.model_fields, 1, 0.8):
+                raise ValueError(f"An event has no field {name!r}; {meant[0]!r} is probably meant.")
+        return given
 
     @field_validator("content")
     @classmethod

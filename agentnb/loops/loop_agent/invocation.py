@@ -6,14 +6,16 @@ a run finds the context of the invocation that it is part of: `agentnb.loops.loo
 
 from __future__ import annotations
 
+import copy
+import json
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from agentnb.core.errors import InvalidArguments
+from agentnb.core.errors import AgentnbError, InvalidArguments
 from agentnb.core.events import Delta
 from agentnb.core.events import Event as Fact
 from agentnb.loops.loop_agent.event import Event, read
@@ -24,12 +26,51 @@ if TYPE_CHECKING:
 Stream = AsyncGenerator[Event, None]
 
 
-@dataclass
-class Session:
-    """The log of a conversation: `events` so far, `state` that the agents share."""
+ASKS_TO_CONFIRM = "adk_request_confirmation"
+"""The name of the function call that asks a person about a call."""
 
-    events: list[Event] = field(default_factory=list)
-    state: dict[str, Any] = field(default_factory=dict)
+
+class LlmCallsLimitExceededError(AgentnbError):
+    """An invocation has asked its models more often than `max_llm_calls` of its `run_config` allows."""
+
+
+class ResumabilityConfig(BaseModel):
+    """Whether checkpoints are events, as the design says it: `InvocationContext(resumability_config=...)`."""
+
+    is_resumable: bool = False
+
+
+class Session(BaseModel):
+    """The log of a conversation: `events` so far, `state` that the agents share; whose it is, in the design's words.
+
+    It is JSON in and out. A run that waits for a person is kept beside it, as long as the object lives.
+    """
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    id: str = Field(default_factory=lambda: uuid.uuid4().hex)
+    app_name: str = ""
+    user_id: str = ""
+    state: dict[str, Any] = Field(default_factory=dict)
+    events: list[Event] = Field(default_factory=list)
+    last_update_time: float = 0.0
+
+    _waiting: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def waiting(self) -> dict[str, tuple[object, Run]]:
+        """The runs that have stopped at a question to a person, and what they are of, by the name of their agent."""
+        return self._waiting
+
+    def asked_about(self, id: str) -> Any:
+        """The call that a person was asked about under this id last; None where nobody was, or it has its result."""
+        for event in reversed(self.events):
+            if event.author != "user" and any(read(given, "id") == id for given in event.get_function_responses()):
+                return None
+            for call in event.get_function_calls():
+                if read(call, "name") == ASKS_TO_CONFIRM and read(call, "id") == id:
+                    return read(read(call, "args") or {}, "originalFunctionCall")
+        return None
 
     def said_by_the_last_checkpoints(self) -> dict[str, dict[str, Any]]:
         """What the sub-agents of each loop agent had come to where it last said where it stands.
@@ -100,11 +141,14 @@ class InvocationContext:
     is_resumable: checkpoints are events. agent_states, end_of_agents: where each agent stands, by name; a new context
     made from these (they are JSON) goes on from there. One that has ended and stands somewhere is left there, by an
     escalation that has ended the loop inside it already. user_content: what the user said, text or content; where it
-    answers calls that were made before (`function_response`), it is in the session too.
+    answers calls that were made before (`function_response`), it is in the session too. An answer to a question about a
+    call says `{"confirmed": true}` or false; with the session of the context that asked, its run goes on from there.
 
     `session` has what was said, and a state that `state_delta` changes. `agent` is the one whose code is running, and
     where none is the one that was given; `run` the run that the invocation is, or was last. An agent that sets
-    `end_invocation` leaves every loop around it.
+    `end_invocation` leaves every loop around it. resumability_config, run_config: as in the design; `max_llm_calls` of
+    the latter is what `increment_llm_call_count` counts up to. The design's services, plugin manager and other
+    configurations are kept, and not used.
     """
 
     is_resumable: bool = False
@@ -116,6 +160,16 @@ class InvocationContext:
     branch: str | None = None
     end_invocation: bool = False
     agent: Any = None
+    resumability_config: Any = None
+    run_config: Any = None
+    session_service: Any = None
+    artifact_service: Any = None
+    memory_service: Any = None
+    credential_service: Any = None
+    plugin_manager: Any = None
+    context_cache_config: Any = None
+    events_compaction_config: Any = None
+    live_request_queue: Any = None
     aborted: bool = field(default=False, init=False)
     code: Code | None = field(default=None, init=False, repr=False)
     run: Run | None = field(default=None, init=False, repr=False)
@@ -123,6 +177,8 @@ class InvocationContext:
     _kept: dict[int, Event] = field(default_factory=dict, init=False, repr=False)
     _around: InvocationContext | None = field(default=None, init=False, repr=False)
     _given: Any = field(default=None, init=False, repr=False)
+    _decided: set[str] = field(default_factory=set, init=False, repr=False)
+    _llm_calls: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, given in (("agent_states", self.agent_states), ("end_of_agents", self.end_of_agents)):
@@ -130,6 +186,7 @@ class InvocationContext:
                 raise InvalidArguments(f"{name}= takes a mapping from agents' names, not {given!r}.")
         self.agent_states = {name: _dumped(name, state) for name, state in self.agent_states.items()}
         self.end_of_agents = dict(self.end_of_agents)
+        self.is_resumable = self.is_resumable or bool(getattr(self.resumability_config, "is_resumable", False))
         self._given = self.agent
 
     def enter(self, code: Code | None) -> None:
@@ -141,19 +198,70 @@ class InvocationContext:
         """Whether the maps say where to resume; otherwise a pause only stops the invocation."""
         return self.is_resumable
 
+    @property
+    def is_aborted(self) -> bool:
+        """Whether `abort` was called."""
+        return self.aborted or (self._around is not None and self._around.is_aborted)
+
+    @property
+    def app_name(self) -> str:
+        """The name of the session's application."""
+        return self.session.app_name
+
+    @property
+    def user_id(self) -> str:
+        """The id of the session's user."""
+        return self.session.user_id
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> InvocationContext:
+        """A copy that shares the session and the maps, with other values where `update` has them.
+
+        Raises InvalidArguments for a field that a context does not have.
+        """
+        copied = copy.copy(self)
+        for name, value in (update or {}).items():
+            if not hasattr(copied, name):
+                raise InvalidArguments(f"A context has no {name!r}.")
+            setattr(copied, name, value)
+        return copied
+
+    def increment_llm_call_count(self) -> None:
+        """Count a request to a model. Raises LlmCallsLimitExceededError beyond `max_llm_calls` of the `run_config`."""
+        self._llm_calls += 1
+        most = getattr(self.run_config, "max_llm_calls", 0) or 0
+        if 0 < most < self._llm_calls:
+            raise LlmCallsLimitExceededError(f"Max number of llm calls limit of `{most}` exceeded")
+
+    def populate_invocation_agent_states(self) -> None:
+        """Fold the session's events of this invocation into the two maps, where the invocation is resumable.
+
+        An agent that has said something, and not where it stands, has begun: its state is empty.
+        """
+        if not self.is_resumable:
+            return
+        for event in self.session.events:
+            if event.invocation_id != self.invocation_id:
+                continue
+            if event.actions.end_of_agent:
+                self.set_agent_state(event.author, end_of_agent=True)
+            elif event.actions.agent_state is not None:
+                self.set_agent_state(event.author, event.actions.agent_state)
+            elif event.author != "user" and event.content and not self.agent_states.get(event.author):
+                self.set_agent_state(event.author, {})
+
     def get_agent_state(self, name: str) -> dict[str, Any] | None:
         """Where an agent stands; None where it has not begun, has ended, or keeps nothing of it."""
         return self.agent_states.get(name)
 
-    def set_agent_state(self, name: str, agent_state: Any = None, *, end_of_agent: bool = False) -> None:
+    def set_agent_state(self, agent_name: str, agent_state: Any = None, end_of_agent: bool = False) -> None:
         """Say where an agent stands: ended, in a state, or, with neither, not begun."""
-        state = _dumped(name, agent_state) if agent_state is not None else None
-        self.agent_states.pop(name, None)
-        self.end_of_agents.pop(name, None)
+        state = _dumped(agent_name, agent_state) if agent_state is not None else None
+        self.agent_states.pop(agent_name, None)
+        self.end_of_agents.pop(agent_name, None)
         if end_of_agent:
-            self.end_of_agents[name] = True
+            self.end_of_agents[agent_name] = True
         elif state is not None:
-            self.agent_states[name], self.end_of_agents[name] = state, False
+            self.agent_states[agent_name], self.end_of_agents[agent_name] = state, False
 
     def leave(self, name: str) -> None:
         """Say that an agent that stands somewhere is left there: it is still to say that it has ended."""
@@ -164,10 +272,10 @@ class InvocationContext:
         """Whether an agent has said that it has ended."""
         return bool(self.end_of_agents.get(name)) and name not in self.agent_states
 
-    def reset_sub_agent_states(self, name: str) -> None:
+    def reset_sub_agent_states(self, agent_name: str) -> None:
         """Let every agent below the one of that name begin anew; no agent's code need be running."""
         agent: Any = self.agent if self.agent is not None or self.run is None else self.run.loop
-        self.reset_below(agent.find_agent(name) if agent is not None else None)
+        self.reset_below(agent.find_agent(agent_name) if agent is not None else None)
 
     def reset_below(self, agent: Any) -> None:
         """Let every agent below this one begin anew."""
@@ -176,14 +284,36 @@ class InvocationContext:
             self.reset_below(inside)
 
     def should_pause_invocation(self, event: Event) -> bool:
-        """Whether the event has a call whose answer comes later."""
-        return event.pauses
+        """Whether the event has a call whose answer comes later, and has not come yet."""
+        return any(read(call, "id") not in self._decided for call in event.long_running_calls)
+
+    def asked(self, id: str) -> None:
+        """Note that a person is asked under this id."""
+        self._decided.discard(id)
+
+    def decided(self, id: str) -> None:
+        """Note that a question to a person is decided."""
+        self._decided.add(id)
+
+    def confirmations(self) -> dict[str, bool]:
+        """What the user has answered to questions about calls, by their ids."""
+        said = Event(author="user", content=self.user_content)
+        answers: dict[str, bool] = {}
+        for answer in said.get_function_responses():
+            response = read(answer, "response")
+            if isinstance(response, Mapping) and isinstance(wrapped := response.get("response"), str):
+                response = _object_in(wrapped)  # as a client sends it that has only text
+            confirmed = read(response, "confirmed") if response is not None else None
+            if isinstance(confirmed, bool) and read(answer, "id") is not None:
+                answers[str(read(answer, "id"))] = confirmed
+        return answers
 
     def add(self, event: Event) -> None:
         """Let an event have been said: it is in the session, and its actions are done."""
         events, actions = self.session.events, event.actions
         if not (events and events[-1] is event and self._is_handed_on()):  # which says nothing new
             events.append(event)
+            self.session.last_update_time = event.timestamp
         self.session.state.update(actions.state_delta)
         if actions.end_of_agent or actions.agent_state is not None:
             end = bool(actions.end_of_agent)
@@ -248,6 +378,15 @@ class InvocationContext:
     def _is_handed_on(self) -> bool:
         """Whether an event that was said before is so again by hand; otherwise its agent just says it once more."""
         return self.code is not None and self.code.hands_on
+
+
+def _object_in(text: str) -> dict[str, Any]:
+    """The object that a JSON text has; an empty one where it has none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _dumped(name: str, state: Any) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any, ClassVar
 
@@ -35,6 +34,7 @@ from agentnb.loops.loop_agent.base_agent import RUN, failed
 from agentnb.loops.loop_agent.companion import invocation_of
 from agentnb.loops.loop_agent.composite_agent import AFTER, BEFORE, CompositeAgent
 from agentnb.loops.loop_agent.event import Event, LoopAgentState
+from agentnb.loops.loop_agent.invocation import InvocationContext
 from agentnb.loops.loop_agent.sub_agent import escalated, has_spoken, input_for
 
 logger = logging.getLogger("agentnb")
@@ -43,7 +43,8 @@ logger = logging.getLogger("agentnb")
 class LoopAgent(CompositeAgent):
     """Run sub-agents in order, pass after pass, until one escalates or `max_iterations` passes are complete.
 
-    name, sub_agents, and the keywords of `BaseAgent`. max_iterations: None is no limit, 0 and less is no pass.
+    name, sub_agents, and the keywords of `BaseAgent`. max_iterations: None is no limit, 0 and less is no pass. A
+    subclass may override `_run_async_impl`, and run the loop itself by `super()._run_async_impl(ctx)`.
 
     Raises InvalidArguments where sub-agents share a name or belong to another agent.
     """
@@ -59,6 +60,8 @@ class LoopAgent(CompositeAgent):
         "run_end": "done",
     }
 
+    _more_fields = ("max_iterations",)
+
     def __init__(
         self,
         name: str | None = None,
@@ -66,13 +69,14 @@ class LoopAgent(CompositeAgent):
         max_iterations: int | None = None,
         **options: Any,
     ) -> None:
-        if misspelt := get_close_matches("max_iterations", options, 1, 0.8):  # an attribute, and no limit
-            raise InvalidArguments(f"LoopAgent takes no {misspelt[0]}=; max_iterations= is probably meant.")
         super().__init__(name, sub_agents, **options)
         if max_iterations is not None and not isinstance(max_iterations, int):
             raise InvalidArguments(f"max_iterations is a whole number or None, not {max_iterations!r}.")
         self.max_iterations = max_iterations
         self._has_warned = False
+
+    def _run_live_impl(self, ctx: InvocationContext) -> Any:
+        raise NotImplementedError("A LoopAgent does not run by voice or video.")
 
     def config(self) -> dict[str, Any]:
         """The sub-agents by name, and the limit."""

@@ -8,7 +8,7 @@ event its two maps say where to resume.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -16,14 +16,17 @@ from agentnb.core import events as facts
 from agentnb.core.calls import render
 from agentnb.core.errors import RunFailed
 from agentnb.loops.loop_agent.companion import use_context
-from agentnb.loops.loop_agent.event import Event, EventActions
-from agentnb.loops.loop_agent.invocation import Forwarded, InvocationContext
+from agentnb.loops.loop_agent.event import Event, EventActions, read
+from agentnb.loops.loop_agent.invocation import ASKS_TO_CONFIRM, Forwarded, InvocationContext
 from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
     from agentnb.loops.loop_agent.base_agent import BaseAgent
+    from agentnb.run import Run
 
 ABORTED = "INVOCATION_ABORTED"
+NOT_CONFIRMED = "This tool call is rejected."
+"""What a model is told of a call that the user has not confirmed."""
 NOT_ANSWERED = "Operation aborted"
 """What is said of a call that the code of an agent had made, and no longer could answer."""
 ENDS = frozenset({"escalated", "max_iterations", "empty"})
@@ -31,28 +34,48 @@ ENDS = frozenset({"escalated", "max_iterations", "empty"})
 
 
 async def stream(
-    agent: BaseAgent, ctx: InvocationContext, **options: Unpack[StartOptions]
+    agent: BaseAgent, ctx: InvocationContext, *, as_loop: bool = False, **options: Unpack[StartOptions]
 ) -> AsyncGenerator[Event, None]:
-    """Run an agent in a context; its events, as they are asked for. options: as for `start`."""
-    if ctx.code is not None and ctx.has_ended(agent.name):  # the code of another agent runs it once more
-        ctx.set_agent_state(agent.name)
-        ctx.reset_below(agent)
-    run = agent.start(agent.begin_with(ctx), **options)
+    """Run an agent in a context; its events, as they are asked for.
+
+    as_loop: run its own decision, though a subclass has code in its place. options: as for `start`.
+    """
+    same, waiting = ctx.session.waiting.pop(agent.name, (None, None))
+    answers = ctx.confirmations()
+    if waiting is not None and same is agent.itself and any(item.id in answers for item in waiting.pending):
+        run = agent.go_on_from(waiting, **options)
+        told = len(run.events)
+    else:
+        if ctx.code is not None and ctx.has_ended(agent.name):  # the code of another agent runs it once more
+            ctx.set_agent_state(agent.name)
+            ctx.reset_below(agent)
+        run, told = agent.start(agent.begin_with(ctx, as_loop=as_loop), **options), 0
     use_context(run, ctx)
     if ctx.code is None:
         ctx.hear()
     forwarded = ctx.open(run)
     projection = Projection(agent, ctx, forwarded)
+    if told:
+        projection.catch_up(run.events)
+        _decide(run, answers)
+        answers = {}
     error: BaseException | None = None
+    run.suspend_at_questions()
     try:
         async with aclosing(aiter(run)) as happening:
             async for fact in happening:
+                if fact.seq is not None and fact.seq < told:
+                    continue
                 if ctx.aborted:
                     run.cancel("aborted")
+                if isinstance(fact, facts.ApprovalRequest):
+                    _decide_again(run, ctx, fact, answers)
                 for event in projection.say(fact):
                     if agent.keeps(event):
                         ctx.keep(event)
                     yield event
+        if run.stop_reason == "suspended" and run.pending:
+            ctx.session.waiting[agent.name] = agent.itself, run
     except RunFailed as failed:
         error = forwarded.error if run.stop_reason == "error" else None
         error = error or failed.__cause__ or failed
@@ -60,6 +83,26 @@ async def stream(
         ctx.close(run)
     if error is not None:  # raised out here, where nothing is added to it
         raise error
+
+
+def _decide_again(run: Run, ctx: InvocationContext, asked: facts.ApprovalRequest, answers: dict[str, bool]) -> None:
+    """Decide about a call that is asked about again, where the user has answered for that very call.
+
+    An id alone decides nothing: what the session has been asked under it has to be the same call.
+    """
+    before = ctx.session.asked_about(asked.call_id) if asked.call_id in answers else None
+    if before is not None and (read(before, "name"), read(before, "args")) == (asked.name, asked.arguments):
+        _decide(run, {asked.call_id: answers.pop(asked.call_id)})
+
+
+def _decide(run: Run, answers: Mapping[str, bool]) -> None:
+    """Decide about the calls of a run as the user has answered."""
+    for item in run.pending:
+        if item.id in answers:
+            if answers[item.id]:
+                run.approve(item)
+            else:
+                run.reject(item, NOT_CONFIRMED)
 
 
 class Projection:
@@ -76,6 +119,14 @@ class Projection:
         self._leaves: dict[str, str] = {}
         self._made: set[tuple[str, str]] = set()
 
+    def catch_up(self, recording: Sequence[facts.Event]) -> None:
+        """Take in what a run that goes on has said before, in another context, of which nothing is said again."""
+        ctx, self._ctx = self._ctx, InvocationContext(is_resumable=self._ctx.is_resumable)
+        for fact in recording:
+            for _ in self.say(fact):
+                pass
+        self._ctx = ctx
+
     def say(self, fact: facts.Event | facts.Delta) -> Iterator[Event]:
         """The events that a fact is."""
         if (event := self._forwarded.take(fact)) is not None:
@@ -85,7 +136,9 @@ class Projection:
             for of_its_last_run in (self._passes, self._said, self._leaves):
                 of_its_last_run.pop(fact.path, None)
             if "max_iterations" in fact.config and "sub_agents" in fact.config:
-                self._loop_agents[fact.path] = self._agent_at(fact.path)
+                found = self._agent_at(fact.path)
+                if found is None or not found.runs_code(fact.input):
+                    self._loop_agents[fact.path] = found
         elif isinstance(fact, facts.StateUpdate):
             if "current_sub_agent" in fact.values:
                 yield from self._checkpoint(fact)
@@ -158,9 +211,13 @@ class Projection:
                 parts.append(_part("function_call", id=call.id, name=call.name, args=call.arguments))
             yield self._event(author, content={"role": "model", "parts": parts})
         elif isinstance(fact, facts.ApprovalRequest):
+            self._ctx.asked(fact.call_id)
             asked = {"originalFunctionCall": {"id": fact.call_id, "name": fact.name, "args": fact.arguments}}
-            part = _part("function_call", id=fact.call_id, name="adk_request_confirmation", args=asked)
-            yield self._event(author, content={"role": "model", "parts": [part]})
+            part = _part("function_call", id=fact.call_id, name=ASKS_TO_CONFIRM, args=asked)
+            content = {"role": "model", "parts": [part]}
+            yield self._event(author, content=content, long_running_tool_ids={fact.call_id})
+        elif isinstance(fact, facts.ApprovalDecision):
+            self._ctx.decided(fact.call_id)
         elif isinstance(fact, facts.CallEnd) and (fact.path, fact.call_id) in self._made:
             part = _part("function_response", id=fact.call_id, name=fact.name, response=render(fact.result))
             yield self._event(author, content={"role": "user", "parts": [part]})

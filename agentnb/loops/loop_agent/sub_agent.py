@@ -9,7 +9,7 @@ from agentnb.core.calls import render
 from agentnb.core.messages import input_messages, text_of
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
-from agentnb.loops.loop_agent.base_agent import BaseAgent
+from agentnb.loops.loop_agent.base_agent import AS_LOOP, BaseAgent
 from agentnb.loops.loop_agent.exit_loop import has_exited
 
 GO_ON = "Go on as your instructions say."
@@ -30,9 +30,10 @@ def has_spoken(child: State) -> bool:
 def input_for(agent: Loop, state: State) -> Any:
     """What the user said; a loop of another design also hears what each of its siblings said last."""
     if isinstance(agent, BaseAgent):
-        if not state.values["resumed"] and isinstance(state.input, Mapping):
-            return {**state.input, "invocation": None}  # only the first goes on from what was saved
-        return state.input
+        if not isinstance(state.input, Mapping):
+            return state.input
+        said = {key: value for key, value in state.input.items() if key != AS_LOOP}
+        return said if state.values["resumed"] else {**said, "invocation": None}  # only the first is resumed
     spoken = {
         name: text_of(render(result, state.max_result_chars)) for name, result in state.values.get("said", {}).items()
     }
@@ -43,7 +44,9 @@ def told(loop: Loop, input: Any, spoken: Mapping[str, str]) -> Any:
     """What a loop of another design is given: the input of the agent around it, and what others said, by name."""
     siblings = [f"[{name}] said: {words}" for name, words in spoken.items() if words]
     in_invocation = isinstance(input, Mapping) and "invocation" in input
-    said = {key: value for key, value in input.items() if key != "invocation"} if in_invocation else input
+    said = (
+        {key: value for key, value in input.items() if key not in ("invocation", AS_LOOP)} if in_invocation else input
+    )
     if (heard := loop.hears_as(said)) is not None:
         messages = (message for message in heard if message.content or message.role != "user")
         return [*(dict(message.plain) for message in messages), *map(_user, siblings)] or [_user(GO_ON)]

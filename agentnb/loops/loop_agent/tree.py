@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from inspect import get_annotations
-from typing import Any
+from typing import Any, Self
 
 from pydantic.fields import FieldInfo, ModelPrivateAttr
 
 from agentnb.core.errors import InvalidArguments
 from agentnb.loops.base import Loop
-from agentnb.loops.loop_agent.invocation import InvocationContext
+from agentnb.loops.loop_agent.callback_context import CallbackContext
 
 logger = logging.getLogger("agentnb")
 
-Callback = Callable[[InvocationContext], Any]
+Callback = Callable[[CallbackContext], Any]
 Callbacks = Callback | Sequence[Callback] | None
+
+_OWN = ("name", "description", "sub_agents", "before_agent_callback", "after_agent_callback")
+"""The attributes that every agent is made with."""
 
 
 class AgentInTree(Loop):
@@ -36,8 +40,7 @@ class AgentInTree(Loop):
         super().__init__(name=name)
         for attribute, value in _declared(type(self)).items():
             setattr(self, attribute, value)
-        if name == "" or not self.name.isidentifier() or self.name == "user":
-            raise InvalidArguments(f"An agent's name is an identifier, and not 'user'; {name!r} is none.")
+        _check_name(name if name == "" else self.name)
         self.description = description
         if isinstance(sub_agents, (str, Loop)) or not isinstance(sub_agents, Iterable):
             raise InvalidArguments(f"sub_agents= of {self.name} takes a list of agents, not {sub_agents!r}.")
@@ -50,9 +53,11 @@ class AgentInTree(Loop):
             raise InvalidArguments(f"A callback of {self.name} is a function, or a list of them, not {odd[0]!r}.")
         self.before_agent_callback = before_agent_callback
         self.after_agent_callback = after_agent_callback
+        self._check_declared(attributes)
         for attribute, value in attributes.items():
             setattr(self, attribute, value)
         self._adopt()
+        self._bind()
 
     def _adopt(self) -> None:
         names = [agent.name for agent in self.sub_agents]
@@ -73,6 +78,59 @@ class AgentInTree(Loop):
             yield agent
             if isinstance(agent, AgentInTree):
                 yield from agent._below()
+
+    def _check_declared(self, attributes: Mapping[str, Any]) -> None:
+        """Raise InvalidArguments for a keyword that no class of the agent declares: it is probably misspelt."""
+        kind = type(self)
+        if getattr(kind, "model_config", {}).get("extra") == "allow":
+            return
+        declared = [*_fields_of(kind), *self._more_fields]
+        for attribute in attributes:
+            if attribute not in declared and callable(getattr(kind, attribute, max)):
+                close = get_close_matches(attribute, [*_OWN, *declared], 1)
+                meant = f"; {close[0]}= is probably meant" if close else ""
+                raise InvalidArguments(
+                    f"{kind.__name__} takes no {attribute}={meant}. An attribute of your own is declared in the class:"
+                    f" `{attribute}: Any`."
+                )
+
+    _more_fields: tuple[str, ...] = ()
+    """The attributes that this kind of agent is made with, besides those that every agent has."""
+
+    @property
+    def root_agent(self) -> AgentInTree:
+        """The outermost of the agents around it; itself where it has no parent."""
+        return list(self.around())[-1] if self.parent_agent is not None else self
+
+    def clone(self, update: Mapping[str, Any] | None = None) -> Self:
+        """Copy the agent, and the agents below it; the copy has no parent. Loops of other designs are not copied.
+
+        update: other values of attributes, by name. A callback that is a method of the agent becomes the copy's.
+
+        Raises InvalidArguments for `parent_agent`, and for an attribute that the agent is not made with.
+        """
+        changed = dict(update or {})
+        fields = (*_OWN, *self._more_fields, *_fields_of(type(self)))
+        if "parent_agent" in changed:
+            raise InvalidArguments("A copy gets its parent where it is made a sub-agent; parent_agent cannot be set.")
+        if unknown := [name for name in changed if name not in fields]:
+            raise InvalidArguments(
+                f"{type(self).__name__} has no attribute {unknown[0]!r}; it has {', '.join(fields)}."
+            )
+        cloned = copy.copy(self)
+        for name, value in vars(self).items():
+            setattr(cloned, name, _bound_to(cloned, self, value))
+        cloned.parent_agent = None
+        cloned.sub_agents = [agent.clone() if isinstance(agent, AgentInTree) else agent for agent in self.sub_agents]
+        for name, value in changed.items():
+            setattr(cloned, name, list(value) if name == "sub_agents" else value)
+        _check_name(cloned.name)
+        cloned._adopt()
+        cloned._bind()
+        return cloned
+
+    def _bind(self) -> None:
+        """Set what refers to this very object."""
 
     def find_agent(self, name: str) -> Loop | None:
         """The agent of that name, here or below."""
@@ -102,6 +160,25 @@ def each_of(callbacks: Callbacks) -> Sequence[Callback]:
     if callbacks is None:
         return ()
     return callbacks if isinstance(callbacks, (list, tuple)) else (callbacks,)
+
+
+def _check_name(name: str) -> None:
+    if not name.isidentifier() or name == "user":
+        raise InvalidArguments(f"An agent's name is an identifier, and not 'user'; {name!r} is none.")
+
+
+def _fields_of(kind: type) -> list[str]:
+    """The attributes that the classes of an agent declare, by their annotations."""
+    bases = [base for base in kind.__mro__ if base not in AgentInTree.__mro__]
+    declared = {name: kind for base in bases for name, kind in get_annotations(base).items()}
+    return [name for name, kind in declared.items() if "ClassVar" not in str(kind) and not name.startswith("_")]
+
+
+def _bound_to(cloned: AgentInTree, agent: AgentInTree, value: Any) -> Any:
+    """A value for a copy: what is a method of the agent itself becomes the copy's."""
+    if isinstance(value, list):
+        return [_bound_to(cloned, agent, item) for item in value]
+    return value.__func__.__get__(cloned) if getattr(value, "__self__", None) is agent else value
 
 
 def _declared(kind: type) -> dict[str, Any]:

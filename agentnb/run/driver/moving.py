@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from agentnb.core.events import RunPaused
+from agentnb.core.events import RunEnd, RunPaused
 from agentnb.core.state import State
 from agentnb.core.wanted import Effect
+from agentnb.run.approvals.headless import in_force
 from agentnb.run.approvals.outcomes import expire
 from agentnb.run.driver.advancing import advance
 from agentnb.run.driver.nesting import Nesting
@@ -116,6 +117,11 @@ class Moving:
     def _stand_still(self, wants: Sequence[Effect]) -> Idle | None:
         """Nothing can be started before something happens."""
         waits_for_a_person = not self._inflight and all(effect.kind == "question" for effect in wants)
+        if wants and waits_for_a_person and self._gate.suspends_at_questions and in_force().policy is None:
+            expire(self._journal)
+            if not self._journal.fresh:
+                self._journal.append(RunEnd.make(reason="suspended"))
+            return None
         if self._gate.permit is None or not waits_for_a_person:
             return "wait"
         expire(self._journal)

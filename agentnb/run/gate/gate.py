@@ -84,6 +84,8 @@ class Gate:
         self.permit: Permit | None = None
         self.owner: Owner | None = None
         """Who drives the run."""
+        self.suspends_at_questions = False
+        """Whether the run ends in this process where it waits for nobody but a person."""
         self._turn_ends: set[int] = set()
         self._driven_since: float | None = None
 
