@@ -90,8 +90,16 @@ class _AllAtOnce:
                 yield chunk
         elif content:
             yield {"type": "text_delta", "content": content}
-        if calls := None if isinstance(answer, str) else _field(answer, "tool_calls"):
+        if isinstance(answer, str):
+            return
+        if calls := _field(answer, "tool_calls"):
             yield {"type": "tool_calls", "tool_calls": calls}
+        usage = _field(answer, "usage")
+        if isinstance(usage, Mapping) or hasattr(usage, "model_dump"):
+            yield {"type": "usage", "usage": usage}
+        response = {"model": _field(answer, "model"), "response_id": _field(answer, "id")}
+        if told := {name: value for name, value in response.items() if isinstance(value, str)}:
+            yield {"type": "response", **told}
 
 
 def _check_answer(ask: Any, answer: Any) -> None:

@@ -99,6 +99,10 @@ class Recording(ABC):
         """Whether anybody drives the run at the moment."""
         return False
 
+    def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
+        """Call `changed` whenever `driven` has changed and nothing else; gives a function that ends it."""
+        return lambda: None
+
     @property
     def paused_for(self) -> str | None:
         """Why the run is paused; None where it is not."""

@@ -88,7 +88,10 @@ class DescribedTool(FunctionTool):
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the plain values that the method gets."""
-        read: dict[str, Any] = read_by(self.parameters, arguments)
+        try:
+            read: dict[str, Any] = read_by(self.parameters, arguments)
+        except RecursionError:  # a text that is nested too deeply, where a list is wanted
+            return arguments
         return read
 
     async def _invoke(self, values: dict[str, Any], progress: Progress) -> Any:

@@ -92,6 +92,8 @@ class FunctionTool:
         self._in_thread = own_thread_of(function).call if thread == "own" else _called
         self.view = view
         adapter, self._gets = _arguments_of(function, self.name, parameter_words)
+        self.takes_context = "tool_context" in self._gets
+        """Whether the function has a parameter `tool_context`."""
         self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
         self._is_async = inspect.iscoroutinefunction(called_in(function))
         if self._is_async and thread == "own":
@@ -141,6 +143,10 @@ class FunctionTool:
             raise InvalidArguments(f"Invalid arguments for {self.name}: they cannot be checked ({why}).") from error
         return functools.partial(self._invoke, values)
 
+    def bind_unchecked(self, arguments: dict[str, Any]) -> Invocation:
+        """The call with exactly these arguments, which code has chosen that knows what the function takes."""
+        return functools.partial(self._invoke, arguments)
+
     def _values(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The values that the function gets. Raises what the validation raises."""
         values: dict[str, Any]
@@ -170,7 +176,7 @@ class FunctionTool:
             context = ToolContext.of_this_call(self.name)
             given = {"progress": teller(progress), "tool_context": context}
             values = {**values, **{name: given[name] for name in self._gets}}
-            if "tool_context" in self._gets:
+            if self.takes_context:
                 return acted(self._called(values), context)
         return self._called(values)
 

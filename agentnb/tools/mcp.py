@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, TextIO, cast
 
 from agentnb.core.errors import ToolError, UsageError
 from agentnb.tools.described import DescribedTool
-from agentnb.tools.mcp_wire import NOT_SENT, raw_of, read_in_parts, result_in, why_unusable
+from agentnb.tools.mcp_wire import NOT_SENT, SESSION_GONE, raw_of, read_in_parts, result_in, why_unusable
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError
@@ -357,7 +357,7 @@ async def _accept(name: str, result: Any) -> None:
 
 def _has_not_arrived(error: MCPError) -> bool:
     """Whether it is sure that the server has not taken a request up: nobody was there, or the session is unknown."""
-    return error.code == NOT_SENT or error.message == "Session terminated"
+    return error.code in (NOT_SENT, SESSION_GONE)
 
 
 def _names(told: Iterable[str]) -> list[str]:

@@ -263,6 +263,17 @@ async def test_a_tool_of_ones_own_leaves_the_loop_agent(is_async: bool) -> None:
     ]
 
 
+async def test_a_tool_shares_the_state_of_the_session() -> None:
+    def count(tool_context: Any) -> int:
+        tool_context.state["count"] = tool_context.state.get("count", 0) + 1
+        return int(tool_context.state["count"])
+
+    critic = SessionLoop(ScriptedLLM([[call("count")], "on"], repeat=True), [count], name="critic")
+    context = InvocationContext(user_content="go")
+    _ = [event async for event in LoopAgent("L", [critic], 2).run_async(context)]
+    assert context.session.state["count"] == 2
+
+
 async def test_a_tool_may_have_its_result_be_the_last_word() -> None:
     """As ADK's own exit_loop says it beside the escalation."""
 
@@ -532,6 +543,19 @@ async def test_a_loop_as_a_tool_has_a_name_that_every_provider_takes(name: str, 
     assert await run == "end"
     assert llm.requests[0].tools[0]["name"] == legal
     assert run.messages[2].content == "hola"
+
+
+async def test_a_loop_as_a_tool_is_found_by_its_own_name_too() -> None:
+    """As recordings of older versions have it."""
+    llm = ScriptedLLM([[call("research helper", {"input": "hi"})], "end"])
+    run = SessionLoop(llm, [inner("research helper")]).start("go")
+    assert await run == "end"
+    assert run.messages[2].content == "hola"
+
+
+def test_the_same_tool_may_be_given_twice() -> None:
+    assert list(as_tools([mean, mean])) == ["mean"]
+    SessionLoop(ScriptedLLM([]), [mean, mean])
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,13 @@ async def test_a_declared_default_is_a_value_of_its_schema(x: dict[str, Any], de
         await reaches(schema, {"x": wrong})
 
 
+async def test_text_that_is_nested_too_deeply_is_refused() -> None:
+    nested = {"type": "array", "items": {"$ref": "#/properties/x"}}
+    for depth in (500, 900, 100_000):
+        with pytest.raises(InvalidArguments, match="server"):
+            await reaches(of(nested), {"x": "[" * depth + "]" * depth})
+
+
 async def test_null_for_an_argument_that_may_be_left_out_is_left_out() -> None:
     assert await reaches(of({"type": "string"}), {"x": None}) == {}
     assert await reaches(of({"enum": ["a", "b"]}), {"x": None}) == {}

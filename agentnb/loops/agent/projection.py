@@ -13,6 +13,7 @@ from typing import Any
 
 from agentnb.core import events as e
 from agentnb.core.calls import render
+from agentnb.core.events import CUT_OFF_REASONS
 from agentnb.core.messages import text_of
 from agentnb.loops.agent.events import AgentEvent, AgentEventType, ToolCall, ToolResult
 from agentnb.loops.agent.retrieval import RETRIEVE, relevance_of, title_of
@@ -198,7 +199,9 @@ class Projection:
         return iter(())
 
     def _run_end(self, event: e.RunEnd) -> Iterator[AgentEvent]:
-        if event.reason in ("completed", "empty"):
+        if event.reason in CUT_OFF_REASONS:
+            yield from self._end(T.AGENT_FINISH, content=event.output or "", metadata={"stop_reason": event.reason})
+        elif event.reason in ("completed", "empty"):
             yield from self._end(T.AGENT_FINISH, content=event.output or "")
         elif event.reason == "max_iterations":
             yield from self._end(T.MAX_ITERATIONS_REACHED, metadata={"max_iterations": self._turn.max_iterations})

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from agentnb.core.events import Delta, ModelEnd
+from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.readable import parse_arguments, readable
 from agentnb.core.reply import Reply
@@ -196,9 +196,10 @@ class SolutionReply(Reply):
         if solution.fault is None:
             return {"output": None, **fields}
         begins = f" It begins with {text[:60]!r}." if text else ""
+        cut_off = f" It was cut off ({self._stop_reason})." if self._stop_reason in CUT_OFF_REASONS else ""
         return {
             "output": None,
-            "fault": f"The answer is not a Solution in JSON, and nothing else: {solution.fault}.{begins}",
+            "fault": f"The answer is not a Solution in JSON, and nothing else: {solution.fault}.{begins}{cut_off}",
         }
 
     # -- calls -----------------------------------------------------------------------------------------------------

@@ -24,11 +24,10 @@ from agentnb.run.approvals.pending import (
     Decided,
     Pending,
     asked,
-    question_digest,
     question_to_ask,
     ready,
     schemas,
-    view_of,
+    shown_now,
     waiting,
 )
 from agentnb.run.approvals.remembered import Remembered, decide_those_waiting, remembering
@@ -209,7 +208,7 @@ class Decisions:
 
     def _decided_by(self, frame: Frame, call: CallState, reviewer: str | None) -> dict[str, Any]:
         """The fields of a decision about a call that waits: who decides, which question, and what was shown."""
-        question, tool = call.approval, frame.tools.get(call.name)
+        question = call.approval
         assert question is not None
         return {
             "by": self._decider.by,
@@ -217,7 +216,7 @@ class Decisions:
             "seconds": self._decider.seconds,
             "question": question.seq,
             "tool": frame.fingerprints.get(call.name),
-            "shown": question_digest(call.name, question, tool, view_of(tool, question.arguments)),
+            "shown": shown_now(frame, call),
         }
 
     def _replace(
@@ -269,6 +268,11 @@ class Decisions:
         if is_unasked and item.event is None and item.attempt == call.attempt:
             return frame, call
         if asked(call) is not None and _is_question(item, call):
+            if item.event is not None and item.shown not in ("", shown_now(frame, call)):
+                raise AlreadyDecided(
+                    f"The question about {item.name} ({_place(item.id, item.path)}) has changed since it was shown:"
+                    " look at it again in run.pending."
+                )
             return frame, call
         if asked(call) is not None or is_unasked:
             number = call.approval.seq if call.approval is not None else None
@@ -293,16 +297,15 @@ class Decisions:
 
     def _under(self, id: object, fits: Callable[[Frame, CallState], bool]) -> list[Found]:
         """Return the calls of this id; where there are none, those of this path and id."""
-        for name in (lambda frame, call: call.id, lambda frame, call: f"{frame.path}/{call.id}"):
-            found = [
-                (frame, call)
-                for frame in self._journal.frames
-                for call in {**frame.state.calls, **frame.state.open}.values()
-                if name(frame, call) == id and fits(frame, call)
-            ]
-            if found:
-                return found
-        return []
+        if not isinstance(id, str):
+            return []
+        by_id = [(frame, call) for frame in self._journal.frames if (call := _call_at(frame, id)) is not None]
+        found = [one for one in by_id if fits(*one)]
+        if found:
+            return found
+        inside = [frame for frame in self._journal.frames if frame.path and id.startswith(f"{frame.path}/")]
+        by_path = [(frame, _call_at(frame, id.removeprefix(f"{frame.path}/"))) for frame in inside]
+        return [(frame, call) for frame, call in by_path if call is not None and fits(frame, call)]
 
     def _decided(self, one: str | Decided | Pending) -> Found:
         """Return the call that is decided and has not begun."""

@@ -9,9 +9,10 @@ somebody waits for, at a breakpoint or in a notebook, and a question that one st
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +29,7 @@ from agentnb.run.approvals.policy import FAILED, Verdict, propose
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
+from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
@@ -138,6 +140,7 @@ class Unattended:
                 " calls run.resume(), or sets no breakpoint."
             )
             self._journal.append(CancelRequested.make(reason=why))
+        _tell(f"The run of {shown(self._journal.root.design.name)} was cancelled: it was {why}")
 
     def decide(self) -> None:
         """Put the questions that have stood long enough to the policy; one that is async answers beside the pump."""
@@ -184,8 +187,7 @@ class Unattended:
                 terminate(
                     self._journal, frame, call, replace(said, by="headless", reason=f"{why} {said.reason}".strip())
                 )
-                return
-            if said.decision in ("approve", "edit"):
+            elif said.decision in ("approve", "edit"):
                 arguments = portable(said.arguments) if said.arguments is not None else None
                 decision = ApprovalDecision.make(
                     call_id=call.id,
@@ -197,10 +199,22 @@ class Unattended:
                     arguments=arguments,
                 )
                 self._journal.append(decision, frame, call)
+                return
             else:
                 asked = call.approval.reason if call.approval is not None else ""
                 failed = f"{asked}. " if asked.startswith(FAILED) else ""  # which is why anybody was asked at all
                 reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="headless")
+        _tell(
+            f"The call of {shown(call.name)} with {shown(dict(call.arguments))} was refused, because nobody is there to"
+            f" decide: {headless.absence}. To decide beforehand: start(approve=...), {DECLARING}."
+        )
+
+
+def _tell(words: str) -> None:
+    """Say it in one line to whoever reads the output: on stderr, which a notebook shows in the cell."""
+    with suppress(OSError, ValueError, AttributeError):  # it may be closed, or there may be none
+        sys.stderr.write(f"agentnb: {' '.join(words.split())}\n")
+        sys.stderr.flush()
 
 
 def _words(headless: Headless, said: Verdict) -> str:
