@@ -42,6 +42,9 @@ class Turn:
         self.number = number
         self.ended: list[CallState] = []
         """Those that have ended, in that order."""
+        self.known: set[str] = set()
+        self.waiting: dict[str, None] = {}
+        """The ids of all that have come, and of those among them that have not ended."""
         self.written: dict[str, list[Message]] = {}
         """What each of them writes."""
         self.read: dict[str, Read] = {}
@@ -114,9 +117,14 @@ class Context:
 
     def _take_ended(self, state: State) -> None:
         turn = self.turn
-        known = {call.id for call in turn.ended}
-        news = [call for call in list(state.calls.values()) if call.end is not None and call.id not in known]
+        for id in reversed(state.calls):  # those that have come since, which are the last
+            if id in turn.known:
+                break
+            turn.known.add(id)
+            turn.waiting[id] = None
+        news = [call for id in turn.waiting if (call := state.calls[id]).end is not None]
         for call in sorted(news, key=lambda call: call.end.seq if call.end is not None else 0):
+            del turn.waiting[call.id]
             turn.ended.append(call)
             turn.written[call.id] = messages = list(writes(call))
             for number, message in enumerate(messages, 1):
