@@ -105,6 +105,7 @@ def approval_request(state: State, event: e.ApprovalRequest) -> None:
     """A person is asked about a call."""
     call = _the_open(state, event)
     call.status = "asking"
+    state.asking[call.id] = call
     call.approval = event
     call.decision = None
 
@@ -117,6 +118,7 @@ def approval_decision(state: State, event: e.ApprovalDecision) -> None:
     call = _the_open(state, event)
     note_rule(state, event)
     call.decision = event
+    state.asking.pop(call.id, None)
     call.status = "proposed" if event.is_checked_again else "ready"
     if event.decision in ("edit", "replace"):
         call.undecided = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
@@ -142,6 +144,7 @@ def _take_back(state: State, event: e.ApprovalDecision) -> None:
     call.decision = call.undecided = None
     # At once, so that nothing can run it before it is asked about; and no answer to the old question counts any more.
     call.status = "asking"
+    state.asking[call.id] = call
     call.approval = None
 
 
@@ -158,6 +161,7 @@ def call_start(state: State, event: e.CallStart) -> None:
     call = _the_open(state, event)
     fields = event.__dict__
     call.status = "running"
+    state.asking.pop(call.id, None)
     call.attempt = fields["attempt"]
     call.arguments = fields["arguments"]
     state.calls_started += not fields["own"]
@@ -180,6 +184,7 @@ def call_end(state: State, event: e.CallEnd) -> None:
     if call is None or (call.status == "ended" and (event.outcome != "skipped" or not state.unsaid)):
         raise ImpossibleEvent(f"The call {id!r} has no result to wait for (seq {event.seq}).")
     call.status = "ended"
+    state.asking.pop(id, None)
     call.end = event
     if state.open.pop(id, None) is not None and call.detached:
         state.detached -= 1

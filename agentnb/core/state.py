@@ -126,6 +126,7 @@ class State:
     failure: e.ErrorInfo | None = None
     calls: dict[str, CallState] = field(default_factory=dict)
     open: dict[str, CallState] = field(default_factory=dict)
+    asking: dict[str, CallState] = field(default_factory=dict)
     detached: int = 0
     requests: int = 0
     calls_started: int = 0
@@ -186,7 +187,7 @@ class State:
         """The state as plain JSON data."""
         plain: dict[str, Any] = {}
         for name in self.__dataclass_fields__:
-            if name not in ("calls", "open", "own_calls", "children", "inside", "place", "places", "memo"):
+            if name not in ("calls", "open", "asking", "own_calls", "children", "inside", "place", "places", "memo"):
                 plain[name] = _plain(getattr(self, name))
         plain["children"] = {name: child.dump() for name, child in self.children.items()}
         plain["calls"] = [_plain_call(call) for call in self.calls.values()]

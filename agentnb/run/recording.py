@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -54,6 +55,10 @@ class Recording(ABC):
     @abstractmethod
     def state(self) -> State:
         """Where the run stands; read it, do not change it."""
+
+    def clock(self) -> float:
+        """The time now, in seconds since the epoch, by the clock of the run's events."""
+        return time.time()
 
     @property
     @abstractmethod

@@ -127,6 +127,10 @@ class Run(Decisions, Recording):
         """Everything that has happened so far, oldest first."""
         return Prefix(self._journal.events)
 
+    def clock(self) -> float:
+        """The time now, in seconds since the epoch, by the clock of the run's events: it never goes back."""
+        return self._journal.now()
+
     @property
     def companion(self) -> object:
         """What stands beside the run's own loop, for its code (`Design.companion`)."""

@@ -114,7 +114,7 @@ class Panel(anywidget.AnyWidget):
         self._stop_watching_driving = run.watch_driving(self._feed.wake)
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
             "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
-            "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": time.time()}),
+            "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": self.run.clock()}),
             **self._clicks.handlers,
             "said": self._tell_said,
             "views": self._note_views,

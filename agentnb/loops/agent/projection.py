@@ -188,7 +188,7 @@ class Projection:
     def _finish(self, call: ToolCall, event: e.CallEnd, started: float | None) -> AgentEvent:
         fields: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name, "content": render(event.result)}
         if started is not None:
-            fields["execution_time_ms"] = (event.time - started) * 1000
+            fields["execution_time_ms"] = max(0.0, event.time - started) * 1000
         result = ToolResult.make(is_error=event.is_error, metadata={"outcome": event.outcome}, **fields)
         if event.is_error:
             return self._event(T.TOOL_ERROR, tool_call=call, tool_result=result, error=_error_of(event))

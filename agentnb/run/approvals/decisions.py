@@ -9,7 +9,6 @@ which is another question. What is to be remembered is part of the decision itse
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -74,7 +73,7 @@ class Decisions:
     def pending(self) -> list[Pending]:
         """The calls that wait for a person, in the order they were made; an answer that came now would count."""
         with self._journal.lock:
-            found, now = waiting(self._journal.frames, self._unasked(), run_id=self.id), time.time()
+            found, now = waiting(self._journal.frames, self._unasked(), run_id=self.id), self._journal.now()
         return [one for one in found if one.deadline is None or now < one.deadline]
 
     @property
@@ -180,7 +179,7 @@ class Decisions:
                 if question is not None and question.unknown
                 else _would_run_with(frame, call),
                 reason=question.reason if question is not None else f"What {decision.by} decided was taken back.",
-                deadline=time.time() + had if had is not None else None,
+                deadline=self._journal.now() + had if had is not None else None,
                 unknown=question.unknown if question is not None else False,
                 earlier=question.seq if question is not None else None,
             )
@@ -252,7 +251,7 @@ class Decisions:
         if (frame, call) in self._unasked():
             self._journal.append(question_to_ask(call), frame, call)
         question = asked(call)
-        if question is not None and (question.deadline is None or time.time() < question.deadline):
+        if question is not None and (question.deadline is None or self._journal.now() < question.deadline):
             return frame, call
         expire(self._journal)
         raise AlreadyDecided(f"The call {call.id!r} is decided already: {_how(call)}.")

@@ -6,7 +6,6 @@ comes of it: a call that nothing objects to may have to wait for room.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -174,7 +173,7 @@ class Verdicts:
             if not decide_as_before(journal, frame, call, arguments):
                 with journal.saying():  # whoever sees the question in `pending` finds it in the store, too
                     why = why_not_as_before(journal, frame, call)
-                    journal.append(_question(call, verdict, arguments, why), frame, call)
+                    journal.append(_question(call, verdict, arguments, why, journal.now()), frame, call)
         else:
             looked_at = arguments if arguments is not call.arguments else None
             decision = ApprovalDecision.make(
@@ -197,14 +196,14 @@ def _asking_again(verdict: Verdict, why: str) -> Verdict:
     return replace(verdict, decision="ask", reason=reason, arguments=None)
 
 
-def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], why: str) -> ApprovalRequest:
+def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], why: str, now: float) -> ApprovalRequest:
     return ApprovalRequest.make(
         call_id=call.id,
         name=call.name,
         arguments=to_plain(arguments),  # a copy: a reader who changes it has not changed what runs (promise 5)
         reason=f"{why} {verdict.reason}".strip() if why and why not in verdict.reason else verdict.reason,
         earlier=call.approval.seq if call.approval is not None else None,
-        deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
+        deadline=now + verdict.deadline if verdict.deadline is not None else None,
         seen=verdict.seen,
     )
 
