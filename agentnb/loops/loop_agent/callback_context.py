@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ToolConfirmation(BaseModel):
-    """A question to a person about a call: the hint they get, whether they have confirmed it, and what else they say."""
+    """A question to a person about a call: the hint, whether they have confirmed it, and what else they say."""
 
     model_config = ConfigDict(extra="forbid")
 
