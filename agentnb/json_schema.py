@@ -10,6 +10,7 @@ bounded: a pattern of somebody else's cannot hold up the event loop, in which al
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,11 +73,14 @@ _CONTAINERS: dict[str, type] = {"array": list, "object": dict}
 class JsonSchema:
     """Checks values against a JSON schema of any draft.
 
-    `unread` says of each part that cannot be read here what it is; it is not checked.
+    `unread` says of each part that cannot be read here what it is; it is not checked. `told` is the schema without
+    these parts and in the words of the newest draft, for a model: providers refuse a request with a schema that they
+    cannot read, and some know no other draft.
     """
 
     def __init__(self, schema: Any) -> None:
         self.unread: list[str] = []
+        self.told: dict[str, Any] = {}
         self._schema: Any = {}
         self._draft = "2020-12"
         try:
@@ -126,6 +130,7 @@ class JsonSchema:
                 self._take_out(path)
         for path in list(_unresolved(schema)):
             self._take_out(path)
+        self.told = _in_newest_words(schema) if isinstance(schema, dict) else {}
         # A declared default is a value of its schema, whatever else that says.
         for path, part in list(_schemas(schema)):
             if "default" in part and path and not self._takes(part, part["default"]):
@@ -223,6 +228,23 @@ def _cut(path: Path) -> tuple[Path, bool]:
             return path[:at], False
         cut = path[:at]
     return cut, is_schema
+
+
+def _in_newest_words(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a schema of any draft, in the words of the newest."""
+    schema = copy.deepcopy(schema)
+    for _, part in list(_schemas(schema)):
+        rest = part.pop("additionalItems", None)
+        if isinstance(part.get("items"), list):
+            part["prefixItems"] = part.pop("items")
+            if rest is not None:
+                part["items"] = rest
+        for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+            if isinstance(part.get(exclusive), bool):
+                is_exclusive = part.pop(exclusive)
+                if is_exclusive and bound in part:
+                    part[exclusive] = part.pop(bound)
+    return schema
 
 
 def _has(holder: Any, key: str | int) -> bool:

@@ -20,6 +20,7 @@ from agentnb.core.events import (
     MessageAdded,
     ModelEnd,
     ModelFailed,
+    ModelStart,
     PhaseChange,
     Queued,
     RunEnd,
@@ -49,6 +50,9 @@ class EventRow:
     call_id: str | None
     tool: str | None
     text: str
+    provider: str | None
+    model: str | None
+    finish_reason: str | None
     inherited: bool
 
 
@@ -71,6 +75,9 @@ def event_rows(source: Source) -> Iterator[EventRow]:
             call_id=call_id,
             tool=_tool(event, state, call_id),
             text=_text(event),
+            provider=(event.provider or None) if isinstance(event, ModelStart) else None,
+            model=(event.model or None) if isinstance(event, ModelStart | ModelEnd) else None,
+            finish_reason=event.finish_reason if isinstance(event, ModelEnd) else None,
             inherited=event.inherited,
         )
 
@@ -106,7 +113,8 @@ def _text(event: Event) -> str:
         case ApprovalRequest() | CallStart():
             return words_of(event.arguments)
         case ApprovalDecision():
-            return f"{event.decision} by {event.by}" + (f": {event.reason}" if event.reason else "")
+            who = f"{event.by} ({event.reviewer})" if event.reviewer else event.by
+            return f"{event.decision} by {who}" + (f": {event.reason}" if event.reason else "")
         case CallEnd():
             return words_of(event.result)
         case RunEnd():

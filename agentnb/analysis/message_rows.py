@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agentnb.analysis.event_rows import words_of
 from agentnb.analysis.sources import NEVER, Source
-from agentnb.core.events import Event, MessageAdded, ModelEnd, ModelStart, RunStart
+from agentnb.core.events import Event, MessageAdded, ModelEnd, ModelFailed, ModelStart, RunEnd, RunStart
 from agentnb.core.evolve import walk
 from agentnb.core.messages import Message, text_of
 from agentnb.core.state import State
@@ -35,6 +35,14 @@ class MessageRow:
     cost: float = NEVER
     took: float = NEVER
     stop_reason: str | None = None
+    finish_reason: str | None = None
+    provider: str | None = None
+    model_asked: str | None = None
+    model: str | None = None
+    response_id: str | None = None
+    fingerprint: str | None = None
+    service_tier: str | None = None
+    upstream: str | None = None
     attempts: int = 0
     inherited: bool = False
 
@@ -43,9 +51,11 @@ class MessageRow:
 class _Heard:
     """How much of a loop's history is read, and when its model was asked last."""
 
-    run: object
+    state: State
     messages: int = 0
     asked: float = NEVER
+    broke_off: Event | None = None
+    request: ModelStart | None = None
     attempts: int = 0
 
 
@@ -54,10 +64,11 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
     heard: dict[str, _Heard] = {}
     for event, state in walk(source.events):
         known = heard.get(event.path)
-        if known is None or known.run is not state:
+        if known is None or known.state is not state:
+            yield from _results_of_broken_off(source, known)
             known = heard[event.path] = _Heard(state)
         if isinstance(event, ModelStart):
-            known.asked, known.attempts = event.time, event.attempt
+            known.asked, known.attempts, known.request = event.time, event.attempt, event
         for message in state.messages[known.messages :]:
             said_by = _said_by(event, state, message)
             if said_by.seq not in source.elsewhere:
@@ -65,6 +76,23 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
                 row.inherited = said_by.inherited
                 yield row
         known.messages = len(state.messages)
+        if isinstance(event, ModelFailed | RunEnd) and event.answer is not None:
+            known.broke_off = event
+            if event.seq not in source.elsewhere:
+                row = _message_row(source, event, state, state.broken_off[0], known)
+                row.inherited = event.inherited
+                yield row
+    for known in heard.values():
+        yield from _results_of_broken_off(source, known)
+
+
+def _results_of_broken_off(source: Source, known: _Heard | None) -> Iterator[MessageRow]:
+    """The results of an answer that broke off, once it is clear that the model was not asked again."""
+    if known is not None and known.broke_off is not None and known.broke_off.seq not in source.elsewhere:
+        for message in known.state.broken_off[1:]:
+            row = _message_row(source, known.broke_off, known.state, message, known)
+            row.inherited = known.broke_off.inherited
+            yield row
 
 
 def _said_by(event: Event, state: State, message: Message) -> Event:
@@ -99,5 +127,14 @@ def _message_row(source: Source, event: Event, state: State, message: Message, k
         row.output_tokens = used.get("output_tokens", NEVER)
         row.cost = used.get("cost", NEVER)
         row.took, row.stop_reason = event.time - known.asked, event.stop_reason
+        for name in ("finish_reason", "model", "response_id", "fingerprint", "service_tier", "upstream"):
+            setattr(row, name, getattr(event, name))
+        if known.request is not None:
+            row.provider, row.model_asked = known.request.provider or None, known.request.model or None
+        row.attempts = known.attempts
+    elif isinstance(event, ModelFailed | RunEnd) and message.role == "assistant":
+        row.took, row.stop_reason = event.time - known.asked, message.stop_reason
+        if known.request is not None:
+            row.provider, row.model_asked = known.request.provider or None, known.request.model or None
         row.attempts = known.attempts
     return row

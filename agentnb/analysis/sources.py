@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,8 +51,19 @@ def sources(of: Any) -> list[Source]:
     taken: dict[str, int] = {}
     for name, events in _read(of):
         times = taken[name] = taken.get(name, 0) + 1
-        found.append(Source(name if times == 1 else f"{name}#{times}", _marked(events)))
+        found.append(Source(name if times == 1 else f"{name}#{times}", _marked(_in_time(events))))
     return _counted_once(found)
+
+
+def _in_time(events: Sequence[Event]) -> Sequence[Event]:
+    """The events, each no earlier than the one before it: in older recordings a clock that was set back shows."""
+    if all(one.time <= next.time for one, next in pairwise(events)):
+        return events
+    latest = accumulate((event.time for event in events), max)
+    return [
+        event if event.time == time else event.model_copy(update={"time": time})
+        for event, time in zip(events, latest, strict=True)
+    ]
 
 
 def _marked(events: Sequence[Event]) -> Sequence[Event]:

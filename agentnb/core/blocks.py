@@ -194,7 +194,7 @@ def _without_pictures(value: Any, pictures: list[dict[str, Any]]) -> Any:
 
 
 def _number(count: int) -> str:
-    return f"[picture {count}]"
+    return f"[image {count}]"
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -83,8 +83,9 @@ class ApprovalDecision(Event):
     exactly these `arguments`; a call that it decides is decided by `remembered`. `ask` takes an earlier decision back:
     the call, which has not begun, is asked about again, and what was remembered is forgotten; with no `call_id` that is
     all. `earlier` is the number of the decision that is remembered, or taken back. `recheck`: the call is checked again
-    as if it had been made like that. `tool`: the fingerprint of the description and the schema of the tool that this
-    lets run, or that is remembered; None in older recordings.
+    as if it had been made like that. `unchecked`: but not against the tool's schema, as a hook has chosen these
+    arguments for it. `tool`: the fingerprint of the description and the schema of the tool that this lets run, or that
+    is remembered; None in older recordings.
     """
 
     type: Literal["approval_decision"] = "approval_decision"
@@ -102,6 +103,7 @@ class ApprovalDecision(Event):
     shown: str | None = None
     seconds: float | None = None
     recheck: bool = False
+    unchecked: bool = False
     tool: str | None = None
 
     @property

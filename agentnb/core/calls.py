@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from agentnb.core import events as e
 from agentnb.core.blocks import INSIDE, blocks_in, with_pictures
+from agentnb.core.ending import ABORTED
 from agentnb.core.errors import ImpossibleEvent
 from agentnb.core.messages import Content, Message, ToolCall, to_plain
 from agentnb.core.state import CallState, State
@@ -22,6 +23,9 @@ _say = Message.say  # found once: each attribute of a model's class is looked fo
 
 RUNS_ON = "It has started, and runs on by itself."
 """What the model is told of a detached call in place of a result."""
+
+NOT_MADE = "Not executed: the answer that made this call was broken off."
+"""The result of a call in an answer that broke off before its calls were looked at."""
 
 
 _FOR_NOTE = 100
@@ -76,7 +80,11 @@ def call_proposed(state: State, event: e.CallProposed) -> None:
 
 def open_call(state: State, call: ToolCall, *, hidden: bool) -> None:
     """A call is open from here on."""
-    opened = CallState(call, hidden)
+    fields = call.__dict__  # a copy of the arguments: a reader who changes the answer has not changed what runs
+    own = ToolCall.make(
+        id=fields["id"], name=fields["name"], arguments=to_plain(fields["arguments"]), malformed=fields["malformed"]
+    )
+    opened = CallState(own, hidden)
     id = opened.id
     state.calls[id] = state.open[id] = opened
     state.place.ids.add(id)
@@ -86,10 +94,18 @@ def open_call(state: State, call: ToolCall, *, hidden: bool) -> None:
         state.unsaid = True
 
 
+def open_again(state: State, id: str) -> None:
+    """A call that had failed is open as if it had just been made; how often it was started stays known."""
+    call = state.calls[id]
+    call.status, call.end, call.approval, call.decision = "proposed", None, None, None
+    state.open[id] = call
+
+
 def approval_request(state: State, event: e.ApprovalRequest) -> None:
     """A person is asked about a call."""
     call = _the_open(state, event)
     call.status = "asking"
+    state.asking[call.id] = call
     call.approval = event
     call.decision = None
 
@@ -102,12 +118,15 @@ def approval_decision(state: State, event: e.ApprovalDecision) -> None:
     call = _the_open(state, event)
     note_rule(state, event)
     call.decision = event
+    state.asking.pop(call.id, None)
     call.status = "proposed" if event.is_checked_again else "ready"
     if event.decision in ("edit", "replace"):
         call.undecided = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
         call.name = event.name if event.name is not None else call.name
         if event.arguments is not None:  # a copy: a reader who changes the decision has not changed what runs
             call.arguments = to_plain(event.arguments)
+            if event.unchecked:
+                call.unchecked = call.arguments
         call.malformed = None
         if event.is_checked_again:
             call.replaced = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
@@ -125,6 +144,7 @@ def _take_back(state: State, event: e.ApprovalDecision) -> None:
     call.decision = call.undecided = None
     # At once, so that nothing can run it before it is asked about; and no answer to the old question counts any more.
     call.status = "asking"
+    state.asking[call.id] = call
     call.approval = None
 
 
@@ -141,6 +161,7 @@ def call_start(state: State, event: e.CallStart) -> None:
     call = _the_open(state, event)
     fields = event.__dict__
     call.status = "running"
+    state.asking.pop(call.id, None)
     call.attempt = fields["attempt"]
     call.arguments = fields["arguments"]
     state.calls_started += not fields["own"]
@@ -163,9 +184,12 @@ def call_end(state: State, event: e.CallEnd) -> None:
     if call is None or (call.status == "ended" and (event.outcome != "skipped" or not state.unsaid)):
         raise ImpossibleEvent(f"The call {id!r} has no result to wait for (seq {event.seq}).")
     call.status = "ended"
+    state.asking.pop(id, None)
     call.end = event
     if state.open.pop(id, None) is not None and call.detached:
         state.detached -= 1
+    if state.broken_off:  # it was asked about when the answer broke off
+        break_off(state, state.broken_off[0])
     if len(state.open) == state.detached:
         settle(state)
 
@@ -180,11 +204,11 @@ def _the_open(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.Ca
 def settle(state: State) -> None:
     """Tell the history the results, now that the turn's last call has its own, unless the loop may replace them.
 
-    Nor while the answer that made the calls is not there.
+    Nor while the answer that made the calls is not there: where it never comes, the end of the run tells them.
     """
-    if state.model == "asked" or not state.unsaid or state.failure is not None:
+    if state.reply is None or not state.unsaid or state.failure is not None:
         return
-    if state.reply is None or not state.reply.provisional:
+    if not state.reply.provisional:
         say_results(state)
 
 
@@ -206,7 +230,9 @@ def refuse_with_open_calls(state: State, what: str, *, visible: bool = False) ->
 def say_results(state: State) -> None:
     """One message per call, in the order the model made the calls, behind the answer that made them."""
     state.unsaid = False
-    if state.reply is None:  # it broke off, and nobody asked again: its calls are all there is of it
+    if state.reply is None:  # it broke off after its calls had begun, and nobody asked again
+        if state.broken_off:  # which tells it
+            return
         made = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
         state.messages.append(Message.make(role="assistant", tool_calls=made))
     for call in state.calls.values():
@@ -218,6 +244,24 @@ def say_results(state: State) -> None:
             call.let_go = True
             fields = {"role": "tool", "content": RUNS_ON, "tool_call_id": call.id, "name": call.name}
             state.messages.append(_say(fields))
+
+
+def break_off(state: State, answer: Message) -> None:
+    """End the conversation with an answer that broke off, and a result for each of its calls."""
+    known = {call.id for call in answer.tool_calls}
+    begun = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
+    made = [*answer.tool_calls, *(call for call in begun if call.id not in known)]
+    if len(made) > len(answer.tool_calls):
+        answer = answer.model_copy(update={"tool_calls": made})
+    why = ABORTED if answer.stop_reason == "aborted" else NOT_MADE
+    state.broken_off[:] = [answer]
+    for called in made:
+        call = state.calls.get(called.id)
+        if call is not None and call.end is not None and not call.hidden:
+            state.broken_off.append(result_message(call, call.end, state.max_result_chars))
+        else:
+            fields = {"content": why, "tool_call_id": called.id, "name": called.name, "is_error": True}
+            state.broken_off.append(_say({"role": "tool", **fields}))
 
 
 def result_message(call: CallState, end: e.CallEnd, most: int | None) -> Message:

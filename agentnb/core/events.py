@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, TypeAdapter
 
@@ -38,6 +38,7 @@ from agentnb.core.event import Delta, ErrorInfo, Event
 from agentnb.core.messages import Message, ToolCall
 
 __all__ = [
+    "CUT_OFF_REASONS",
     "EVENT_TYPES",
     "AnyEvent",
     "ApprovalDecision",
@@ -46,6 +47,7 @@ __all__ = [
     "CallProposed",
     "CallStart",
     "CancelRequested",
+    "CutOff",
     "Decision",
     "Delta",
     "ErrorInfo",
@@ -86,10 +88,16 @@ StopReason = Literal[
     "limit",
     "stalled",
     "suspended",
+    "length",
+    "content_filter",
+    "refusal",
     "cancelled",
     "error",
     "empty",
 ]
+CutOff = Literal["length", "content_filter", "refusal"]
+"""Why a model's answer ended before it was complete; the run that ends with such an answer stops for this reason."""
+CUT_OFF_REASONS = frozenset(get_args(CutOff))
 
 
 class RunStart(Event):
@@ -220,13 +228,24 @@ class ModelEnd(Event):
     upstream: str | None = None
     finish_reason: str | None = None
 
+    @property
+    def cut_off(self) -> CutOff | None:
+        """Why the answer is not complete; None where it is."""
+        reason: Any = self.stop_reason
+        return reason if reason in CUT_OFF_REASONS else None
+
 
 class ModelFailed(Event):
-    """The model could not be asked, or its answer broke off. The run waits; resuming asks again."""
+    """The model could not be asked, or its answer broke off. The run waits; resuming asks again.
+
+    `partial` is the text so far. `answer` is all of the answer so far, with `stop_reason` `error` and the
+    `error_message`; older recordings have none.
+    """
 
     type: Literal["model_error"] = "model_error"
     error: ErrorInfo
     partial: str = ""
+    answer: Message | None = None
 
 
 class RunPaused(Event):
@@ -245,11 +264,13 @@ class RunPaused(Event):
 class RunResumed(Event):
     """The run goes on: after a pause, after a failure of the model, or, restored, after it was `suspended`.
 
+    `again` are the failed calls that are made again, by the path of their loop: those whose failure had ended the run.
     `approve`, `limits`: the policy and the limits it goes on with, where it was restored with others.
     """
 
     type: Literal["run_resumed"] = "run_resumed"
     suspended: bool = False
+    again: dict[str, list[str]] = Field(default_factory=dict)
     approve: Any = None
     limits: dict[str, float] | None = None
 
@@ -262,12 +283,17 @@ class CancelRequested(Event):
 
 
 class RunEnd(Event):
-    """The loop is over, and why. One that is `suspended` may have calls open: it goes on from there when restored."""
+    """The loop is over, and why. One that is `suspended` may have calls open: it goes on from there when restored.
+
+    `answer` is the answer that this end broke off, as far as it came, with `stop_reason` `aborted` and the reason as
+    its `error_message`.
+    """
 
     type: Literal["run_end"] = "run_end"
     reason: StopReason
     output: Any = None
     error: ErrorInfo | None = None
+    answer: Message | None = None
 
     @property
     def terminal(self) -> bool:

@@ -63,7 +63,7 @@ def _evolve_nested(state: State, event: e.Event) -> None:
     child = _child(parent, name, event)
     evolve(child, event, nested=True)
     if event.type == "run_start" and not parent.listens:
-        parent.inside.append(Inside(len(parent.messages), child.messages, child.inside))
+        parent.inside.append(Inside(len(parent.messages), child.messages, child.inside, child.broken_off))
     if event.type in _ADDS_UP:
         for one in around:
             _ADDS_UP[event.type](one, event)
@@ -157,6 +157,7 @@ def _model_start(state: State, event: e.ModelStart) -> None:
     state.model = "asked"
     state.options = event.set_by_loop
     state.reply = None
+    state.broken_off.clear()
     state.heard = []
     # Some µs of every iteration are calls of functions of one line; the most frequent of these are written out.
     state.requests += attempt == 1
@@ -193,6 +194,8 @@ def _add_usage(state: State, event: e.ModelEnd) -> None:
 
 def _model_error(state: State, event: e.ModelFailed) -> None:
     state.model = "idle"
+    if event.answer is not None:
+        calls.break_off(state, event.answer)
     _note_failure(state, event)
 
 
@@ -213,6 +216,10 @@ def _run_resumed(state: State, event: e.RunResumed) -> None:
     _ask_again(state)
     if event.suspended:
         _forget_done(state)
+    for path, ids in event.again.items():
+        loop = nested(state, path)
+        for id in ids:
+            calls.open_again(loop, id)
 
 
 def _forget_done(state: State) -> None:
@@ -233,6 +240,7 @@ def _ask_again(state: State) -> None:
     """Every model that failed is asked again, in this loop or in the nested one that failed."""
     if state.failure is not None:
         state.failure = None
+        state.broken_off.clear()
         failed = [child for child in state.children.values() if child.failure is not None]
         for child in failed:
             _ask_again(child)
@@ -249,6 +257,8 @@ def _cancel(state: State, event: e.CancelRequested) -> None:
 
 
 def _run_end(state: State, event: e.RunEnd) -> None:
+    if event.answer is not None:
+        calls.break_off(state, event.answer)
     if event.reason != "suspended":
         if state.detached:
             raise ImpossibleEvent(f"A run cannot end while calls run on: {', '.join(state.open)}.")

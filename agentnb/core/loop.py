@@ -24,7 +24,7 @@ from pydantic_core import to_json
 from agentnb.core.errors import IllegalTransition, UsageError
 from agentnb.core.events import EVENT_TYPES, CallEnd, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.graph import CallGraph
-from agentnb.core.messages import Message, to_plain
+from agentnb.core.messages import Message, to_plain, without_broken_off
 from agentnb.core.reply import Reply
 from agentnb.core.running import Frame, Hearing, Stoppable
 from agentnb.core.state import CallState, State
@@ -90,8 +90,9 @@ class Design(ABC):
     before_call: Callable[[CallState, State], Any] | None = None
     """Asked before each of the model's calls; a text it returns blocks the call, and says why. May be async.
 
-    It may also return an unstamped `ApprovalDecision`: a rejection, or another call instead, which with `recheck` is
-    checked as the first one was."""
+    Where it changes the arguments of the call that it is given, the call is edited: they are not checked against the
+    schema again. It may also return an unstamped `CallEnd`, which is the call's result, or an `ApprovalDecision`: a
+    rejection, or another call instead, which with `recheck` is checked as the first one was."""
 
     after_call: Callable[[CallState, CallEnd, State], Any] | None = None
     """Asked after each of the model's calls; a mapping it returns replaces fields of the result. May be async."""
@@ -206,7 +207,7 @@ class Design(ABC):
         part of it.
         """
         instead = cls.sent_instead(state)
-        return [instead.get(position, message.plain) for position, message in enumerate(state.messages)]
+        return [instead.get(position, message.plain) for position, message in without_broken_off(state.messages)]
 
     @classmethod
     def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:
@@ -236,6 +237,12 @@ class Design(ABC):
     def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
         """How many events of a recording that ends with an error a restored run keeps; all of them: it stays over."""
         return len(events)
+
+    def failed_steps(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
+        """The calls whose failure has ended this recording, by the path of their loop: a restored run makes them
+        again.
+        """
+        return {}
 
     def outcome(self, value: Any) -> dict[str, Any]:
         """What a tool returned, as fields of its `CallEnd`."""

@@ -4,9 +4,39 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Inside(AsyncIterator[T], Generic[T]):
+    """An async generator that another one iterates over, and closes.
+
+    An event loop that ends closes every generator that it knows of, all at the same time, and reports an error for one
+    that another generator is closing already. So it must know of the outermost alone.
+    """
+
+    def __init__(self, generator: AsyncGenerator[T, None]) -> None:
+        self._generator = generator
+        self._begun = False
+
+    def __anext__(self) -> Awaitable[T]:
+        if self._begun:
+            return anext(self._generator)
+        self._begun = True
+        hooks = sys.get_asyncgen_hooks()  # by which the event loop gets to know of it, now or never
+        sys.set_asyncgen_hooks(None, None)
+        try:
+            return anext(self._generator)
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+
+    async def aclose(self) -> None:
+        """Close the generator."""
+        await self._generator.aclose()
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from agentnb.core.errors import ModelError, ModelProtocolError
-from agentnb.core.events import Delta, ModelEnd
+from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.readable import parse_arguments, readable
 from agentnb.core.unicode import mended, mended_inside
@@ -25,11 +25,11 @@ TIMING_RESOLUTION = 25
 _SENT_BACK = ("signature", "redacted", "provider")
 """What a block of reasoning may have beside its text: what its provider wants to see again, and only it can read."""
 
+_OTHER_WORDS = {"max_tokens": "length", "max_output_tokens": "length"}
+"""What models of one's own may hand on as their server has said it."""
+
 _BROKEN_OFF = frozenset({"error", "aborted"})
 """Reasons to stop by which a model says in its stream that the answer has failed (SEMANTICS 3c, 3e)."""
-
-_CUT_SHORT = frozenset({"length", "content_filter", "refusal"})
-"""Reasons to stop that leave open what the answer would have been."""
 
 CUT_OFF = "(the answer was cut off before them)"
 """The arguments of a call that had none when its answer was cut short: nobody knows whether it was to have some."""
@@ -149,19 +149,22 @@ class Reply:
             fields["order"] = plain["order"] = order
         if self._details:
             fields["details"] = plain["details"] = self._details
+        if self._stop_reason in CUT_OFF_REASONS:
+            fields["stop_reason"] = plain["stop_reason"] = self._stop_reason
         return _say(fields, plain)
 
     def end(self) -> ModelEnd:
-        """The finished answer."""
-        if self._fragments:
-            cut_short = self._stop_reason in _CUT_SHORT
-            for index in sorted(self._fragments):
-                asked = self._put_together(index)
-                if cut_short and not asked["arguments"].strip():
-                    asked["arguments"] = CUT_OFF
-                self._add(asked)
-                for whole in self._behind.get(index, ()):
-                    self._add(whole)
+        """The finished answer. Raises ModelError for one that was cut off before it said anything."""
+        cut_off = self._stop_reason in CUT_OFF_REASONS
+        for index in sorted(self._fragments):
+            asked = self._put_together(index)
+            if cut_off and not asked["arguments"].strip():
+                asked["arguments"] = CUT_OFF
+            self._add(asked)
+            for whole in self._behind.get(index, ()):
+                self._add(whole)
+        if cut_off and not self._calls and not self.text.strip():
+            raise ModelError(f"The answer was cut off before it said anything ({self._stop_reason}).")
         usage = self._usage
         if self._used_before:
             names = [*self._used_before, *usage]
@@ -169,7 +172,29 @@ class Reply:
         reason = self._stop_reason
         if reason is None or (reason in _PAUSED and self._calls):
             reason = "tool_calls" if self._calls else "stop"
-        return _make_end(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **self._response)
+        response = self._response
+        if self._stop_reason is not None and "finish_reason" not in response:
+            response = {**response, "finish_reason": self._stop_reason}
+        return _make_end(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **response)
+
+    def broken_off(self, stop_reason: str, why: str) -> Message:
+        """The answer so far as a message, for a history that no model is sent; `why` says what broke it off."""
+        calls = list(self._calls)
+        for index, call in sorted(self._fragments.copy().items()):
+            pieces = [{**call, "arguments": "".join(call["arguments"]) or CUT_OFF}, *self._behind.get(index, ())]
+            calls += map(self._read_call, pieces)
+        text, order = self._in_order()
+        reasoning = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
+        return Message.make(
+            role="assistant",
+            content=text,
+            tool_calls=calls,
+            reasoning=mended_inside(reasoning),
+            order=order,
+            details=self._details or None,
+            stop_reason=stop_reason,
+            error_message=why,
+        )
 
     def _in_order(self) -> tuple[str, list[dict[str, Any]]]:
         """The text, and the parts of the answer in the order they came where that is not the usual one."""
@@ -269,6 +294,9 @@ class Reply:
             self._add(call)
 
     def _add(self, call: Mapping[str, Any]) -> None:
+        self._calls.append(self._read_call(call))
+
+    def _read_call(self, call: Mapping[str, Any]) -> ToolCall:
         function = call.get("function", call)  # OpenAI's own shape nests name and arguments
         given = function["arguments"] if "arguments" in function else _given_to(function)
         arguments, malformed = parse_arguments(given)
@@ -279,7 +307,7 @@ class Reply:
         if id in self._taken or id in self._before:
             id = self._another(id)
         self._taken.add(id)
-        self._calls.append(_hold_call({"id": id, "name": name, "arguments": arguments, "malformed": malformed}))
+        return _hold_call({"id": id, "name": name, "arguments": arguments, "malformed": malformed})
 
     def _another(self, id: str) -> str:
         """The id with the call's number behind it: how many were made before, and this one.
@@ -294,8 +322,10 @@ class Reply:
         return another
 
     def _stop(self, chunk: Mapping[str, Any]) -> None:
-        reason = chunk.get("reason")
-        self._stop_reason = mended(str(reason)) if reason is not None else None
+        reason = mended(str(chunk["reason"])) if chunk.get("reason") is not None else None
+        self._stop_reason = _OTHER_WORDS.get(reason, reason) if reason is not None else None
+        if reason in _OTHER_WORDS:
+            self._response.setdefault("finish_reason", str(reason))
         if self._stop_reason in _BROKEN_OFF:
             said = chunk.get("error") or chunk.get("error_message")
             raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from agentnb.core import events as e
+from agentnb.core.json_data import same_json
 from agentnb.core.messages import Message, ToolCall, to_plain
 
 CallStatus = Literal["proposed", "asking", "ready", "running", "ended"]
@@ -18,7 +19,8 @@ class CallState:
 
     `name` and `arguments` are what runs, `proposed` is the call as it was made, `replaced` what the loop has put in its
     place, `undecided` what it was before somebody else decided to change it. `detached`: it runs, and nothing but the
-    end of the run waits for it; `let_go`: the history says so.
+    end of the run waits for it; `let_go`: the history says so. `unchecked` are the arguments that a hook has chosen,
+    which are not checked against the tool's schema.
     """
 
     id: str
@@ -36,13 +38,19 @@ class CallState:
     detached: bool = False
     let_go: bool = False
     undecided: ToolCall | None = None
+    unchecked: dict[str, Any] | None = None
 
     def __init__(self, call: ToolCall, hidden: bool = False) -> None:
         fields = call.__dict__  # at once: each attribute of a model is found by way of its __getattr__
         self.id, self.name, self.arguments, self.proposed = fields["id"], fields["name"], fields["arguments"], call
         self.malformed, self.hidden, self.status, self.attempt = fields["malformed"], hidden, "proposed", 0
         self.approval = self.decision = self.end = self.replaced = self.undecided = None
+        self.unchecked = None
         self.detached = self.let_go = False
+
+    def is_as_a_hook_made_it(self, arguments: dict[str, Any]) -> bool:
+        """Whether a hook has chosen these arguments, which are not checked against the tool's schema then."""
+        return self.unchecked is not None and same_json(arguments, self.unchecked)
 
     @property
     def made(self) -> ToolCall:
@@ -56,6 +64,7 @@ class Inside(NamedTuple):
     position: int
     messages: list[Message]
     inside: list[Inside]
+    broken_off: list[Message]
 
 
 @dataclass(slots=True)
@@ -78,6 +87,9 @@ class State:
     hidden calls it has made since it began, `entered` the phases it has gone to by `PhaseChange`, each in order: with
     `messages`, what a loop that is written top to bottom has done. `unsaid`: the turn has results that are not in
     `messages` yet. `position` counts the events folded so far.
+
+    `broken_off` is the answer that failed, or that the end of the run broke off, with one result for each of its calls.
+    It ends the conversation until the model is asked again, and is no part of `messages`, which a model may be sent.
 
     `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
     one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
@@ -104,6 +116,7 @@ class State:
     position: int = 0
     started: float | None = None
     messages: list[Message] = field(default_factory=list)
+    broken_off: list[Message] = field(default_factory=list)
     turn: int = 0
     attempt: int = 0
     model: Literal["idle", "asked"] = "idle"
@@ -113,6 +126,7 @@ class State:
     failure: e.ErrorInfo | None = None
     calls: dict[str, CallState] = field(default_factory=dict)
     open: dict[str, CallState] = field(default_factory=dict)
+    asking: dict[str, CallState] = field(default_factory=dict)
     detached: int = 0
     requests: int = 0
     calls_started: int = 0
@@ -148,11 +162,12 @@ class State:
 
     @property
     def conversation(self) -> list[Message]:
-        """What was said: the messages, and where the loop has no conversation of its own those of the loops it ran.
+        """What was said: the messages, the answer that broke off, and where the loop has no conversation of its own
+        those of the loops it ran.
 
         What was said in one of these stays together, and stands where that began, however many ran at the same time.
         """
-        return _in_order(self.messages, self.inside)
+        return _in_order(self.messages, self.inside, self.broken_off)
 
     def own_id(self, id: str) -> str:
         """`id`, which is unique among the loop's own calls of one run, as one that is unique among those of all runs.
@@ -172,7 +187,7 @@ class State:
         """The state as plain JSON data."""
         plain: dict[str, Any] = {}
         for name in self.__dataclass_fields__:
-            if name not in ("calls", "open", "own_calls", "children", "inside", "place", "places", "memo"):
+            if name not in ("calls", "open", "asking", "own_calls", "children", "inside", "place", "places", "memo"):
                 plain[name] = _plain(getattr(self, name))
         plain["children"] = {name: child.dump() for name, child in self.children.items()}
         plain["calls"] = [_plain_call(call) for call in self.calls.values()]
@@ -180,14 +195,14 @@ class State:
         return plain
 
 
-def _in_order(messages: list[Message], inside: list[Inside]) -> list[Message]:
+def _in_order(messages: list[Message], inside: list[Inside], broken_off: list[Message]) -> list[Message]:
     said: list[Message] = []
     begun = 0
-    for position, messages_inside, deeper in inside:
+    for position, messages_inside, deeper, broken_off_inside in inside:
         said += messages[begun:position]
-        said += _in_order(messages_inside, deeper)
+        said += _in_order(messages_inside, deeper, broken_off_inside)
         begun = position
-    return said + messages[begun:]
+    return said + messages[begun:] + broken_off
 
 
 def _plain_call(call: CallState) -> dict[str, Any]:

@@ -22,7 +22,7 @@ cancels its own run is not cut off by that, and does not wait for it."""
 
 
 class Acted:
-    """The result of a tool, and what it wants to happen beside that: `{"escalate": True}` leaves the loop around."""
+    """The result of a tool after which its loop ends; `{"escalate": True}` leaves the loop around that too."""
 
     def __init__(self, result: Any, actions: dict[str, Any]) -> None:
         self.result = result
@@ -62,10 +62,13 @@ def legal_name(name: str) -> str:
 
 
 def check_names(named: Iterable[tuple[str, Any]]) -> None:
-    """Raise UsageError for two tools of one name, of which a call would run only one; `named` are names and tools."""
+    """Raise UsageError for two tools of one name, of which a call would run only one; `named` are names and tools.
+
+    The same tool may be given twice.
+    """
     given: dict[str, Any] = {}
     for name, item in named:
-        if name in given:
+        if name in given and given[name] is not item:
             raise UsageError(
                 f"Two tools have the name {name!r}: {_shown(given[name])} and {_shown(item)}. Give one of them another"
                 " by name=, or in a mapping, {name: tool}."

@@ -111,7 +111,7 @@ class MessageReader:
             case "message_delta":
                 self._read_response(said)
                 self._keep(_mapping(said.get("delta")))
-                self._reason = _mapping(said.get("delta")).get("stop_reason") or self._reason
+                self._reason = _word(_mapping(said.get("delta")).get("stop_reason")) or self._reason
             case "message_stop":
                 self._done = True
             case "message":
@@ -138,7 +138,7 @@ class MessageReader:
     def _read_whole(self, message: Mapping[str, Any]) -> list[Chunk]:
         self._read_response(message)
         self._keep(message)
-        self._reason, self._done = message.get("stop_reason"), True
+        self._reason, self._done = _word(message.get("stop_reason")), True
         content = message.get("content")
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
         return [
@@ -150,10 +150,12 @@ class MessageReader:
     def _begin(self, number: object, given: Mapping[str, Any]) -> list[Chunk]:
         """Open a block; one whose end was not told is closed first."""
         chunks = [chunk for other in [*self._open] for chunk in self._close(other)]
-        kind = str(given.get("type"))
+        kind = given.get("type")
+        if not isinstance(kind, str):  # no block that anybody could take back
+            return chunks
         block = self._open[_key(number)] = _Block(kind, dict(given))
         if kind == "tool_use":
-            if given.get("name") or given.get("id"):  # one with neither is no call
+            if _word(given.get("name")) or _word(given.get("id")):  # one with neither is no call
                 chunks.append(self._open_call(number, given))
         elif kind == "text":
             if isinstance(citations := given.get("citations"), list):
@@ -214,7 +216,7 @@ class MessageReader:
             self._calls[_key(number)] = index
             self._empty.add(index)
         arguments = json.dumps(given, ensure_ascii=False) if given else ""
-        call = {"index": index, "id": block.get("id"), "name": block.get("name"), "arguments": arguments}
+        call = {"index": index, "id": _word(block.get("id")), "name": _word(block.get("name")), "arguments": arguments}
         return {"type": "tool_call_delta", **call}
 
     def _fill(self, number: object, delta: Mapping[str, Any]) -> list[Chunk]:
@@ -273,6 +275,10 @@ class MessageReader:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _key(number: object) -> int | str | None:

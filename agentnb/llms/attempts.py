@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import stamina
 
 from agentnb.core.errors import ModelError, ModelOverloaded, ModelUnavailable
+from agentnb.core.maybe_async import Inside
 from agentnb.llms import failures
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ async def answer(
     async for attempt in attempts:
         failure: ModelError | None = None
         first: Sequence[Chunk] | None = None
-        async with aclosing(_answer(transport, body, new_reader(), headers, timeout)) as events:
+        async with aclosing(Inside(_answer(transport, body, new_reader(), headers, timeout))) as events:
             with attempt:
                 try:
                     first = await anext(events)

@@ -16,6 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentnb.core.errors import AuthenticationError, ModelError, ModelRequestError, UsageError
+from agentnb.core.maybe_async import Inside
 from agentnb.llms import attempts
 from agentnb.llms.conversion import ROLES
 from agentnb.llms.description import recorded_options
@@ -84,7 +85,7 @@ class HttpModel(ABC):
         max_retries: int,
         options: Mapping[str, Any],
     ) -> None:
-        _check_options(options, f"{type(self).__name__}(...)", key_variable)
+        check_options(options, f"{type(self).__name__}(...)", key_variable)
         _check_model(model)
         _check_max_retries(max_retries)
         if timeout is not None:
@@ -117,7 +118,7 @@ class HttpModel(ABC):
         is a field of the body. Raises a `ModelError`, and UsageError for an option that cannot be followed. Closing the
         generator, or cancelling the task that waits on it, closes the connection.
         """
-        _check_options(options, "stream(...)", self._usual_variable)
+        check_options(options, "stream(...)", self._usual_variable)
         merged = {name: value for name, value in (self.options | options).items() if value is not None}
         # Options that are about the request, and no part of its body.
         model, timeout = merged.pop("model", self.model), merged.pop("timeout", None)
@@ -135,12 +136,12 @@ class HttpModel(ABC):
         body = {**body, "model": model, **extra_body}
         text = strict_json(body, separators=(",", ":"))
         encoded = text.encode("utf-8", "replace")  # half a surrogate pair in a tool's result must not end a run
-        source = attempts.answer(
+        answer = attempts.answer(
             self._transport, encoded, new_reader, max_retries=max_retries, headers=headers, timeout=timeout
         )
         failure: ModelError | None = None
         try:
-            async with aclosing(source) as chunks:
+            async with aclosing(Inside(answer)) as chunks:
                 async for chunk in chunks:
                     yield _retry_chunk(chunk) if isinstance(chunk, attempts.Retry) else chunk
         except ModelError as error:
@@ -222,14 +223,16 @@ _NOT_OPTIONS = {
 """What other libraries' clients are given, and no server is sent as a field of the body."""
 
 
-def _check_options(options: Mapping[str, Any], where: str, variable: str) -> None:
+def check_options(options: Mapping[str, Any], where: str, variable: str) -> None:
     """Raise UsageError for an option that would be sent and mean nothing, or that cannot be followed."""
     for name in ("api_key", "key"):
         if name in options:
-            raise UsageError(
-                f"{name} is not an option of {where}: API keys are read from the environment only, from {variable} or"
-                " from the variable that api_key_env= names."
+            instead = (
+                f"API keys are read from the environment only, from {variable} or the variable that api_key_env= names"
+                if variable
+                else "no key is needed"
             )
+            raise UsageError(f"{name} is not an option of {where}: {instead}.")
     for name, instead in _NOT_OPTIONS.items():
         if name in options:
             raise UsageError(f"{name} is not an option of {where}: {instead}.")

@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelUnavailable, UsageError
+from agentnb.core.maybe_async import Inside
 from agentnb.llms.attempts import MAX_RETRIES
+from agentnb.llms.client import check_options
 from agentnb.llms.description import recorded_options
 from agentnb.llms.openai import OpenAI
 from agentnb.llms.transport import READ_TIMEOUT
@@ -82,6 +84,7 @@ class Local:
         if not path.is_file():
             raise UsageError(f"there is no model file {path}")
         self.model = path.stem
+        check_options(options, "Local(...)", "")
         self.options = {"max_tokens": max_tokens} | options
         self._settings = _Settings(str(path), context_size, threads)
         self._timeout = timeout
@@ -109,7 +112,7 @@ class Local:
         client = self._client
         if client is None:
             client = await asyncio.to_thread(self._connect)
-        async with aclosing(client.stream(messages, tools=tools, schema=schema, **options)) as chunks:
+        async with aclosing(Inside(client.stream(messages, tools=tools, schema=schema, **options))) as chunks:
             async for chunk in chunks:
                 yield chunk
 

@@ -146,8 +146,6 @@ class ChatCompletionReader:
         for name, piece in logprobs.items():
             if isinstance(piece, list):
                 known.setdefault(name, []).extend(piece)
-            elif piece is not None:
-                known[name] = piece
 
     def _read_choice(self, choice: Mapping[str, Any]) -> list[Chunk]:
         index = choice.get("index")

@@ -206,7 +206,11 @@ class Exchange:
 
     async def close(self) -> None:
         """Release the connection; one whose answer was not read to its end is closed."""
-        await self._response.aclose()
+        try:
+            await self._response.aclose()
+        except RuntimeError:
+            if not _is_loop_over():
+                raise  # otherwise the event loop has ended in the middle of this, and the connection with it
 
     async def _decode(self) -> ServerSentEvent | None:
         since = None
@@ -331,3 +335,12 @@ def _is_loopback(host: str) -> bool:
         return address.is_loopback or address.is_unspecified  # 0.0.0.0 is what servers say they listen at
     except ValueError:
         return host == "localhost"
+
+
+def _is_loop_over() -> bool:
+    """Whether the event loop that this code was written for has ended: the code is only closed now."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False

@@ -88,7 +88,7 @@ class Loop(Design):
         self.llm = llm
         self.tools = tools
         if not isinstance(tools, Mapping):
-            check_names((_name_as_tool(tool), tool) for tool in tools)
+            check_names((name_as_tool(tool), tool) for tool in tools)
         self.name = name or _snake_case(type(self).__name__)
 
     def start(
@@ -205,7 +205,7 @@ async def _to_the_end(run: Run) -> Any:
     return await run
 
 
-def _name_as_tool(tool: Any) -> str:
+def name_as_tool(tool: Any) -> str:
     """What models call a tool by."""
     return legal_name(tool.name) if isinstance(tool, Design) else _named(tool)
 

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from agentnb.core.errors import RunFailed
+from agentnb.core.maybe_async import Inside
 
 if TYPE_CHECKING:
     from agentnb.core.events import Delta, ErrorInfo, Event
@@ -48,7 +49,7 @@ class Telling(Generic[Said]):
 
     def facts(self) -> Any:
         """The run's own events, as an async iterator that can be closed."""
-        return aiter(self.run)
+        return Inside(aiter(self.run))
 
     def is_said(self, error: RunFailed) -> bool:
         """Whether this, which is no model's failure, is what the design's last event says."""

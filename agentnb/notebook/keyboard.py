@@ -14,14 +14,18 @@ waits for, a run that a tool of another one has started included.
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any, Protocol
 
 from agentnb.core.errors import AgentnbError, UsageError
+from agentnb.notebook.kernel import in_kernel
 from agentnb.run.approvals.decisions import Decisions, decided_by_person
 from agentnb.run.approvals.pending import Pending
 from agentnb.widgets.comms import Audience
@@ -128,6 +132,8 @@ def _question(item: Pending) -> str:
 def _decided(decisions: Decisions, item: Pending, prompt: str, shown_at: float) -> bool:
     """Ask once, and do what was answered; False where it has to be asked again."""
     answers = "[y]es, [n]o, [e]dit" + (", [a]nswer" if item.unknown else "")
+    if prompt:
+        _drop_what_was_typed_before()
     try:
         word, _, rest = input(f"{prompt}{answers}: ").strip().partition(" ")
         given = _more(word, rest)
@@ -144,6 +150,38 @@ def _decided(decisions: Decisions, item: Pending, prompt: str, shown_at: float) 
         except (AgentnbError, ValueError) as error:
             print(visible(str(error)))  # noqa: T201
             return False
+
+
+def _drop_what_was_typed_before() -> None:
+    """Drop the input of a terminal that is older than the question, which nobody can have read yet."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        while not in_kernel() and msvcrt.kbhit():
+            msvcrt.getwch()
+        return
+    import termios
+
+    with suppress(OSError, termios.error):  # not every input is a terminal, and one may be gone
+        if not in_kernel() and sys.stdin is not None:
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        elif in_kernel() and (console := _terminal_of_a_console()) is not None:
+            terminal = os.open(console, os.O_RDWR | os.O_NOCTTY)
+            try:
+                termios.tcflush(terminal, termios.TCIFLUSH)
+            finally:
+                os.close(terminal)
+
+
+def _terminal_of_a_console() -> str | None:
+    """The terminal of the `jupyter console` that has started this kernel; None where none has."""
+    psutil: Any = import_module("psutil")  # ipykernel has it
+    try:
+        parent = psutil.Process(os.getppid())
+        is_console = any("jupyter_console" in word or "jupyter-console" in word for word in parent.cmdline())
+        return parent.terminal() if is_console else None
+    except psutil.Error:
+        return None
 
 
 def _more(word: str, rest: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from html import escape
+from itertools import accumulate
 from pathlib import Path
 from typing import overload
 
@@ -44,9 +45,16 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """What the table shows of it."""
         cost = "" if self.cost is None else f"{self.cost:.4f}"
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.when)) if self.when else "not begun"
+        when = _date(self.when) if self.when else "not begun"
         told = (self.name, self.design, self.stands)
         return (*(one_line(visible(text), WIDTH) for text in told), str(self.turns), str(self.calls), cost, when)
+
+
+def _date(when: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
+    except (OverflowError, ValueError, OSError):  # no date that there is: an older store took any number
+        return f"{when:g} s"
 
 
 COLUMNS = tuple(field.name for field in fields(Row))[:7]
@@ -125,13 +133,21 @@ def runs(store: Store | str | Path | None = None) -> RunTable:
     found, unreadable = look(store)
     here, kept = runs_in(found, only=store is not None)
     entries: list[tuple[float, Callable[[], Row]]] = []
-    for run, place in here:
-        began = run.state.started
-        entries.append((began or time.time(), partial(_row_of, run, began or 0.0, place or "in this kernel")))
-    entries += [(info.created, partial(_recorded_row, at, info)) for at, info in kept]
+    begun = _never_back([run.state.started or run.clock() for run, _ in here])
+    for (run, place), began in zip(here, begun, strict=True):
+        entries.append((began, partial(_row_of, run, run.state.started or 0.0, place or "in this kernel")))
+    for one in found:
+        stored = [info for at, info in kept if at is one]
+        made = _never_back([info.created for info in stored])
+        entries += [(when, partial(_recorded_row, one, info)) for when, info in zip(made, stored, strict=True)]
     entries.sort(key=lambda entry: entry[0], reverse=True)
     rows = [row() for _, row in entries[:SHOWN]]
     return RunTable(rows, max(0, len(entries) - SHOWN), [at.where for at in found], unreadable)
+
+
+def _never_back(times: Sequence[float]) -> list[float]:
+    """Times, newest first, of what is in that order, whatever became of the clock in between."""
+    return list(accumulate(reversed(times), max))[::-1]
 
 
 def runs_in(found: Sequence[Store], *, only: bool) -> tuple[list[tuple[Run, str | None]], list[tuple[Store, RunInfo]]]:

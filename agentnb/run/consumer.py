@@ -16,6 +16,7 @@ from contextlib import aclosing
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Delta, Event
+from agentnb.core.maybe_async import Inside
 from agentnb.run import host as hosting
 from agentnb.run.driver.awaiting import outcome
 from agentnb.run.driver.claims import TAKEN_HERE, Driving
@@ -80,7 +81,7 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
         told += 1
     while run.settled or not run.claim("pull"):
         is_left = False
-        async with aclosing(_look_on(run, told)) as seen:
+        async with aclosing(Inside(_look_on(run, told))) as seen:
             async for item in seen:
                 if item is None:
                     is_left = True
@@ -98,7 +99,7 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
         run.go_on_if_paused()
         while news:
             yield news.popleft()
-        async with aclosing(run.driver.pump("pull")) as pump:
+        async with aclosing(Inside(run.driver.pump("pull"))) as pump:
             try:
                 async for _ in pump:
                     while news:

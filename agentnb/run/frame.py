@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentnb.core.events import Event
 from agentnb.core.loop import Design, check_tables, configured, phase_opened
 from agentnb.core.messages import Message
+from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool, fingerprint_of
 from agentnb.run.portable import portable_start
@@ -26,7 +27,9 @@ class Frame:
     (`Design.pauses_inside`); `finishes_first`: it waits for the end of the loop itself. `has_loops_inside`: some calls
     may be performed by loops. `recorded` is how many facts of the run there were when it was taken up from a recording,
     `companion` what stands beside it, once that is asked for (`run.companions`). `hearing` is what the loop knows of
-    the run, and holds on to no longer than anybody has the run.
+    the run, and holds on to no longer than anybody has the run. `views` are what tools have made of the arguments of
+    calls for a person, by call, with the number of the question. `reply` is the answer that its model is giving, while
+    the model is asked.
     """
 
     __slots__ = (
@@ -43,9 +46,11 @@ class Frame:
         "moves",
         "path",
         "recorded",
+        "reply",
         "said",
         "state",
         "tools",
+        "views",
     )
 
     def __init__(
@@ -63,7 +68,9 @@ class Frame:
         self.call = call
         self.state = state
         self.said: list[Message] = []
+        self.views: dict[str, tuple[int, str]] = {}
         self.hearing: object = None
+        self.reply: Reply | None = None
         self.tools: dict[str, Tool] = as_tools(design.tools)
         self._fingerprints: dict[str, str] | None = None
         self._performs_loops = type(design).loop_for is not Design.loop_for

@@ -26,6 +26,9 @@ from agentnb.run.frame import UNKNOWN, Frame
 from agentnb.run.portable import not_serializable
 from agentnb.run.watchers import Watchers
 
+AHEAD_SECONDS = 1.0
+"""By which a computer's clock is ahead when it was set, and not only corrected a little."""
+
 Watcher = Callable[[Event | Delta], object]
 Observer = Callable[[Event, Frame], object]
 
@@ -68,6 +71,8 @@ class Journal(Watchers):
         design.taken_up(self.root)
         self.frames = [self.root]
         """The loops that are being run; each stands behind the one whose call it performs."""
+        self._offset = time.time() - time.monotonic()
+        """Of this run's clock (`now`) from the monotonic one."""
         self.fresh = False
         """Whether anything has become a fact since somebody last said False."""
         self.observers: tuple[Observer, ...] = ()
@@ -99,7 +104,7 @@ class Journal(Watchers):
             phase = frame.moves.get((state.phase, stamp["phase"], kind), UNKNOWN)
             stamp["phase"] = frame.opens(event) if phase is UNKNOWN else phase
             if not stamp["time"]:  # a fork's change was made when that of its recording was
-                stamp["time"] = time.time()
+                stamp["time"] = self.now()
             stamp["path"] = frame.path
             line = self._encode(event) if recorder is not None else b""
             stamp["seq"] = seq = len(events)
@@ -119,6 +124,26 @@ class Journal(Watchers):
                 if self.watchers:
                     self.tell(event)
         return True
+
+    def now(self) -> float:
+        """The time by the run's own clock, in seconds since the epoch, for its events and its deadlines.
+
+        It goes with the monotonic clock, so that it never goes back, and what something took is right whoever sets the
+        computer's clock meanwhile. Where that is ahead, as after the computer has slept, the run's own is set to it;
+        but not while a tool or a model is at work.
+        """
+        now = self._offset + time.monotonic()
+        ahead = time.time() - now
+        if ahead > AHEAD_SECONDS and not self._is_at_work():
+            self._offset += ahead
+            return now + ahead
+        return now
+
+    def _is_at_work(self) -> bool:
+        states = [frame.state for frame in self.frames]
+        return any(
+            state.model == "asked" or any(call.status == "running" for call in state.open.values()) for state in states
+        )
 
     def frame_at(self, path: str) -> Frame | None:
         """The loop that is being run at this path; None where none is."""
@@ -145,6 +170,8 @@ class Journal(Watchers):
         for event in events:
             evolve(self.state, event)
             self.events.append(event)
+        last = max((event.time for event in events), default=0.0)  # maybe of a computer whose clock is ahead
+        self._offset = max(time.time(), last) - time.monotonic()
 
     @contextmanager
     def saying(self) -> Iterator[None]:

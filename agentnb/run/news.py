@@ -96,12 +96,12 @@ class News:
         """Whether something has become fact that the event loop has had no turn yet to write to disk."""
         return self._scheduled is not None
 
-    async def wait(self, until: float | None) -> None:
-        """Until something happens, or the time has come (epoch seconds)."""
+    async def wait(self, seconds: float | None) -> None:
+        """Until something happens, or so many seconds have passed."""
         assert self.loop is not None
         self._waiter = self.loop.create_future()
         self._journal.observe(self._has_come)
-        timer = None if until is None else self.loop.call_later(max(0.0, until - time.time()), self.wake)
+        timer = None if seconds is None else self.loop.call_later(max(0.0, seconds), self.wake)
         try:
             # Looked at with the future in place, so that the news of other threads is not missed.
             if not self._journal.fresh:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -55,6 +56,10 @@ class Recording(ABC):
     def state(self) -> State:
         """Where the run stands; read it, do not change it."""
 
+    def clock(self) -> float:
+        """The time now, in seconds since the epoch, by the clock of the run's events."""
+        return time.time()
+
     @property
     @abstractmethod
     def events(self) -> Sequence[Event]:
@@ -98,6 +103,10 @@ class Recording(ABC):
     def driven(self) -> bool:
         """Whether anybody drives the run at the moment."""
         return False
+
+    def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
+        """Call `changed` whenever `driven` has changed and nothing else; gives a function that ends it."""
+        return lambda: None
 
     @property
     def paused_for(self) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.events import CallEnd, Outcome
+from agentnb.core.events import CallEnd, CutOff, Outcome
 from agentnb.core.state import CallState
 from agentnb.core.tools import Tool
 from agentnb.run.portable import error_info, portable
@@ -35,6 +35,18 @@ def misfit(call: CallState, tools: Mapping[str, Tool]) -> Refusal:
         return _refusal(call, f"Tool {call.name} not found. Available tools: {known}.")
     said = (call.malformed or "")[:200]
     return _refusal(call, f"The arguments of {call.name} are not a JSON object: {said}")
+
+
+_CUT_OFF: Mapping[CutOff, str] = {
+    "length": "hit the output token limit",
+    "content_filter": "was stopped by a content filter",
+    "refusal": "ended as a refusal",
+}
+
+
+def cut_off(call: CallState, why: CutOff) -> Refusal:
+    """The no to a call of an answer that was cut off: its arguments may be, too (SEMANTICS 3c.4)."""
+    return _refusal(call, f"Not executed: the answer that made this call {_CUT_OFF[why]}.", "skipped")
 
 
 def unfit(call: CallState, error: InvalidArguments) -> Refusal:

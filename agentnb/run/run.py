@@ -14,6 +14,7 @@ import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any
 
 from agentnb.core.errors import StoreBusy, UsageError
@@ -60,6 +61,7 @@ class Run(Decisions, Recording):
         limits: Mapping[str, float] | None = None,
         recording: Sequence[Event] = (),
         suspended: bool = False,
+        again: Mapping[str, list[str]] = MappingProxyType({}),
         judges_open_questions: bool = True,
     ) -> None:
         check_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
@@ -88,7 +90,9 @@ class Run(Decisions, Recording):
             chosen["approve"] = recorded
         if limits is not None and self._gate.limits != kept.limits:
             chosen["limits"] = self._gate.limits
-        begin: Event | None = RunResumed.make(suspended=suspended, **chosen) if suspended or chosen else None
+        begin: Event | None = None
+        if suspended or again or chosen:
+            begin = RunResumed.make(suspended=suspended, again=dict(again), **chosen)
         if not recording:
             start = portable_start(loop.begin(portable_input(input), history))
             begin = start.model_copy(update={**configured(loop, self._journal.root.fingerprints), **chosen})
@@ -123,6 +127,10 @@ class Run(Decisions, Recording):
         """Everything that has happened so far, oldest first."""
         return Prefix(self._journal.events)
 
+    def clock(self) -> float:
+        """The time now, in seconds since the epoch, by the clock of the run's events: it never goes back."""
+        return self._journal.now()
+
     @property
     def companion(self) -> object:
         """What stands beside the run's own loop, for its code (`Design.companion`)."""
@@ -155,6 +163,13 @@ class Run(Decisions, Recording):
         Gives a function that ends it. A watcher must be quick; one that raises is logged and the run goes on.
         """
         return self._journal.watch(watcher)
+
+    def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
+        """Call `changed` whenever `driven` has changed, from the thread it happens in; gives a function that ends it.
+
+        A run that nobody drives any more has had its last event before: that is no event of its own.
+        """
+        return self._driving.watch(changed)
 
     def snapshot(self, name: str | None = None) -> Snapshot:
         """The run as it stands now, to be saved and restored; also in the middle of a call or an approval.

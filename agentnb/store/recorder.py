@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from agentnb.core.errors import StorageError, StoreBusy, StoreConflict
 from agentnb.store.database import SPAN, Database, checksum
-from agentnb.store.rows import add_snapshot
+from agentnb.store.rows import add_snapshot, not_before
 
 
 class RunRecorder:
@@ -72,7 +72,8 @@ class RunRecorder:
             name, position = self._names[0]
             assert self._number is not None
             with self._database.transaction(patient=False):
-                add_snapshot(self._database, name, self._number, position, time.time())
+                made = not_before(self._database, "snapshots", time.time())
+                add_snapshot(self._database, name, self._number, position, made)
             del self._names[0]
 
     def name_snapshot(self, name: str, position: int) -> None:

@@ -86,6 +86,15 @@ def id_of(database: Database, number: int, *, salvage: bool) -> str:
     return str(row[1])
 
 
+def not_before(database: Database, table: str, now: float) -> float:
+    """When what is written now was made: no earlier than what is there, so that the newest was written last.
+
+    The computer's clock may have been set back.
+    """
+    ((latest,),) = database.query(f"SELECT max(created) FROM {table}")
+    return now if latest is None else max(now, latest)
+
+
 def add_snapshot(database: Database, name: str, run: int, position: int, created: float) -> None:
     """Keep a name for a position of a run."""
     row = (name, run, position, float(created))

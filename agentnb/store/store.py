@@ -230,10 +230,11 @@ class Store:
         process writes just now, the run is taken up with its first events.
         """
         check_name("A run's name", *([] if name is None else [name]), loop)
-        made = time.time() if created is None else created
+        now = time.time()
 
         def take_up() -> int:
             with self._database.transaction(patient=False):
+                made = rows.not_before(self._database, "runs", now) if created is None else created
                 number = rows.add_run(self._database, run_id, name, loop, made)
                 self._add_recording(number, run_id, recording)
             return number

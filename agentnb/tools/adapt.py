@@ -14,7 +14,7 @@ from agentnb.core.loop import Design
 from agentnb.core.tools import FOR_PROVIDERS, Tool, check_names
 from agentnb.tools.described import DescribedTool, described_by, takes_all_in_one
 from agentnb.tools.function import FunctionTool
-from agentnb.tools.loop import LoopTool
+from agentnb.tools.loop import LoopTool, loop_of
 
 METHODS = ("run", "arun", "execute", "invoke", "__call__")
 """What the method is called in the tools of other designs; the first that is there counts, or the object is called."""
@@ -32,7 +32,30 @@ def as_tools(tools: Iterable[Any] | Mapping[str, Any]) -> dict[str, Tool]:
     named = {one.name: one for one in made}
     if len(named) < len(made):
         check_names((one.name, item) for one, (_, item) in zip(made, items, strict=True))
-    return named
+    own = {loop.name: name for name, tool in named.items() if (loop := loop_of(tool)) is not None}
+    own = {name: legal for name, legal in own.items() if name not in named}
+    return _Tools(named, own) if own else named
+
+
+class _Tools(dict[str, Tool]):
+    """Tools by name. A loop whose own name is not legal for a tool is found by that too: older recordings have it."""
+
+    def __init__(self, tools: Mapping[str, Tool], own: Mapping[str, str]) -> None:
+        super().__init__(tools)
+        self._own = own
+
+    def __missing__(self, name: str) -> Tool:
+        return self[self._own[name]]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._own
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The tool of this name, or `default`."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
 
 
 def _as_tool(item: Any, name: str | None) -> Tool:

@@ -55,17 +55,17 @@ class DescribedTool(FunctionTool):
         said = options.pop("description", None)
         super().__init__(_any, description=said if said is not None else words_of(method)[0], **options)
         self.function = method
-        self.parameters = dict(model.model_json_schema() if model is not None else schema or {})
+        given = dict(model.model_json_schema() if model is not None else schema or {})
+        self._schema = JsonSchema(given)
+        is_plain = self._schema.told == {name: part for name, part in given.items() if name != "$schema"}
+        self.parameters = given if is_plain else self._schema.told
         self._model = model
         self._by_place = by_place
-        self._schema: JsonSchema | None = None
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """The call with these arguments, ready to run. Raises InvalidArguments."""
         if self._model is not None:
             return functools.partial(self._invoke, self._fields_of(self._model, arguments))
-        if self._schema is None:  # when it is first needed: a server may have hundreds of tools
-            self._schema = JsonSchema(self.parameters)
         values = self.read(arguments)
         try:
             faults = self._schema.faults(values)
@@ -88,7 +88,10 @@ class DescribedTool(FunctionTool):
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments with the plain values that the method gets."""
-        read: dict[str, Any] = read_by(self.parameters, arguments)
+        try:
+            read: dict[str, Any] = read_by(self.parameters, arguments)
+        except RecursionError:  # a text that is nested too deeply, where a list is wanted
+            return arguments
         return read
 
     async def _invoke(self, values: dict[str, Any], progress: Progress) -> Any:

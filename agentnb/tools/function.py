@@ -92,8 +92,14 @@ class FunctionTool:
         self._in_thread = own_thread_of(function).call if thread == "own" else _called
         self.view = view
         adapter, self._gets = _arguments_of(function, self.name, parameter_words)
+        self.takes_context = "tool_context" in self._gets
+        """Whether the function has a parameter `tool_context`."""
         self._validate = adapter.validator.validate_python  # the adapter's own method adds a third to its cost
         self._is_async = inspect.iscoroutinefunction(called_in(function))
+        if self._is_async and thread == "own":
+            raise UsageError(
+                f'{self.name} is async and runs in the event loop: @tool(thread="own") is for sync functions.'
+            )
         self.parameters = _schema(adapter, self.name)
         self._options: dict[str, Any] = {
             **yes_or_no,
@@ -137,6 +143,10 @@ class FunctionTool:
             raise InvalidArguments(f"Invalid arguments for {self.name}: they cannot be checked ({why}).") from error
         return functools.partial(self._invoke, values)
 
+    def bind_unchecked(self, arguments: dict[str, Any]) -> Invocation:
+        """The call with exactly these arguments, which code has chosen that knows what the function takes."""
+        return functools.partial(self._invoke, arguments)
+
     def _values(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The values that the function gets. Raises what the validation raises."""
         values: dict[str, Any]
@@ -166,7 +176,7 @@ class FunctionTool:
             context = ToolContext.of_this_call(self.name)
             given = {"progress": teller(progress), "tool_context": context}
             values = {**values, **{name: given[name] for name in self._gets}}
-            if "tool_context" in self._gets:
+            if self.takes_context:
                 return acted(self._called(values), context)
         return self._called(values)
 
@@ -247,7 +257,8 @@ def tool(function: Callable[..., Any] | Design | None = None, /, **options: Any)
     A loop is made a tool too, with `name`, `description`, `approve`, `needs`, `sequential` and `view`.
 
     approve: ask a person before each call; or a function of the call that returns whether to ask,
-    `lambda call: call.arguments["path"].startswith("/etc")` for one. idempotent: it may run again when nobody knows
+    `lambda call: call.arguments["path"].startswith("/etc")` for one; it may take the context as a policy does
+    (`agentnb.run.approvals.policy`). idempotent: it may run again when nobody knows
     whether it ran. timeout: in seconds. needs: what it touches ("network", "write"), shown to the person and matched by
     policies. sequential: no other call runs beside it. detached: an ExecutionLoop goes on while it runs, and only the
     run's end waits for it. thread: where a sync function runs; "own" is one thread for all calls of this tool, for

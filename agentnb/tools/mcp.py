@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, TextIO, cast
 
 from agentnb.core.errors import ToolError, UsageError
 from agentnb.tools.described import DescribedTool
-from agentnb.tools.mcp_wire import NOT_SENT, raw_of, read_in_parts, result_in, why_unusable
+from agentnb.tools.mcp_wire import NOT_SENT, SESSION_GONE, raw_of, read_in_parts, result_in, why_unusable
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError
@@ -83,6 +83,7 @@ def connect(
     command = _command_of(server)
     if headers is not None and (command is not None or not isinstance(server, str)):
         raise UsageError("connect(headers=) are for the address of a server; a command takes its keys by env=.")
+    _check_headers(headers)
     printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
     if command is not None:
         where = shlex.join(command)
@@ -103,6 +104,22 @@ def connect(
         return mcp.Client(given, cache=None, message_handler=link.on_message)
 
     return Connection(_Link(make), where, printed, trusted=trusted, prefix=prefix, timeout=timeout)
+
+
+def _check_headers(headers: Any) -> None:
+    """Raise UsageError for headers that cannot be sent; without their values, of which one may be a key."""
+    if headers is None:
+        return
+    if not isinstance(headers, Mapping):
+        raise UsageError(f"connect(headers=) takes a mapping of names to texts, not a {type(headers).__name__}.")
+    for name, value in headers.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+            raise UsageError(f"connect(headers=): {name!r:.80} is not the name of a header.")
+        if not isinstance(value, str) or not re.fullmatch(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?", value):
+            raise UsageError(
+                f"connect(headers=): the value of {name!r} is not a text that a header can have. Does it end in a line"
+                " break?"
+            )
 
 
 def _command_of(server: Any) -> list[str] | None:
@@ -340,7 +357,7 @@ async def _accept(name: str, result: Any) -> None:
 
 def _has_not_arrived(error: MCPError) -> bool:
     """Whether it is sure that the server has not taken a request up: nobody was there, or the session is unknown."""
-    return error.code == NOT_SENT or error.message == "Session terminated"
+    return error.code in (NOT_SENT, SESSION_GONE)
 
 
 def _names(told: Iterable[str]) -> list[str]:

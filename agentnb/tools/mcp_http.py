@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from agentnb.tools.mcp_wire import NOT_SENT
+from agentnb.tools.mcp_wire import NOT_SENT, SESSION_GONE
 
 REFUSED = -32098
 """The code of the error for a request that an HTTP status has answered."""
@@ -44,7 +44,11 @@ class _HttpClient(httpx2.AsyncClient):
             return response
         body = await response.aread()
         await response.aclose()
-        if _is_rpc_error(body) or response.status_code == HTTPStatus.NOT_FOUND:  # which is of a session that is gone
+        if "mcp-session-id" in request.headers and _is_about_session(response.status_code, body):
+            return _error(
+                request, response.status_code, SESSION_GONE, "The session is not known to the server any more"
+            )
+        if _is_rpc_error(body) or response.status_code == HTTPStatus.NOT_FOUND:  # of a method that it does not know
             headers = {"content-type": response.headers.get("content-type", "text/plain")}
             return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
         told = f"{response.status_code} {response.reason_phrase}".strip()
@@ -54,6 +58,11 @@ class _HttpClient(httpx2.AsyncClient):
 def _error(request: httpx2.Request, status: int, code: int, message: str) -> httpx2.Response:
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
     return httpx2.Response(status, json=body, request=request)
+
+
+def _is_about_session(status: int, body: bytes) -> bool:
+    """Whether the server refuses a request because it does not know its session: it has been started again."""
+    return status == HTTPStatus.NOT_FOUND or (status == HTTPStatus.BAD_REQUEST and b"session" in body.lower())
 
 
 def _is_rpc_error(body: bytes) -> bool:

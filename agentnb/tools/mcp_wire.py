@@ -19,6 +19,9 @@ from agentnb.core.errors import ToolError
 NOT_SENT = -32099
 """The code of the error for a request that has not reached the server."""
 
+SESSION_GONE = -32097
+"""The code of the error for a request of a session that the server does not know any more."""
+
 _RAW = "agentnb"
 """The key in `_meta` under which what the server has written is handed on."""
 

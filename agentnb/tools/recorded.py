@@ -9,7 +9,7 @@ from typing import Any
 from agentnb.core.errors import ToolError
 from agentnb.core.events import CallEnd, CallStart, Event
 from agentnb.core.json_data import same_json
-from agentnb.core.tools import Invocation, Progress
+from agentnb.core.tools import Acted, Invocation, Progress
 
 _RAN = frozenset({"returned", "raised", "timed_out"})
 """Outcomes of calls that a tool has performed."""
@@ -46,7 +46,8 @@ class RecordedTool:
                     del self.results[number]
                     if end.is_error:
                         raise ToolError(str(end.result))
-                    return end.result
+                    said = end.details.get("actions") if isinstance(end.details, dict) else None
+                    return Acted(end.result, said) if isinstance(said, dict) else end.result
             told = str(arguments)
             told = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
             raise AssertionError(f"The recording has no (further) call of {self.name} with {told}.")

@@ -9,7 +9,7 @@ what was decided, by whom and when.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isfinite, isinf
 from typing import Any
 
@@ -21,6 +21,8 @@ from agentnb.widgets.views.forms import merge
 from agentnb.widgets.views.standing import identity
 
 Message = Mapping[str, Any]
+Question = tuple[object, ...]
+"""What identifies a question: run, path and number; one that was not asked yet, by its call and how often it began."""
 
 
 class Deciding:
@@ -33,7 +35,7 @@ class Deciding:
     def decide(self, message: Message) -> dict[str, Any]:
         """Do what one decision says, or each of many; of many, say by position which could not be done, and why."""
         with self._run.lock:  # what is looked at is what is decided, and nobody else's decision comes between many
-            waiting = list(self._run.pending)
+            waiting = self._waiting()
             if "decisions" not in message:
                 self._decide(message, waiting)
                 return {}
@@ -44,7 +46,7 @@ class Deciding:
                 try:
                     self._decide(one, waiting)
                 except AlreadyDecided as error:
-                    if self._is_late(one, waiting):
+                    if question_of(one) not in waiting:
                         late.append(at)
                     elif one.get("remember"):  # by what the one before it is remembered for
                         continue
@@ -76,10 +78,13 @@ class Deciding:
 
     def item(self, message: Message) -> Pending:
         """The waiting call of the question that a message identifies. Raises AlreadyDecided, with who decided it."""
-        return self._find(message, self._run.pending)
+        return self._find(message, self._waiting())
 
-    def _find(self, message: Message, waiting: Sequence[Pending]) -> Pending:
-        found = next((item for item in waiting if _is_about(message, item)), None)
+    def _waiting(self) -> dict[Question, Pending]:
+        return {question_of(identity(item)): item for item in self._run.pending}
+
+    def _find(self, message: Message, waiting: Mapping[Question, Pending]) -> Pending:
+        found = waiting.get(question_of(message))
         if found is None:
             path, call_id = str(message.get("path", "")), str(message.get("id", ""))
             last = self._decisions.last(self._run, path, call_id)
@@ -88,11 +93,7 @@ class Deciding:
             )
         return found
 
-    def _is_late(self, message: Message, waiting: Sequence[Pending]) -> bool:
-        """Whether the question had been decided before this message came."""
-        return not any(_is_about(message, item) for item in waiting)
-
-    def _decide(self, message: Message, waiting: Sequence[Pending]) -> None:
+    def _decide(self, message: Message, waiting: Mapping[Question, Pending]) -> None:
         item, remember = self._find(message, waiting), message.get("remember") or None
         if message.get("digest", "") != item.shown:
             raise UsageError("The call has changed since it was shown; look at it again.")
@@ -112,11 +113,10 @@ class Deciding:
                 raise UsageError(f"There is no decision {other!r}.")
 
 
-def _is_about(message: Message, item: Pending) -> bool:
-    """Whether a message identifies this question."""
-    shown = identity(item)
-    names = ("run", "path", "event") if item.event is not None else tuple(shown)
-    return all(message.get(name) == shown[name] for name in names)
+def question_of(message: Message) -> Question:
+    """What identifies the question that a message, or a waiting call, is about."""
+    run, path, event = message.get("run"), message.get("path"), message.get("event")
+    return (run, path, event) if event is not None else (run, path, message.get("id"), message.get("attempt"))
 
 
 def _seconds(given: Any) -> float | None:

@@ -11,7 +11,6 @@ are made and sent on the ticker's thread.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -117,7 +116,7 @@ class Feed:
         end = min(total, cursor + BATCH_EVENTS)
         self.trace.follow(self._events, end)
         rows, count = encode_rows(self._events[cursor:end], BATCH_BYTES, self.trace)
-        self._send({"type": "events", "from": cursor, "total": total, "now": time.time(), "rows": rows})
+        self._send({"type": "events", "from": cursor, "total": total, "now": self._run.clock(), "rows": rows})
         with self._lock:
             if self._cursor == cursor:  # a page may have rewound it meanwhile
                 self._cursor = cursor + count

@@ -111,9 +111,10 @@ class Panel(anywidget.AnyWidget):
         comms.opened(self.model_id, str(run.id))
         self._clicks = Clicks(run, self.send, self._decisions)
         self._feed = Feed(run, self.send, self._settled, recorded=bool(self.place))
+        self._stop_watching_driving = run.watch_driving(self._feed.wake)
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
             "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
-            "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": time.time()}),
+            "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": self.run.clock()}),
             **self._clicks.handlers,
             "said": self._tell_said,
             "views": self._note_views,
@@ -129,6 +130,7 @@ class Panel(anywidget.AnyWidget):
     def close(self) -> None:
         """Take the panel off every page and stop watching the run."""
         if self.comm is not None:
+            self._stop_watching_driving()
             self._feed.close()
             comms.closed(self.model_id)
             self._leave_little()

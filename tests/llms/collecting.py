@@ -16,7 +16,7 @@ async def collect(stream: AsyncIterable[Chunk]) -> list[Chunk]:
     return [chunk async for chunk in stream]
 
 
-async def ask(model: Model, text: str = "hello", **rest: Any) -> list[Chunk]:
+async def ask(model: Model, /, text: str = "hello", **rest: Any) -> list[Chunk]:
     return await collect(model.stream([{"role": "user", "content": text}], **rest))
 
 

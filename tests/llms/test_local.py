@@ -177,3 +177,16 @@ def test_a_missing_model_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_model_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere"):
         Local(tmp_path / "nowhere.gguf")
+
+
+@pytest.mark.local_model
+async def test_a_call_streams_as_it_is_written_and_ends_within_its_bound(local: Local) -> None:
+    write = {"name": "write", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}}
+    chunks = await ask(local, "Write a long story.", tools=[write], tool_choice="required", max_tokens=40)
+    assert len([chunk for chunk in chunks if chunk["type"] == "tool_call_delta"]) > 3
+    assert only(chunks, "usage")["output_tokens"] <= 40
+
+
+def test_an_answer_has_a_default_bound_that_is_told(local: Local) -> None:
+    assert local.describe()["options"]["max_tokens"] == 512
+    assert local.describe(max_tokens=None)["options"].get("max_tokens") is None

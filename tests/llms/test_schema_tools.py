@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentnb.core.errors import UsageError
 from agentnb.llms import Chunk, Message, OpenAI
-from agentnb.llms.schema_tools import ReplyReader, union_schema
+from agentnb.llms.schema_tools import ReplyReader, union_schema, with_bounded_texts
 from tests.llms.collecting import ask, calls, collect, only, stop, text
 from tests.llms.peer import Peer, Reply, completion, delta
 
@@ -226,3 +226,27 @@ async def test_history_is_told_in_plain_alternating_turns(peer: Peer) -> None:
         {"role": "assistant", "content": f"{said}\n{said}"},
         {"role": "user", "content": "The tool add returned: 5\n\nThe tool called last failed: no\n\nAnd?"},
     ]
+
+
+def test_every_text_that_nothing_bounds_is_bounded() -> None:
+    text = {"type": "string"}
+    schema = {
+        "type": "object",
+        "properties": {
+            "plain": text,
+            "or null": {"type": ["string", "null"]},
+            "short": text | {"maxLength": 3},
+            "one of": text | {"enum": ["a"]},
+            "list": {"type": "array", "items": text},
+        },
+        "$defs": {"Deep": {"anyOf": [text, {"type": "integer"}]}},
+    }
+    bounded = with_bounded_texts(schema, 100)
+    assert bounded["properties"] == {
+        "plain": text | {"maxLength": 100},
+        "or null": {"type": ["string", "null"], "maxLength": 100},
+        "short": text | {"maxLength": 3},
+        "one of": text | {"enum": ["a"]},
+        "list": {"type": "array", "items": text | {"maxLength": 100}},
+    }
+    assert bounded["$defs"]["Deep"]["anyOf"][0] == text | {"maxLength": 100}

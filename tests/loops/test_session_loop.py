@@ -530,7 +530,7 @@ async def test_a_hook_that_returns_no_dict_is_told_so(hook: str, said: Any) -> N
 @pytest.mark.parametrize(
     ("hook", "said", "keys"),
     [
-        ("before_tool_call", {"blocked": True, "reason": "no"}, "block, reason"),
+        ("before_tool_call", {"blocked": True, "reason": "no"}, "block, reason, terminate"),
         ("after_tool_call", {"isError": True}, "content, details, is_error, terminate"),
     ],
 )
@@ -543,15 +543,15 @@ async def test_a_hook_that_returns_an_unknown_field_is_told_so(hook: str, said: 
     assert world.ran == ([] if hook == "before_tool_call" else ["t1"])
 
 
-async def test_changing_the_arguments_in_a_hook_does_not_change_the_history() -> None:
+async def test_changing_the_arguments_in_a_hook_changes_the_call_and_not_the_history() -> None:
     def meddle(context: Any) -> None:
-        context.args["value"] = "meddled"
+        context.args["value"] = "changed"
         context.tool_call.arguments["value"] = "meddled"
 
     world = World()
     loop = world.loop(asks("t1"), "done", before_tool_call=meddle)
     await collect(loop.run("hi"))
-    assert world.ran == ["t1"]
+    assert world.ran == ["changed"]
     assert [made.arguments for m in loop.messages for made in m.tool_calls] == [{"value": "t1"}]
 
 
@@ -741,7 +741,10 @@ async def test_aborting_while_the_model_speaks() -> None:
         if event.type == "message_update":
             loop.abort()
     assert notation(said) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
-    assert [m.role for m in loop.messages] == ["user"]
+    assert [(m.role, m.content, m.stop_reason) for m in loop.messages] == [
+        ("user", "hi", None),
+        ("assistant", "one", "aborted"),
+    ]
     assert loop.abort() is False
 
 
@@ -773,7 +776,7 @@ async def test_what_was_said_to_a_session_that_was_aborted_before_it_came_to_it_
     events = [await anext(stream) for _ in range(position)]
     assert loop.abort()
     assert notation([*events, *await collect(stream)]) == ["AS", "TS", "M(user:hi)", "M(A:aborted)", "TE[]", "AE(2)"]
-    assert [m.content for m in loop.messages] == ["hi"]
+    assert [(m.role, m.content) for m in loop.messages] == [("user", "hi"), ("assistant", "")]
 
 
 @pytest.mark.parametrize("position", [1, 2])
@@ -822,7 +825,7 @@ async def test_calls_in_an_answer_that_broke_off_do_not_run() -> None:
     loop = world.loop([*asks("t1"), ConnectionError("line cut")])
     events = await collect(loop.run("hi"))
     assert world.ran == []
-    assert notation(events)[-1] == "AE(2)"
+    assert notation(events)[-4:] == ["M(A:error)", "M(result:t1!)", "TE[t1]", "AE(3)"]
 
 
 @pytest.mark.parametrize("reason", ["error", "aborted"])
@@ -831,8 +834,8 @@ async def test_an_answer_whose_stop_reason_is_an_error_ends_the_run_and_its_call
     loop = world.loop([*text("so far"), *asks("t1"), {"type": "stop", "reason": reason, "error": "overheated"}])
     loop.follow_up("F")
     events = await collect(loop.run("hi"))
-    assert notation(events) == ["AS", "TS", "M(user:hi)", "M(A:error)", "TE[]", "AE(2)"]
-    assert events[-1].messages[-1].error_message == "overheated"
+    assert notation(events) == ["AS", "TS", "M(user:hi)", "M(A:error)", "M(result:t1!)", "TE[t1]", "AE(3)"]
+    assert events[-1].messages[1].error_message == "overheated"
     assert world.ran == []
     assert [message.content for message in loop.queue.dequeue_followup()] == ["F"]
 

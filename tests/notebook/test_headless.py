@@ -51,7 +51,11 @@ CELLS = [
 
 
 def printed(cell: Any) -> str:
-    return "".join(output.text for output in cell.outputs if output.output_type == "stream")
+    return "".join(o.text for o in cell.outputs if o.output_type == "stream" and o.name == "stdout")
+
+
+def warned(cell: Any) -> str:
+    return "".join(o.text for o in cell.outputs if o.output_type == "stream" and o.name == "stderr")
 
 
 def cell_of(notebook: Any, source: str) -> Any:
@@ -69,6 +73,13 @@ def test_under_nbclient_a_notebook_with_approvals_ends_and_they_are_denied(execu
         said = printed(cell_of(executed, source))
         assert said.startswith("done Rejected: Nobody is there to decide: this notebook is executed by a program")
         assert 'agentnb.headless("approve")' in said
+
+
+def test_the_cell_says_in_one_line_what_was_refused_and_how_to_decide_beforehand(executed: Any) -> None:
+    for source in ("print(await run, outcome(run))", "run = start('result')", "run = start('pulled')"):
+        (line,) = warned(cell_of(executed, source)).splitlines()
+        assert line.startswith("agentnb: The call of 'write' with {'path': 'a.txt'} was refused, because nobody is")
+        assert "AGENTNB_HEADLESS=approve" in line
 
 
 def test_what_is_in_force_can_be_read(executed: Any) -> None:

@@ -112,6 +112,30 @@ def test_a_waiting_line_asks_and_does_what_is_answered(terminal: Terminal, waiti
     assert "['edit'] ['b.txt']" in terminal.says(decided)
 
 
+def test_what_was_typed_before_a_question_is_on_the_screen_answers_nothing(terminal: Terminal) -> None:
+    terminal.type("run = start(); run.result()")
+    terminal.type("y")
+    terminal.type("y")
+    terminal.child.expect(QUESTION)
+    time.sleep(0.5)  # as long as nobody answers in less
+    terminal.type("n not there")
+    terminal.goes_on()
+    decided = "print('<', [(e.decision, e.by) for e in run.events if e.type == 'approval_decision'], '>')"
+    assert "[('reject', 'human')]" in terminal.says(decided)
+
+
+def test_an_answer_at_the_keyboard_is_a_persons_with_a_name_and_a_time(terminal: Terminal) -> None:
+    terminal.says("agentnb.reviewer('Ana'); print('<', 'named', '>')")
+    terminal.ask("run = start(); run.result()")
+    time.sleep(0.3)
+    terminal.type("y")
+    terminal.goes_on()
+    made = "e = next(e for e in run.events if e.type == 'approval_decision'); "
+    told = terminal.says(f"{made}print('<', e.by, e.reviewer, 0.2 < e.seconds < 20, len(e.shown), '>')")
+    assert "human Ana True 64" in told
+    terminal.says("agentnb.reviewer(None); print('<', 'unnamed', '>')")
+
+
 @pytest.mark.parametrize("waiting", ["run = start(); await run", "run = start(); run.result()"])
 def test_the_end_of_the_input_is_a_no_and_an_interrupt_ends_the_run(terminal: Terminal, waiting: str) -> None:
     terminal.ask(waiting)

@@ -339,6 +339,9 @@ def test_a_script_comes_to_its_end_and_a_prompt_is_left_to_whoever_types() -> No
         [sys.executable, "-c", SCRIPT], cwd=REPOSITORY, capture_output=True, text=True, timeout=30, check=True
     )
     assert "done Rejected: Nobody is there" in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("agentnb: The call of 'write' with {'path': ")
+    assert 'To decide beforehand: start(approve=...), agentnb.headless("approve")' in line
     prompt = subprocess.Popen(
         [sys.executable, "-q", "-i", "-c", SCRIPT.replace("run.result()", "run.result(1)")],
         cwd=REPOSITORY,
@@ -352,6 +355,27 @@ def test_a_script_comes_to_its_end_and_a_prompt_is_left_to_whoever_types() -> No
     assert "TimeoutError" in said
     assert "['write']" in said
     assert time.monotonic() - began > 1
+
+
+async def test_what_was_refused_is_told_in_one_line_and_what_was_approved_is_not(capsys: Any) -> None:
+    await start([call("write", {"path": "a\n\x1b[31mb"}, id="w")])
+    line, rest = capsys.readouterr().err.split("\n")
+    assert rest == ""
+    assert line.startswith(
+        "agentnb: The call of 'write' with {'path': 'a\\n\\x1b[31mb'} was refused, because nobody is"
+    )
+    agentnb.headless("approve", after=0)
+    await start()
+    assert capsys.readouterr().err == ""
+
+
+async def test_a_run_that_nobody_will_resume_says_so_in_one_line(capsys: Any) -> None:
+    run = start(breakpoints=["model_end"])
+    async for _ in run:
+        pass
+    assert run.stop_reason == "cancelled"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("agentnb: The run of 'session_loop' was cancelled: it was paused (breakpoint at model_end")
 
 
 async def test_a_policy_that_never_answers_does_not_hold_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

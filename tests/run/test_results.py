@@ -159,7 +159,7 @@ def test_texts_between_pictures_are_blocks_of_text() -> None:
 
 def test_pictures_inside_data_stand_after_it_with_their_numbers_in_it() -> None:
     told = told_of({"rows": 3, "plots": [PNG, PNG]})
-    assert told == [{"type": "text", "text": '{"rows":3,"plots":["[picture 1]","[picture 2]"]}'}, PICTURE, PICTURE]
+    assert told == [{"type": "text", "text": '{"rows":3,"plots":["[image 1]","[image 2]"]}'}, PICTURE, PICTURE]
 
 
 def test_a_picture_in_the_context_of_an_execution_loop_is_a_block() -> None:

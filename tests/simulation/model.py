@@ -33,6 +33,7 @@ from agentnb.core.events import (
     Event,
     ModelEnd,
     ModelFailed,
+    RunEnd,
 )
 from tests.designs import states
 from tests.simulation.people import Said
@@ -259,6 +260,8 @@ def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
 def faults_of_a_restore(before: Sequence[Event], again: Run, notes: Notes) -> Iterator[str]:
     """What does not fit of a run that went on from `before`; `notes` are of what ran since."""
     events = list(again.events)
+    if isinstance(before[-1], RunEnd) and before[-1].reason == "error":
+        return  # a LoopAgent goes back to its checkpoint, and what failed begins anew
     for end in before:
         if isinstance(end, CallEnd) and end.outcome not in ("aborted", "skipped"):
             kept = events[end.seq] if end.seq < len(events) else None

@@ -204,6 +204,8 @@ class Notes:
         self.asked: list[Asked] = []
         self.failed: set[tuple[str, int]] = set()
         self.problems: list[str] = []
+        self.is_over: Callable[[], bool] = lambda: False
+        """Whether the run has ended; what a model says behind that is nobody's."""
         self.before_effect: Callable[[Ran], None] = lambda ran: None
 
     @contextmanager
@@ -404,7 +406,8 @@ class _Speaks:
                 match chunk:
                     case ("say",):
                         text = f"{notes.label} {plan.name} says {len(notes.asked)}. "
-                        asked.text += text  # before: who takes it may break the request off
+                        if not notes.is_over():
+                            asked.text += text  # before: who takes it may break the request off
                         yield {"type": "text_delta", "content": text}
                     case ("wait", seconds):
                         await asyncio.sleep(seconds)
@@ -441,7 +444,8 @@ class _Solves:
                     notes.failed.add((plan.name, 0))
                     asked.end = "failed"
                     raise ConnectionError("The line is cut.")
-                asked.text += text[start : start + self._piece]
+                if not notes.is_over():
+                    asked.text += text[start : start + self._piece]
                 yield {"type": "text_delta", "content": text[start : start + self._piece]}
             asked.end = "whole"
             yield {"type": "usage", "input_tokens": 3, "output_tokens": 1}

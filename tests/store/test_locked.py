@@ -18,9 +18,9 @@ from agentnb.store.sqlite import SqliteDatabase
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import until
 
-HELD = 0.4
+HELD = 1.0
 """Seconds that a lock is held."""
-STANDS_STILL = 0.3
+STANDS_STILL = 0.7
 """Seconds that an event loop may stand still on a busy machine; a lock stops it for as long as it is held."""
 
 

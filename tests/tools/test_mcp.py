@@ -147,6 +147,13 @@ def test_a_wrong_key_is_not_shown() -> None:
     assert "sk-wrong" not in str(refused.value)
 
 
+@pytest.mark.parametrize("headers", [{"X-Key": "sk-wrong\n"}, {"X-Key": 5}, {"X Key": "sk-wrong"}, "X-Key: sk-wrong"])
+def test_headers_that_cannot_be_sent_are_refused_and_not_shown(headers: Any) -> None:
+    with pytest.raises(UsageError, match="headers") as refused:
+        connect("http://127.0.0.1:1/mcp", headers=headers)
+    assert "sk-wrong" not in str(refused.value)
+
+
 @pytest.mark.parametrize("server", [COMMAND, SERVER])
 def test_headers_for_what_is_no_address_are_refused(server: Any) -> None:
     with pytest.raises(UsageError, match="headers"):
@@ -174,13 +181,65 @@ async def test_a_server_that_was_started_again_meanwhile_is_not_noticed() -> Non
         server.close()
 
 
-async def test_a_process_that_has_ended_is_started_again_by_the_next_call() -> None:
-    with connect(COMMAND) as server:
-        assert (await called(server, "die")).is_error
-        assert (await called(server, "add", {"a": 2, "b": 3})).result == "5"
+class WithSessions:
+    """An app of an older protocol, in which every request belongs to a session; `refusal` is how it refuses others."""
+
+    def __init__(self, refusal: tuple[int, dict[str, Any]]) -> None:
+        self.sessions: list[str] = []
+        self.calls = 0
+        self.refusal = refusal
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while scope["type"] == "http" and (part := await receive()).get("body"):
+            body += part["body"]
+            if not part.get("more_body"):
+                break
+        headers = dict(scope.get("headers", ()))
+        asked = json.loads(body) if body else {}
+        status, said = self.answer(asked, headers.get(b"mcp-session-id", b"").decode())
+        told = [(b"content-type", b"application/json")]
+        if asked.get("method") == "initialize":
+            told.append((b"mcp-session-id", self.sessions[-1].encode()))
+        await send({"type": "http.response.start", "status": status, "headers": told})
+        await send({"type": "http.response.body", "body": json.dumps(said).encode() if said is not None else b""})
+
+    def answer(self, asked: dict[str, Any], session: str) -> tuple[int, dict[str, Any] | None]:
+        method, answer = asked.get("method"), {"jsonrpc": "2.0", "id": asked.get("id")}
+        if method == "initialize":
+            self.sessions.append(f"session-{len(self.sessions)}")
+            server = {"serverInfo": {"name": "old", "version": "1"}, "capabilities": {"tools": {}}}
+            return 200, {**answer, "result": {"protocolVersion": "2025-03-26", **server}}
+        if method is None:
+            return 405, None
+        if session not in self.sessions:
+            return self.refusal
+        if method == "tools/list":
+            return 200, {**answer, "result": {"tools": [{"name": "count", "inputSchema": {"type": "object"}}]}}
+        if method == "tools/call":
+            self.calls += 1
+            return 200, {**answer, "result": {"content": [{"type": "text", "text": f"call {self.calls}"}]}}
+        return 202, None
 
 
-async def test_a_call_that_was_under_way_is_not_made_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (404, {"error": "gone"}),
+        (404, {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}),
+        (400, {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Bad Request: No valid session ID"}}),
+    ],
+)
+async def test_a_server_that_has_forgotten_the_session_gets_a_new_one(refusal: tuple[int, dict[str, Any]]) -> None:
+    app = WithSessions(refusal)
+    with over_http(app) as port, connect(f"http://127.0.0.1:{port}/mcp") as server:
+        assert (await called(server, "count")).result == "call 1"
+        app.sessions.clear()
+        app.sessions.append("another")
+        assert (await called(server, "count")).result == "call 2"
+
+
+async def test_a_process_that_has_ended_is_started_again_and_the_call_is_not_made_again(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     with connect(ODD, env={"CALLS": str(calls)}) as server:
         assert (await called(server, "end")).is_error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections.abc
+import json
 import math
 import sqlite3
 import threading
@@ -15,10 +16,10 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import Doc
 
-from agentnb import LoopAgent, SessionLoop, tool
+from agentnb import ExecutionLoop, LoopAgent, SessionLoop, tool
 from agentnb.errors import InvalidArguments, UsageError
 from agentnb.loops.loop_agent import InvocationContext
-from agentnb.testing import ScriptedLLM, call
+from agentnb.testing import Recorded, ScriptedLLM, call
 from agentnb.tools import FunctionTool, as_tools
 
 
@@ -263,6 +264,43 @@ async def test_a_tool_of_ones_own_leaves_the_loop_agent(is_async: bool) -> None:
     ]
 
 
+async def test_a_tool_shares_the_state_of_the_session() -> None:
+    def count(tool_context: Any) -> int:
+        tool_context.state["count"] = tool_context.state.get("count", 0) + 1
+        return int(tool_context.state["count"])
+
+    critic = SessionLoop(ScriptedLLM([[call("count")], "on"], repeat=True), [count], name="critic")
+    context = InvocationContext(user_content="go")
+    _ = [event async for event in LoopAgent("L", [critic], 2).run_async(context)]
+    assert context.session.state["count"] == 2
+
+
+async def test_a_tool_may_have_its_result_be_the_last_word() -> None:
+    """As ADK's own exit_loop says it beside the escalation."""
+
+    def done(tool_context: Any) -> str:
+        tool_context.actions.skip_summarization = True
+        return "good"
+
+    llm = ScriptedLLM([[call("done")], "on"])
+    await SessionLoop(llm, [done]).start("go")
+    assert len(llm.requests) == 1
+
+
+async def test_a_recorded_tool_leaves_the_loop_agent_too() -> None:
+    def done(tool_context: Any) -> str:
+        tool_context.actions.escalate = True
+        return "good"
+
+    llm = ScriptedLLM([[call("done")], "on"], repeat=True)
+    run = LoopAgent("L", [SessionLoop(llm, [done], name="critic")], 3).start(None)
+    await run
+    recorded = Recorded(run)
+    again = LoopAgent("L", [SessionLoop(recorded, recorded.tools, name="critic")], 3).start(None)
+    await again
+    assert again.stop_reason == run.stop_reason == "escalated"
+
+
 async def test_a_tool_that_does_not_escalate_leaves_nothing() -> None:
     critic = SessionLoop(ScriptedLLM([[call("look")], "on"], repeat=True), [tool(name="look")(lambda tool_context: 1)])
     context = InvocationContext(user_content="go")
@@ -391,6 +429,8 @@ async def test_what_fails_in_a_thread_of_its_own_is_the_calls_error() -> None:
 def test_another_thread_is_refused() -> None:
     with pytest.raises(UsageError, match="thread"):
         tool(thread="mine")(mean)  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="thread"):
+        tool(thread="own")(later)
 
 
 def asked(made: Any, arguments: dict[str, Any]) -> list[str]:
@@ -442,6 +482,23 @@ def test_a_tool_asks_about_the_calls_that_it_says(approve: Any) -> None:
 )
 def test_a_tool_that_cannot_say_asks(approve: Any, why: str) -> None:
     assert asked(writes(approve), {"path": "/tmp/x"}) == [why]
+
+
+def test_a_schema_tool_of_an_execution_loop_asks_about_the_calls_that_it_says() -> None:
+    schema = {"_tool": "write", "properties": {"path": {"type": "string"}}, "approve": in_etc}
+    turns = [{"calls": [{"_tool": "write", "path": path} for path in ("/tmp/x", "/etc/x")]}, {"output": 1}]
+    llm = ScriptedLLM([json.dumps(turn) for turn in turns])
+    run = ExecutionLoop(llm, [schema], activities={"write": lambda *_: "ok"}).start(None)
+    paths: list[str] = []
+
+    async def drive() -> None:
+        async for event in run:
+            if event.type == "approval_request":
+                paths.append(event.arguments["path"])
+                run.approve(run.pending[0])
+
+    asyncio.run(drive())
+    assert paths == ["/etc/x"]
 
 
 async def test_a_policy_decides_in_place_of_what_a_tool_says() -> None:
@@ -504,6 +561,19 @@ async def test_a_loop_as_a_tool_has_a_name_that_every_provider_takes(name: str, 
     assert await run == "end"
     assert llm.requests[0].tools[0]["name"] == legal
     assert run.messages[2].content == "hola"
+
+
+async def test_a_loop_as_a_tool_is_found_by_its_own_name_too() -> None:
+    """As recordings of older versions have it."""
+    llm = ScriptedLLM([[call("research helper", {"input": "hi"})], "end"])
+    run = SessionLoop(llm, [inner("research helper")]).start("go")
+    assert await run == "end"
+    assert run.messages[2].content == "hola"
+
+
+def test_the_same_tool_may_be_given_twice() -> None:
+    assert list(as_tools([mean, mean])) == ["mean"]
+    SessionLoop(ScriptedLLM([]), [mean, mean])
 
 
 @pytest.mark.parametrize(

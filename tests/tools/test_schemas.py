@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -100,6 +101,26 @@ async def test_what_cannot_be_read_of_a_schema_is_not_checked(schema: Any) -> No
     assert await reaches(schema, {"x": "Elbe"}) == {"x": "Elbe"}
 
 
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (of({"items": PAIR}, **{"$schema": DRAFT_07}), of({"prefixItems": PAIR})),
+        (
+            of({"items": PAIR, "additionalItems": False}, **{"$schema": DRAFT_06}),
+            of({"prefixItems": PAIR, "items": False}),
+        ),
+        (of({"minimum": 3, "exclusiveMinimum": True}, **{"$schema": DRAFT_04}), of({"exclusiveMinimum": 3})),
+        (of({"type": "string", "nullable": True}), of({"type": ["string", "null"]})),
+        (of({"type": "any", "description": "it"}), of({"description": "it"})),
+        (of({"type": "string", "pattern": "("}), of({"type": "string"})),
+        (of({"$ref": "http://127.0.0.1:1/n.json", "description": "it"}), of({"description": "it"})),
+        (of({"type": "string"}, required=None), of({"type": "string"})),
+    ],
+)
+def test_a_model_is_told_a_schema_that_providers_read(schema: Any, told: Any) -> None:
+    assert as_tools([Server(schema)])["server"].parameters == told
+
+
 async def test_what_can_be_read_beside_it_is_checked() -> None:
     schema = of({"type": "any"}, required=["y"])
     schema["properties"] |= {"y": {"type": "integer"}, "z": {"pattern": "("}}
@@ -156,6 +177,13 @@ async def test_a_declared_default_is_a_value_of_its_schema(x: dict[str, Any], de
     assert await reaches(schema, {"x": default}) == {"x": default}
     with pytest.raises(InvalidArguments, match="x: "):
         await reaches(schema, {"x": wrong})
+
+
+@pytest.mark.parametrize("depth", [500, 900, 5000, 100_000])
+async def test_text_that_is_nested_too_deeply_is_refused_or_read(depth: int) -> None:
+    nested = {"type": "array", "items": {"$ref": "#/properties/x"}}
+    with suppress(InvalidArguments):  # how deep is too deep, each version of Python says itself
+        await reaches(of(nested), {"x": "[" * depth + "]" * depth})
 
 
 async def test_null_for_an_argument_that_may_be_left_out_is_left_out() -> None:

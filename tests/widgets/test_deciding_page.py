@@ -253,6 +253,22 @@ def test_a_call_that_is_decided_already_and_stands_there_still_keeps_none_of_the
     assert [(other["id"], other["decision"]) for other in others["decisions"]] == [("c1", "reject"), ("c2", "reject")]
 
 
+def test_a_decision_on_the_page_is_a_persons_with_a_name_and_the_time_since_it_was_shown(
+    show: Callable[..., PanelPage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTNB_REVIEWER", "Ana")
+    run = waiting(*deletes("/a"))
+    (item,) = run.pending
+    shown = show(run)
+    expect(row(shown)).to_be_visible()
+    shown.page.wait_for_timeout(300)
+    press(row(shown), "Approve")
+    shown.until(lambda: not run.pending, "the decision")
+    (made,) = (event for event in run.events if isinstance(event, ApprovalDecision))
+    assert (made.by, made.reviewer, made.shown, made.question) == ("human", "Ana", item.shown, item.event)
+    assert 0.25 < made.seconds < 30
+
+
 def test_what_is_remembered_for_the_selected_decides_once_and_is_shown(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a", "/b"), then=(deletes("/c"), "Done."))
     shown = show(run)

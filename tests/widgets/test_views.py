@@ -406,7 +406,7 @@ def test_messages_have_roles_calls_with_results_and_reasoning_to_be_opened(show:
     expect(asked.get_by_text("Rest first.")).to_be_visible()
     asked.get_by_text("delete_file", exact=True).click()
     expect(asked.get_by_text("deleted /a False 3")).to_be_visible()
-    expect(asked).to_contain_text(re.compile(r"approved by code at \S+ · returned"))
+    expect(asked).to_contain_text(re.compile(r"approved by code at \S+ · returned · arguments \{"))
     asked.get_by_role("button", name="Event").first.click()
     expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
     assert "model_end" in selected(page)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelStart, RunEnd
+from agentnb.core.maybe_async import Inside
 from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.state import CallState, State
 from agentnb.loops.agent.events import AgentEvent
@@ -97,7 +98,7 @@ class Agent(Loop):
             return take(state, "follow_up") if state.queues["follow_up"] else RunEnd.make(reason="empty")
         answer = _answer(state)
         if answer is not None and not state.queues["follow_up"]:
-            return RunEnd.make(reason="completed", output=text_of(answer.message.content))
+            return RunEnd.make(reason=answer.cut_off or "completed", output=text_of(answer.message.content))
         if self.max_iterations is not None and state.turn >= self.max_iterations:
             return self._at_limit()
         if answer is not None:
@@ -153,7 +154,7 @@ class Agent(Loop):
         `is_set()`, `is_cancelled()` or `cancelled`, or a function that says so; looked at between chunks, before
         each tool and turn, and while a person is asked. options: as for `start`.
         """
-        async with aclosing(self.events(self.start(prompt, **options), cancel_token)) as events:
+        async with aclosing(Inside(self.events(self.start(prompt, **options), cancel_token))) as events:
             async for event in events:
                 yield event
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from agentnb.core import events as e
 from agentnb.core.calls import render
+from agentnb.core.events import CUT_OFF_REASONS
 from agentnb.core.messages import text_of
 from agentnb.loops.agent.events import AgentEvent, AgentEventType, ToolCall, ToolResult
 from agentnb.loops.agent.retrieval import RETRIEVE, relevance_of, title_of
@@ -187,7 +188,7 @@ class Projection:
     def _finish(self, call: ToolCall, event: e.CallEnd, started: float | None) -> AgentEvent:
         fields: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name, "content": render(event.result)}
         if started is not None:
-            fields["execution_time_ms"] = (event.time - started) * 1000
+            fields["execution_time_ms"] = max(0.0, event.time - started) * 1000
         result = ToolResult.make(is_error=event.is_error, metadata={"outcome": event.outcome}, **fields)
         if event.is_error:
             return self._event(T.TOOL_ERROR, tool_call=call, tool_result=result, error=_error_of(event))
@@ -198,7 +199,9 @@ class Projection:
         return iter(())
 
     def _run_end(self, event: e.RunEnd) -> Iterator[AgentEvent]:
-        if event.reason in ("completed", "empty"):
+        if event.reason in CUT_OFF_REASONS:
+            yield from self._end(T.AGENT_FINISH, content=event.output or "", metadata={"stop_reason": event.reason})
+        elif event.reason in ("completed", "empty"):
             yield from self._end(T.AGENT_FINISH, content=event.output or "")
         elif event.reason == "max_iterations":
             yield from self._end(T.MAX_ITERATIONS_REACHED, metadata={"max_iterations": self._turn.max_iterations})

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import RunFailed, UsageError
+from agentnb.core.maybe_async import Inside
 from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.projection import Projection
 from agentnb.loops.agent.turns import TurnState
@@ -69,7 +70,7 @@ async def stream(
     projection = Projection(turn)
     try:
         stopping.look()
-        async with aclosing(aiter(run)) as news:
+        async with aclosing(Inside(aiter(run))) as news:
             async for item in news:
                 for event in projection.say(item):
                     yield event

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from agentnb.core.errors import IllegalTransition, RunFailed, UsageError
 from agentnb.core.evolve import fold
+from agentnb.core.maybe_async import Inside
 from agentnb.core.messages import input_messages, to_plain
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine import snapshot as snapshots
@@ -99,7 +100,7 @@ class EngineControls(EngineStanding):
             delivery.stream = stream
         projection = delivery.projection()
         try:
-            async with aclosing(aiter(run)) as facts:
+            async with aclosing(Inside(aiter(run))) as facts:
                 async for fact in facts:
                     for event in delivery.tell(fact, projection.say(fact)):
                         yield event

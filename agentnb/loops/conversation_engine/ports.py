@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from agentnb.core.calls import render
 from agentnb.core.errors import UsageError
-from agentnb.core.messages import input_messages, text_of
+from agentnb.core.messages import input_messages, text_of, to_plain
 from agentnb.core.state import CallState, State
 from agentnb.loops import functions
 from agentnb.loops.base import Loop
@@ -70,7 +70,7 @@ class EngineContext(dict[str, Any]):
 
 def context_of(state: State) -> EngineContext:
     """The context of a run, for whoever is called with it."""
-    return EngineContext(state.values.get("context", {}))
+    return EngineContext(to_plain(state.values.get("context", {})))  # a copy: the record is not theirs to change
 
 
 # -- the activities --------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def get_context(coordinator: Any) -> Activity:
         )
 
     async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:
-        return _read_context(await _ask(ask, state.input) if ask is not None else arguments.get("given"))
+        return _read_context(await _ask(ask, to_plain(state.input)) if ask is not None else arguments.get("given"))
 
     return activity
 
@@ -119,14 +119,19 @@ def decompose_goal(llm: Any, max_tasks: int | None) -> Activity:
 
     async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:
         if decompose is not None:
-            given = await _ask(decompose, state.input, context=context_of(state))
+            given = await _ask(decompose, to_plain(state.input), context=context_of(state))
         elif isinstance(llm, Loop):
             given = arguments["given"]
         elif llm is not None:
             given = text_of(state.reply.message.content) if state.reply is not None else ""
         else:
             given = [{"id": "task_default", "description": goal_of(state)}]
-        tasks = read_tasks(given)
+        try:
+            tasks = read_tasks(given)
+        except TaskError as error:
+            if state.reply is not None and (why := state.reply.cut_off) is not None:
+                raise TaskError(f"The model's plan was cut off ({why}): {error}") from error
+            raise
         kept, dropped = tasks[:max_tasks], tasks[len(tasks) if max_tasks is None else max_tasks :]
         gone = {task.id for task in dropped}
         if orphan := next((task for task in kept if not gone.isdisjoint(task.dependencies)), None):
@@ -142,7 +147,7 @@ def execute_task(execute: Any) -> Activity:
         raise UsageError(f"execute= takes a callable of the task or a loop, not {execute!r}.")
 
     async def activity(arguments: dict[str, Any], state: State) -> Any:
-        task = SubTask(**arguments, status="running")
+        task = SubTask(**to_plain(arguments), status="running")
         if execute is None:
             return task.description
         return await _ask(execute, task, context=context_of(state))

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd, StopReason
 from agentnb.core.graph import CallGraph
+from agentnb.core.messages import text_of
 from agentnb.core.state import CallState, State
 from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import check_system_prompt, count_of, take
@@ -130,6 +131,8 @@ class ExecutionLoop(ExecutionRequests):
             return self._request(state)
         if state.queues["follow_up"] and self._may_ask(state):
             return take(state, "follow_up")
+        if why_end == tick.reply.cut_off and not tick.has_output:
+            return self._end(state, why_end, text_of(tick.reply.message.content))
         return self._end(state, why_end, tick.output)
 
     def _request(self, state: State) -> Event | None:
@@ -153,12 +156,15 @@ class ExecutionLoop(ExecutionRequests):
 
     def _why_end(self, state: State, tick: Tick) -> StopReason | None:
         """Why the loop is over with this tick (2c: output, then the limit, then stalled)."""
+        cut_off = tick.reply.cut_off
         if tick.has_output:
-            return "completed"
+            return cut_off or "completed"
+        if cut_off in ("content_filter", "refusal") and not tick.reply.message.tool_calls:
+            return cut_off  # asked again, it would be the same
         if not self._may_ask(state):
             return "max_requests"
         has_news = tick.read or tick.reply.message.tool_calls or (tick.has_errors and not is_told_again(state.messages))
-        return None if has_news else "stalled"  # the next request would see the same context
+        return None if has_news else cut_off or "stalled"  # the next request would see the same context
 
     def wanted(self, state: State) -> Sequence[Effect]:
         """The model, what runs, and of the calls that wait those whose references are found."""

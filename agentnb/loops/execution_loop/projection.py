@@ -160,7 +160,7 @@ class Projection:
             return _event("call_completed", id=call.id, result=event.result)
         if event.outcome in ("rejected", "blocked"):
             return _event("call_rejected", id=call.id, reason=rejection(call))
-        structural = event.outcome == "invalid" or (event.outcome == "aborted" and call.attempt == 0)
+        structural = event.outcome in ("invalid", "skipped") or (event.outcome == "aborted" and call.attempt == 0)
         phase = "structural" if structural else "runtime"
         return _event("call_failed", id=call.id, phase=phase, error=event.result)
 

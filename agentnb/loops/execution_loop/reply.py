@@ -1,7 +1,8 @@
 """Solutions as they stream: a call is there as soon as its own object has closed (SEMANTICS 2g.19, 2g.21).
 
-The text of an answer goes through an incremental JSON parser (ijson, in C where it can), so that reading it is linear
-in its length and no call is ever made of part of an object. What is no Solution is a fault, in words for the model;
+The text of an answer goes through an incremental JSON parser (ijson, in C where it can), so that no call is ever made
+of part of an object. The parser reads a text or a number that has not ended again with each piece; so it gets one when
+it has ended, and reading an answer is linear in its length. What is no Solution is a fault, in words for the model;
 the calls that were complete before it stand. A model that makes its calls by the provider's own means is read too:
 there text without calls is the output.
 
@@ -12,14 +13,16 @@ a call that the text makes and the provider's own means repeat, as a recorded mo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from string import ascii_letters, digits
 from types import MappingProxyType
 from typing import Any
 
 from pydantic_core import to_json
 
-from agentnb.core.events import Delta, ModelEnd
+from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
 from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.readable import parse_arguments, readable
 from agentnb.core.reply import Reply
@@ -28,6 +31,11 @@ from agentnb.core.unicode import mended
 _KNOWN = frozenset({"calls", "output", "meta", "done"})
 _OPENS = frozenset({"start_map", "start_array"})
 _CLOSES = frozenset({"end_map", "end_array"})
+_MARK = re.compile(r'\\.?|"', re.DOTALL)
+_WORD = f"{ascii_letters}{digits}-+."
+"""What numbers and words have, which may go on with the next piece."""
+_LONGEST = 5000
+"""Characters of a number that can be read."""
 _UNREADABLE = "it has a value with more levels, or a number with more digits, than can be read"
 
 
@@ -43,8 +51,9 @@ class SolutionText:
         self._key: str | None = None
         self._is_object: bool | None = None
         self._in_calls = False
-        self._half = ""
-        """The first half of a character, whose other half may come with the next piece."""
+        self._held: list[str] = []
+        """What has come of a text or a number that has not ended."""
+        self._in_text = self._escaped = False
         self.closed = False
         """Whether the object has closed."""
 
@@ -52,19 +61,41 @@ class SolutionText:
         """Take the next piece of text; gives the calls that have closed with it."""
         if self.fault is not None or not text:
             return []
-        text, self._half = self._half + text, ""
+        whole = self._whole_tokens(text)
+        return self._parse(whole) if whole else []
+
+    def _whole_tokens(self, text: str) -> str:
+        """What the parser gets with this piece: all up to the beginning of a text or a number that has not ended."""
+        begins = 0  # in this piece: where what is behind the last quotation mark begins, or the text that it opens
+        marks = _MARK.finditer(text, 1 if self._escaped else 0)
+        self._escaped = False
+        for mark in marks:
+            if mark[0] == '"':
+                self._in_text = not self._in_text
+                begins = mark.start() if self._in_text else mark.end()
+            elif self._in_text:
+                self._escaped = len(mark[0]) == 1  # the next piece begins with what it escapes
+        word = begins if self._in_text else max(begins, len(text.rstrip(_WORD)))
+        if self._held and not word and (self._in_text or text.rstrip(_WORD) == ""):
+            self._held.append(text)  # all of it belongs to what has not ended before
+            if not self._in_text and sum(map(len, self._held)) > _LONGEST:
+                self._is_object, self.fault = False, _UNREADABLE
+            return ""
+        whole = "".join([*self._held, text[:word]])
+        self._held = [text[word:]] if word < len(text) else []
+        return whole
+
+    def _parse(self, text: str) -> list[Any]:
         try:
             encoded = text.encode()
         except UnicodeEncodeError:
-            if "\ud800" <= text[-1] <= "\udbff":
-                text, self._half = text[:-1], text[-1]
             encoded = mended(text).encode()
-        return self._read(lambda parser: parser.send(encoded)) if encoded else []  # nothing would mean the end
+        return self._read(lambda parser: parser.send(encoded))
 
     def end(self) -> None:
         """There is no more text."""
-        half, self._half = mended(self._half), ""
-        self.feed(half)
+        if self.fault is None and self._held:
+            self._parse("".join(self._held))
         if self.fault is None:
             self._read(lambda parser: parser.close())
         if self.fault is None and self.fields and not _KNOWN & set(self.fields):
@@ -196,9 +227,10 @@ class SolutionReply(Reply):
         if solution.fault is None:
             return {"output": None, **fields}
         begins = f" It begins with {text[:60]!r}." if text else ""
+        cut_off = f" It was cut off ({self._stop_reason})." if self._stop_reason in CUT_OFF_REASONS else ""
         return {
             "output": None,
-            "fault": f"The answer is not a Solution in JSON, and nothing else: {solution.fault}.{begins}",
+            "fault": f"The answer is not a Solution in JSON, and nothing else: {solution.fault}.{begins}{cut_off}",
         }
 
     # -- calls -----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.tools import Invocation, Progress
 from agentnb.json_schema import JsonSchema
 from agentnb.loops import functions
+from agentnb.loops.base import name_as_tool
 from agentnb.loops.execution_loop.messages import is_tool_message, tools_offered
 from agentnb.loops.execution_loop.scopes import Choice, check_scopes
 from agentnb.loops.execution_loop.values import Call, parameters
@@ -173,7 +174,7 @@ def with_offered(tools: Any, context: Any) -> tuple[Any, Any]:
 
 
 def with_schemas(tools: Sequence[Any] | Mapping[str, Any] | None, activities: Mapping[str, Activity]) -> Any:
-    """The tools, with those that are schemas as tools."""
+    """The tools, with those that are schemas as tools; the latest definition of a name wins in this design."""
     if isinstance(tools, Mapping):
         return {
             name: SchemaTool({"_tool": name, **item}, activities) if isinstance(item, Mapping) else item
@@ -181,4 +182,5 @@ def with_schemas(tools: Sequence[Any] | Mapping[str, Any] | None, activities: Ma
         }
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         return tools  # what cannot be tools is told where every loop is made
-    return [SchemaTool(item, activities) if isinstance(item, Mapping) else item for item in tools]
+    made = [SchemaTool(item, activities) if isinstance(item, Mapping) else item for item in tools]
+    return list({name_as_tool(tool): tool for tool in made}.values())

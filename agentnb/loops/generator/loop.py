@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 from agentnb.core.ending import ending
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunEnd
+from agentnb.core.evolve import fold, nested
 from agentnb.core.json_data import json_of
 from agentnb.core.loop import Design
 from agentnb.core.messages import to_plain
@@ -30,6 +31,7 @@ from agentnb.loops import functions
 from agentnb.loops.base import Loop, check_system_prompt
 from agentnb.loops.generator.code import names_in_code
 from agentnb.loops.generator.live import Live
+from agentnb.loops.generator.record import failed_in_last_step
 from agentnb.loops.want import Ask, Call, Phase, Say, Want
 
 Function = Callable[[Any], Generator[Any, Any, Any]]
@@ -102,7 +104,9 @@ class GeneratorLoop(Loop):
             return live.fact
         live.place.check_end("its end", state, live.place.messages, live.place.calls, live.place.phases)
         state.memo = None
-        return RunEnd.make(reason="completed", output=json_of(live.output, f"The output of {self.name}"))
+        reply = state.reply  # the last that the model has said
+        cut_off = reply.cut_off if reply is not None and not reply.message.tool_calls else None
+        return RunEnd.make(reason=cut_off or "completed", output=json_of(live.output, f"The output of {self.name}"))
 
     def wanted(self, state: State) -> Sequence[Effect]:
         """Several calls at once are all proposed before the first starts."""
@@ -134,6 +138,21 @@ class GeneratorLoop(Loop):
     def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
         """Up to the error: a generator that has been mended goes on from there."""
         return ending(events)
+
+    def failed_steps(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
+        """The calls of the last step of a generator that their failure has ended, here or in a loop inside.
+
+        A failure that the generator has caught has ended nothing.
+        """
+        over = ending(events)
+        failed: dict[str, list[str]] = {}
+        state = fold(events[:over])
+        for event in events[over:]:
+            if isinstance(event, RunEnd) and event.error is not None:
+                loop = nested(state, event.path)
+                if loop.loop == self.kind() and (ids := failed_in_last_step(loop, event.error)):
+                    failed[event.path] = ids
+        return failed
 
     # -- the generator ---------------------------------------------------------------------------------------------
 

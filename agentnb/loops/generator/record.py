@@ -15,7 +15,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from agentnb.core.errors import RecordingMismatch, ToolError
-from agentnb.core.events import Event, MessageAdded, ModelStart, PhaseChange
+from agentnb.core.events import ErrorInfo, Event, MessageAdded, ModelStart, PhaseChange
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import propose
@@ -66,7 +66,7 @@ class Place:
             if position is None or reply is None or len(state.messages) <= position + len(reply.tool_calls):
                 return None
             self.messages = position + 1 + len(reply.tool_calls)
-            return reply, None
+            return reply.model_copy(deep=True), None  # a copy: the facts are not the loop's
         if isinstance(want, Say):
             self.messages += len(want.words)
             return None, None
@@ -83,7 +83,7 @@ class Place:
             if said != word:
                 self._differs(_recorded_message(said), str(want))
         if len(there) < len(want.words):
-            return MessageAdded.make(message=want.words[len(there)])
+            return MessageAdded.make(message=want.words[len(there)].model_copy(deep=True))
         if isinstance(want, Say) or self._reply(want, state) is not None:
             return None
         for queue in ("steering", "follow_up"):
@@ -144,6 +144,27 @@ class Place:
             "A generator must want the same whenever it is given the same: no clock, no chance, no input or output"
             " in it; call() does that, and what comes of it is recorded."
         )
+
+
+_TRIED_AGAIN = frozenset({"raised", "timed_out", "invalid"})
+"""How a step has failed that may come out otherwise; a decision that somebody has made stays."""
+
+
+def failed_in_last_step(state: State, error: ErrorInfo) -> list[str]:
+    """The calls of the generator's last step that have failed, where this error is the failure that it was given."""
+    failed = [call for call in state.calls.values() if call.hidden and call.end is not None and call.end.is_error]
+    if not failed or failed[0].end is None or failed[0].end.outcome not in _TRIED_AGAIN:
+        return []
+    words = str(failed[0].end.result)
+    is_it = error.type == ToolError.__name__ and error.message == words
+    is_raised_from_it = f"{ToolError.__name__}: {words}\n" in (told := error.traceback or "") and _FROM in told
+    if not (is_it or is_raised_from_it):
+        return []
+    return [call.id for call in failed if call.end is not None and call.end.outcome in _TRIED_AGAIN]
+
+
+_FROM = "The above exception was the direct cause of the following exception"
+"""What a traceback has between an error and the one that was raised from it."""
 
 
 def _of_the_user(message: Message) -> Message:

@@ -23,7 +23,7 @@ from agentnb.core.errors import THROWN_IN, AlreadyDecided, UsageError
 from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, Queued, RunEnd, StateUpdate
 from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Result
-from agentnb.core.maybe_async import settled
+from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.core.unicode import mended, mended_inside
@@ -210,7 +210,7 @@ class BaseAgent(AgentInTree):
         code, above = Code(self), ctx.code
         ctx.enter(code)
         try:
-            async with aclosing(says(ctx)) as events:
+            async with aclosing(Inside(says(ctx))) as events:
                 async for event in events:
                     if not isinstance(event, Event):
                         raise TypeError(f"{self.name} says a {type(event).__name__}, which is no Event.")
@@ -250,7 +250,7 @@ class BaseAgent(AgentInTree):
         if inspect.iscoroutine(saying):  # without a `yield` it is no generator: the agent says nothing
             saying = await saying
         elif isinstance(saying, AsyncGenerator):
-            async with aclosing(saying) as events:
+            async with aclosing(Inside(saying)) as events:
                 async for event in events:
                     yield event
             saying = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from agentnb.core import events as facts
 from agentnb.core.calls import render
 from agentnb.core.errors import RunFailed
+from agentnb.core.maybe_async import Inside
 from agentnb.loops.loop_agent.companion import use_context
 from agentnb.loops.loop_agent.event import Event, EventActions, read
 from agentnb.loops.loop_agent.invocation import ASKS_TO_CONFIRM, Forwarded, InvocationContext
@@ -62,7 +63,7 @@ async def stream(
     error: BaseException | None = None
     run.suspend_at_questions()
     try:
-        async with aclosing(aiter(run)) as happening:
+        async with aclosing(Inside(aiter(run))) as happening:
             async for fact in happening:
                 if fact.seq is not None and fact.seq < told:
                     continue

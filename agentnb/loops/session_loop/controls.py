@@ -15,7 +15,13 @@ from agentnb.core.running import Hearing, Stoppable
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.options import StartOptions
-from agentnb.loops.session_loop.history import in_order, showable, words_of_failures
+from agentnb.loops.session_loop.history import (
+    ENDED_FROM_OUTSIDE,
+    in_order,
+    last_words,
+    showable,
+    words_of_failures,
+)
 from agentnb.loops.session_loop.projection import SessionEvent
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
@@ -109,8 +115,9 @@ class SessionControls(Loop):
             return self._messages
         state, ended = self._telling.run.state, self._telling.ended
         if self._stands_at != (state.position, ended):
-            unheard = state.queues["input"] if state.over else ()  # it was said, and stays so
-            self._messages = [*state.messages, *(_left_open(state) if ended else ()), *unheard] or self._messages
+            left_open = _left_open(state) if ended else ()
+            is_cut = state.stop_reason in ENDED_FROM_OUTSIDE or (ended and state.failure is not None)
+            self._messages = [*state.messages, *left_open, *(last_words(state) if is_cut else ())] or self._messages
             self._stands_at = (state.position, ended)
         return self._messages
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from agentnb.core.messages import Message
+from agentnb.core.messages import Message, is_broken_off
 from agentnb.core.state import State
 
 NO_RESULT = "No result provided"
+
+ENDED_FROM_OUTSIDE = frozenset({"cancelled", "error", "limit"})
+"""Reasons for which a session ends with an answer that never came."""
 
 
 def in_order(messages: Sequence[Message]) -> list[Message]:
@@ -35,9 +38,19 @@ def showable(messages: Sequence[Message]) -> list[Message]:
     ]
 
 
-def is_broken_off(message: Message) -> bool:
-    """Whether it is an answer that failed or was aborted: what the session's stream says of one that never came."""
-    return message.role == "assistant" and message.stop_reason in ("error", "aborted")
+def last_words(state: State) -> list[Message]:
+    """The end of a session whose run was ended from outside, or whose model failed: what it has not come to, and the
+    answer that broke off, or that was never begun, with one result for each of its calls.
+    """
+    if state.broken_off:
+        return [*state.queues["input"], *state.broken_off]
+    failure = state.error or state.failure  # of a model inside it, whoever has ended the run then
+    answer = Message.make(
+        role="assistant",
+        stop_reason="error" if state.stop_reason == "error" or state.failure is not None else "aborted",
+        error_message=failure.message if failure is not None else state.cancelled or "",
+    )
+    return [*state.queues["input"], answer]
 
 
 def words_of_failures(state: State) -> dict[str, str]:

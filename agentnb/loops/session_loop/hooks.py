@@ -6,15 +6,28 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentnb.core.call_events import name_of_function
 from agentnb.core.events import CallEnd
 from agentnb.core.maybe_async import settled
-from agentnb.core.messages import Message, ToolCall, is_message_object
+from agentnb.core.messages import Message, ToolCall, is_message_object, to_plain
 from agentnb.core.state import CallState, State
+
+
+def copies(hook: str, state: State) -> list[Message]:
+    """The messages as copies for one hook, each made once: what it does to them happens to nobody else."""
+    kept: dict[str, list[Message]] = state.memo if isinstance(state.memo, dict) else {}
+    state.memo = kept
+    made = kept.setdefault(hook, [])
+    made += (message.model_copy(deep=True) for message in state.messages[len(made) :])
+    return made.copy()
 
 
 @dataclass(frozen=True)
 class ToolCallContext:
-    """What a hook around a call is told: the call, its arguments, the messages; after it also its result."""
+    """What a hook around a call is told: the call, its arguments, the messages; after it also its result.
+
+    All of it is a copy. `before_tool_call` may change `args`: the call runs with them then.
+    """
 
     tool_call: ToolCall
     args: dict[str, Any]
@@ -23,12 +36,12 @@ class ToolCallContext:
     is_error: bool = False
 
     @classmethod
-    def of(cls, call: CallState, state: State, end: CallEnd | None = None) -> ToolCallContext:
-        """The context of a call as it stands; the call is a copy, for the hook to do with as it likes."""
-        made = ToolCall(id=call.id, name=call.name, arguments=call.arguments)
+    def of(cls, call: CallState, messages: list[Message], end: CallEnd | None = None) -> ToolCallContext:
+        """The context of a call as it stands, which is a copy."""
+        made = ToolCall(id=call.id, name=call.name, arguments=to_plain(call.arguments))
         if end is None:
-            return cls(made, call.arguments, list(state.messages))
-        return cls(made, call.arguments, list(state.messages), end.result, end.is_error)
+            return cls(made, call.arguments, messages)
+        return cls(made, call.arguments, messages, to_plain(end.result), end.is_error)
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
@@ -66,14 +79,18 @@ def _dict_or_none(hook: str, said: Any, keys: Collection[str]) -> Mapping[str, A
 
 
 def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, State], Any]:
-    """`before_tool_call` as the design's hook: None, or a dict with `block` and `reason`."""
+    """`before_tool_call` as the design's hook: None, or a dict with `block`, `reason` and `terminate`."""
 
-    async def before(call: CallState, state: State) -> str | None:
-        said = _dict_or_none(
-            "before_tool_call", await settled(hook(ToolCallContext.of(call, state))), ("block", "reason")
-        )
-        return (said.get("reason") or "Tool execution was blocked") if said.get("block") else None
+    async def before(call: CallState, state: State) -> CallEnd | None:
+        context = ToolCallContext.of(call, copies("before_tool_call", state))
+        said = _dict_or_none("before_tool_call", await settled(hook(context)), ("block", "reason", "terminate"))
+        if not said.get("block"):
+            return None
+        why = said.get("reason") or "Tool execution was blocked"
+        fields = {"result": why, "is_error": True, "outcome": "blocked", "terminate": bool(said.get("terminate"))}
+        return CallEnd.make(call_id=call.id, name=call.name, **fields)
 
+    before.__name__ = name_of_function(hook)  # under which an edit is recorded
     return before
 
 
@@ -82,7 +99,8 @@ def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, C
     names = {"content": "result", "details": "details", "is_error": "is_error", "terminate": "terminate"}
 
     async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
-        said = _dict_or_none("after_tool_call", await settled(hook(ToolCallContext.of(call, state, end))), names)
+        context = ToolCallContext.of(call, copies("after_tool_call", state), end)
+        said = _dict_or_none("after_tool_call", await settled(hook(context)), names)
         flags = {"is_error", "terminate"}  # read as what a tool returns: not only True is a yes
         return {names[k]: bool(value) if k in flags else value for k, value in said.items() if value is not None}
 

@@ -27,7 +27,14 @@ from agentnb.core.state import CallState, State
 from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import check_system_prompt, count_of, propose, take
 from agentnb.loops.session_loop.controls import SessionControls
-from agentnb.loops.session_loop.hooks import ToolCallContext, TurnContext, after_call, before_call, preparation
+from agentnb.loops.session_loop.hooks import (
+    ToolCallContext,
+    TurnContext,
+    after_call,
+    before_call,
+    copies,
+    preparation,
+)
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.steering import (
     SKIPPED,
@@ -50,8 +57,8 @@ class SessionLoop(SessionControls):
     what steering does to a batch of calls; `after_batch` runs it to its end, `skip_pending` passes over those that have
     not started, `discard` also replaces the results there are. drain: queued messages are heard `one-at-a-time`, or
     `all` at once. tool_execution: `parallel` or `sequential`. before_tool_call, after_tool_call: hooks around every
-    call; they get a `ToolCallContext` and return None or a dict (`block, reason`; `content, details, is_error,
-    terminate`). transform_context, convert_to_llm: make what the model is sent from the messages.
+    call; they get a `ToolCallContext` and return None or a dict (`block, reason, terminate`; `content, details,
+    is_error, terminate`). transform_context, convert_to_llm: make what the model is sent from the messages.
     should_stop_after_turn: asked after every turn, with a `TurnContext`: the messages, and those of the turn by name.
     Hooks may be async. max_turns: requests to the model at most; None is no limit. system_prompt: said to the model
     before the conversation. messages: the conversation to go on from.
@@ -140,7 +147,7 @@ class SessionLoop(SessionControls):
             return self._unless_at_limit(state, _make_request(turn=state.turn + 1))
         if self._hears(state, "follow_up"):
             return self._unless_at_limit(state, take(state, "follow_up"))
-        return self._end(state, "completed" if state.messages else "empty")
+        return self._end(state, _completed(state) if state.messages else "empty")
 
     def _after_turn(self, state: State) -> Event | None:
         """The call of `should_stop_after_turn`, then the end where it says so or fails; None where it does not."""
@@ -152,7 +159,7 @@ class SessionLoop(SessionControls):
             return propose(state, id, "should_stop_after_turn", {})
         if asked.end is not None and asked.end.is_error:
             return RunEnd.make(reason="error", error=asked.end.error)
-        return self._end(state, "completed") if asked.end is not None and asked.end.result else None
+        return self._end(state, _completed(state)) if asked.end is not None and asked.end.result else None
 
     def _unless_at_limit(self, state: State, fact: Event) -> Event:
         """The fact, or the end where no further request may follow: what is queued stays queued then."""
@@ -218,12 +225,19 @@ class SessionLoop(SessionControls):
         return {**super().config(), **{name: getattr(self, name) for name in names}}
 
 
+def _completed(state: State) -> StopReason:
+    """Why a session ends that has nothing more to say: it is completed, unless its last answer was cut off."""
+    reply = state.reply
+    return (reply.cut_off if reply is not None and not reply.message.tool_calls else None) or "completed"
+
+
 def _with_results(state: State) -> TurnContext:
     """The messages, and the results of the turn that may still be replaced, and are not among them yet."""
     calls = state.calls.values() if state.unsaid else ()
     most = state.max_result_chars
     results = (result_message(call, call.end, most) for call in calls if not call.hidden and call.end is not None)
-    return TurnContext([*state.messages, *results])
+    told = (message.model_copy(deep=True) for message in results)
+    return TurnContext([*copies("should_stop_after_turn", state), *told])
 
 
 _RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})

@@ -21,7 +21,7 @@ from agentnb.core.evolve import evolve
 from agentnb.core.messages import Message, to_plain
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
-from agentnb.loops.session_loop.history import words_of_failures
+from agentnb.loops.session_loop.history import ENDED_FROM_OUTSIDE, last_words, words_of_failures
 
 Type = Literal[
     "agent_start",
@@ -201,13 +201,17 @@ class Projection:
         yield from self._show_to(call)
         yield _event("tool_execution_end", result=end.result, is_error=end.is_error, **_call_fields(call))
 
-    def _broken_off(self, stop_reason: str, why: str) -> Iterator[SessionEvent]:
-        """The answer that never came: an assistant's message that says so, and the end (SEMANTICS 3c, 3e)."""
+    def _last_words(self) -> Iterator[SessionEvent]:
+        """What nobody has heard, and the answer that never came, which says why (SEMANTICS 3c, 3e)."""
         yield from self._open_turn()
-        text, self._text = self._text, ""
-        message = Message.make(role="assistant", content=text, stop_reason=stop_reason, error_message=why)
-        yield from self._message(message)
-        yield from self._close_turn(message)
+        answer = None
+        for message in last_words(self._state):
+            yield from self._message(message)
+            if message.role == "assistant":
+                answer, self._text = message, ""
+            elif message.role == "tool":
+                self._results.append(message)
+        yield from self._close_turn(answer)
         yield _event("agent_end", messages=self.new)
 
     def fail(self, failure: ErrorInfo) -> Iterator[SessionEvent]:
@@ -225,13 +229,8 @@ class Projection:
             yield from self.say(CallEnd.make(call_id=call.id, name=call.name, **fields))
 
     def _end(self, event: RunEnd) -> Iterator[SessionEvent]:
-        if event.reason in ("cancelled", "error", "limit"):
-            failure = event.error or self._state.failure  # of a model, whoever has ended the run then
-            why = failure.message if failure is not None else self._state.cancelled or ""
-            yield from self._open_turn()
-            for message in self._state.queues["input"]:  # it was said to the session, which has not come to it
-                yield from self._message(message)
-            yield from self._broken_off("error" if event.reason == "error" or self._state.failure else "aborted", why)
+        if event.reason in ENDED_FROM_OUTSIDE:
+            yield from self._last_words()
             return
         if self._in_turn:
             yield from self._close_turn(None)

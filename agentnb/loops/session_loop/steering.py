@@ -1,8 +1,7 @@
-"""What becomes of a batch of calls where the user steers in the middle of it, or its answer was cut off (SEMANTICS 3).
+"""What becomes of a batch of calls where the user steers in the middle of it (SEMANTICS 3).
 
 `after_batch` runs it to its end, `skip_pending` passes over the calls that have not started, `discard` also replaces
-the results there are (3g.1). Calls of an answer that hit the limit of its
-length may be cut short themselves, so none of them runs (3c.4).
+the results there are (3g.1).
 """
 
 from __future__ import annotations
@@ -15,13 +14,10 @@ from agentnb.core.state import CallState, State
 SteeringMode = Literal["after_batch", "skip_pending", "discard"]
 
 SKIPPED = "Skipped due to queued user message."
-CUT_OFF = "Not executed: the answer that made this call hit the output token limit."
 
 
 def why_pass_over(state: State, mode: SteeringMode) -> str | None:
     """What the calls of the turn are told instead of running, where they are to be passed over."""
-    if state.reply is not None and state.reply.stop_reason == "length":
-        return CUT_OFF
     return SKIPPED if mode != "after_batch" and state.queues["steering"] else None
 
 

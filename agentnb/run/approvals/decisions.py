@@ -9,7 +9,6 @@ which is another question. What is to be remembered is part of the decision itse
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -24,11 +23,10 @@ from agentnb.run.approvals.pending import (
     Decided,
     Pending,
     asked,
-    question_digest,
     question_to_ask,
     ready,
     schemas,
-    view_of,
+    shown_now,
     waiting,
 )
 from agentnb.run.approvals.remembered import Remembered, decide_those_waiting, remembering
@@ -75,7 +73,7 @@ class Decisions:
     def pending(self) -> list[Pending]:
         """The calls that wait for a person, in the order they were made; an answer that came now would count."""
         with self._journal.lock:
-            found, now = waiting(self._journal.frames, self._unasked(), run_id=self.id), time.time()
+            found, now = waiting(self._journal.frames, self._unasked(), run_id=self.id), self._journal.now()
         return [one for one in found if one.deadline is None or now < one.deadline]
 
     @property
@@ -181,7 +179,7 @@ class Decisions:
                 if question is not None and question.unknown
                 else _would_run_with(frame, call),
                 reason=question.reason if question is not None else f"What {decision.by} decided was taken back.",
-                deadline=time.time() + had if had is not None else None,
+                deadline=self._journal.now() + had if had is not None else None,
                 unknown=question.unknown if question is not None else False,
                 earlier=question.seq if question is not None else None,
             )
@@ -209,7 +207,7 @@ class Decisions:
 
     def _decided_by(self, frame: Frame, call: CallState, reviewer: str | None) -> dict[str, Any]:
         """The fields of a decision about a call that waits: who decides, which question, and what was shown."""
-        question, tool = call.approval, frame.tools.get(call.name)
+        question = call.approval
         assert question is not None
         return {
             "by": self._decider.by,
@@ -217,7 +215,7 @@ class Decisions:
             "seconds": self._decider.seconds,
             "question": question.seq,
             "tool": frame.fingerprints.get(call.name),
-            "shown": question_digest(call.name, question, tool, view_of(tool, question.arguments)),
+            "shown": shown_now(frame, call),
         }
 
     def _replace(
@@ -253,7 +251,7 @@ class Decisions:
         if (frame, call) in self._unasked():
             self._journal.append(question_to_ask(call), frame, call)
         question = asked(call)
-        if question is not None and (question.deadline is None or time.time() < question.deadline):
+        if question is not None and (question.deadline is None or self._journal.now() < question.deadline):
             return frame, call
         expire(self._journal)
         raise AlreadyDecided(f"The call {call.id!r} is decided already: {_how(call)}.")
@@ -269,6 +267,11 @@ class Decisions:
         if is_unasked and item.event is None and item.attempt == call.attempt:
             return frame, call
         if asked(call) is not None and _is_question(item, call):
+            if item.event is not None and item.shown not in ("", shown_now(frame, call)):
+                raise AlreadyDecided(
+                    f"The question about {item.name} ({_place(item.id, item.path)}) has changed since it was shown:"
+                    " look at it again in run.pending."
+                )
             return frame, call
         if asked(call) is not None or is_unasked:
             number = call.approval.seq if call.approval is not None else None
@@ -293,16 +296,15 @@ class Decisions:
 
     def _under(self, id: object, fits: Callable[[Frame, CallState], bool]) -> list[Found]:
         """Return the calls of this id; where there are none, those of this path and id."""
-        for name in (lambda frame, call: call.id, lambda frame, call: f"{frame.path}/{call.id}"):
-            found = [
-                (frame, call)
-                for frame in self._journal.frames
-                for call in {**frame.state.calls, **frame.state.open}.values()
-                if name(frame, call) == id and fits(frame, call)
-            ]
-            if found:
-                return found
-        return []
+        if not isinstance(id, str):
+            return []
+        by_id = [(frame, call) for frame in self._journal.frames if (call := _call_at(frame, id)) is not None]
+        found = [one for one in by_id if fits(*one)]
+        if found:
+            return found
+        inside = [frame for frame in self._journal.frames if frame.path and id.startswith(f"{frame.path}/")]
+        by_path = [(frame, _call_at(frame, id.removeprefix(f"{frame.path}/"))) for frame in inside]
+        return [(frame, call) for frame, call in by_path if call is not None and fits(frame, call)]
 
     def _decided(self, one: str | Decided | Pending) -> Found:
         """Return the call that is decided and has not begun."""

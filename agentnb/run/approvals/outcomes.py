@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from agentnb.core.events import ApprovalDecision, CallEnd, CancelRequested
@@ -49,7 +48,7 @@ def carry_out(journal: Journal, frame: Frame, call: CallState, decision: Approva
 
 def next_deadline(journal: Journal) -> float | None:
     """When the first of the calls that wait for a person will have waited long enough (epoch seconds)."""
-    deadlines = (_deadline(call) for frame in journal.frames for call in frame.state.open.values())
+    deadlines = (_deadline(call) for frame in journal.frames for call in frame.state.asking.values())
     return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 
@@ -57,9 +56,9 @@ def expire(journal: Journal) -> None:
     """No answer by the deadline means no."""
     with journal.lock:
         for frame in list(journal.frames):
-            for call in list(frame.state.open.values()):
+            for call in list(frame.state.asking.values()):
                 deadline = _deadline(call)
-                if deadline is not None and deadline <= time.time():
+                if deadline is not None and deadline <= journal.now():
                     reject(journal, frame, call, "no answer by the deadline", by="deadline")
 
 

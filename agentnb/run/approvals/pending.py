@@ -119,6 +119,13 @@ def asked(call: CallState) -> ApprovalRequest | None:
     return call.approval if call.status == "asking" else None
 
 
+def shown_now(frame: Frame | Stood, call: CallState) -> str:
+    """The digest of the question about a call that waits for an answer, as it is shown now."""
+    question = call.approval
+    assert question is not None
+    return question_digest(call.name, question, frame.tools.get(call.name), _view_shown(frame, call, question))
+
+
 def question_of(call: CallState) -> int | None:
     """The number of the question that a decision about the call answers now; None where none waits for an answer."""
     question = asked(call)
@@ -171,7 +178,7 @@ def _decided(path: str, call: CallState, run_id: str) -> Decided:
 
 def _pending(frame: Frame | Stood, call: CallState, question: ApprovalRequest, run_id: str) -> Pending:
     tool = frame.tools.get(call.name)
-    view = view_of(tool, question.arguments)
+    view = _view_shown(frame, call, question)
     return Pending(
         id=call.id,
         name=call.name,
@@ -187,6 +194,18 @@ def _pending(frame: Frame | Stood, call: CallState, question: ApprovalRequest, r
         shown=question_digest(call.name, question, tool, view),
         view=view,
     )
+
+
+def _view_shown(frame: Frame | Stood, call: CallState, question: ApprovalRequest) -> str:
+    """What a tool makes of a question's arguments. It is made once: what was shown is what a decision names."""
+    tool = frame.tools.get(call.name)
+    if isinstance(frame, Stood) or getattr(tool, "view", None) is None:
+        return view_of(tool, question.arguments)
+    number, view = frame.views.get(call.id, (None, ""))
+    if number != question.seq:
+        view = view_of(tool, question.arguments)
+        frame.views[call.id] = question.seq, view
+    return view
 
 
 def view_of(tool: Tool | None, arguments: Mapping[str, Any]) -> str:

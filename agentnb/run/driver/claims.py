@@ -73,6 +73,8 @@ class Driving:
         driver.goes_on = lambda: self.is_left
         self._waiting: tuple[tuple[Callable[[], None], object], ...] = ()
         """Those who read the run, or wait for it, while another drives: what wakes them, and their task."""
+        self._looking_on: tuple[Callable[[], object], ...] = ()
+        """What is called when somebody has begun to drive the run or has let go of it (`watch`)."""
         gate.breakpoints.added = lambda: journal.observe(self.observe)
         if gate.breakpoints:
             journal.observe(self.observe)
@@ -136,7 +138,8 @@ class Driving:
                 self._playing = False
             if owner in ("pull", "await"):  # what was to hold up a step, or whoever drove before, is not meant for this
                 self.gate.pausing = None
-            return True
+        self._tell_who_looks_on()
+        return True
 
     def release(self) -> None:
         """Leave the run to the next."""
@@ -150,6 +153,22 @@ class Driving:
             waiting = self._waiting
         for wake, _ in waiting:
             wake()
+        self._tell_who_looks_on()
+
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
+        """Call `changed` whenever somebody has begun to drive the run, or has let go of it; gives what ends that."""
+        with self.journal.lock:
+            self._looking_on = (*self._looking_on, changed)
+
+        def stop() -> None:
+            with self.journal.lock:
+                self._looking_on = tuple(other for other in self._looking_on if other is not changed)
+
+        return stop
+
+    def _tell_who_looks_on(self) -> None:
+        for changed in self._looking_on:
+            changed()
 
     def leave(self, why: str) -> None:
         """Whoever drives goes. Where others read the run, or wait for it, one drives on; the last one out cancels."""

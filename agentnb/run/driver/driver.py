@@ -32,6 +32,9 @@ from agentnb.run.journal import Journal
 from agentnb.run.news import LONG_SECONDS, RETRY_SECONDS, News
 from agentnb.run.portable import error_info
 
+LOOK_SECONDS = 1.0
+"""Between two looks whether the deadline of a question has passed."""
+
 STEPS, BREATH = 100, 0.1
 """After how many steps, or seconds, the pump lets the event loop take a turn, where nothing it does ever waits.
 
@@ -254,10 +257,12 @@ class Driver:
     async def _wait(self) -> None:
         """Until there is news, or a deadline has passed."""
         with self._journal.lock:
-            deadlines = [due for due in (next_deadline(self._journal), self.unattended.due()) if due is not None]
-        until = min(deadlines, default=None)
-        await self.news.wait(until)
-        if until is not None and until <= time.time():
+            deadline, due = next_deadline(self._journal), self.unattended.due()
+            left = [due - time.monotonic()] if due is not None else []
+            if deadline is not None:  # a computer that has slept does not wake anybody up: it is looked at now and then
+                left.append(min(deadline - self._journal.now(), LOOK_SECONDS))
+        await self.news.wait(min(left, default=None))
+        if left:
             expire(self._journal)
             self.unattended.decide()
 

@@ -9,9 +9,10 @@ somebody waits for, at a breakpoint or in a notebook, and a question that one st
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -28,6 +29,7 @@ from agentnb.run.approvals.policy import FAILED, Verdict, propose
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
+from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 
@@ -60,7 +62,7 @@ class Unattended:
         """Meanwhile somebody does nothing but wait for the run. Safe from every thread."""
         with self._journal.lock:
             if not self._waiting:
-                self._waited_since = time.time()
+                self._waited_since = time.monotonic()
             self._waiting += 1
         if self._seen or self._journal.state.paused:  # the pump sleeps as long as a run in the background may
             self._inflight.news.nudge()
@@ -71,9 +73,8 @@ class Unattended:
                 self._waiting -= 1
 
     def due(self) -> float | None:
-        """When the first question has stood long enough (epoch seconds); None where each is left to who will come."""
-        calls = (call for frame in self._journal.frames for call in frame.state.open.values())
-        if not self._journal.state.paused and all(call.status != "asking" for call in calls):
+        """When the first question has stood long enough, by `time.monotonic`; None where each is left to who comes."""
+        if not self._journal.state.paused and not any(frame.state.asking for frame in self._journal.frames):
             return None  # nobody is needed, and so it is all one what was declared
         headless = in_force()
         stand = [due for _, _, due in self._standing(headless)]
@@ -93,8 +94,8 @@ class Unattended:
             return
         absent: bool | None = None
         for frame in list(self._journal.frames):
-            for call in list(frame.state.open.values()):
-                if call.status != "asking" or call.approval is None:
+            for call in list(frame.state.asking.values()):
+                if call.approval is None:
                     continue
                 if absent is None:  # asked for once, and not before there is a question
                     absent = headless.absence is not None
@@ -102,7 +103,7 @@ class Unattended:
                     yield frame, call, due
 
     def _due(self, question: int, headless: Headless) -> float | None:
-        seen = self._seen.setdefault(question, time.time())
+        seen = self._seen.setdefault(question, time.monotonic())
         if self._is_waited_for:
             return max(seen, self._waited_since) + headless.after
         if self._steps_in_vain:
@@ -122,7 +123,7 @@ class Unattended:
         paused = next(event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
         if paused.by == "human" and not hosting.environment.hosted:
             return  # left to code; in a notebook, a cell that waits holds up all code behind it
-        yield paused, max(self._seen.setdefault(paused.seq, time.time()), self._waited_since) + headless.after
+        yield paused, max(self._seen.setdefault(paused.seq, time.monotonic()), self._waited_since) + headless.after
 
     def _end_pause(self, headless: Headless, paused: RunPaused) -> None:
         """Go on from a step, which holds nothing back, and where everything is approved; otherwise end the run."""
@@ -138,10 +139,11 @@ class Unattended:
                 " calls run.resume(), or sets no breakpoint."
             )
             self._journal.append(CancelRequested.make(reason=why))
+        _tell(f"The run of {shown(self._journal.root.design.name)} was cancelled: it was {why}")
 
     def decide(self) -> None:
         """Put the questions that have stood long enough to the policy; one that is async answers beside the pump."""
-        headless, now = in_force(), time.time()
+        headless, now = in_force(), time.monotonic()
         for paused, due in list(self._pause(headless)):
             if due <= now:
                 self._end_pause(headless, paused)
@@ -184,8 +186,7 @@ class Unattended:
                 terminate(
                     self._journal, frame, call, replace(said, by="headless", reason=f"{why} {said.reason}".strip())
                 )
-                return
-            if said.decision in ("approve", "edit"):
+            elif said.decision in ("approve", "edit"):
                 arguments = portable(said.arguments) if said.arguments is not None else None
                 decision = ApprovalDecision.make(
                     call_id=call.id,
@@ -197,10 +198,22 @@ class Unattended:
                     arguments=arguments,
                 )
                 self._journal.append(decision, frame, call)
+                return
             else:
                 asked = call.approval.reason if call.approval is not None else ""
                 failed = f"{asked}. " if asked.startswith(FAILED) else ""  # which is why anybody was asked at all
                 reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="headless")
+        _tell(
+            f"The call of {shown(call.name)} with {shown(dict(call.arguments))} was refused, because nobody is there to"
+            f" decide: {headless.absence}. To decide beforehand: start(approve=...), {DECLARING}."
+        )
+
+
+def _tell(words: str) -> None:
+    """Say it in one line to whoever reads the output: on stderr, which a notebook shows in the cell."""
+    with suppress(OSError, ValueError, AttributeError):  # it may be closed, or there may be none
+        sys.stderr.write(f"agentnb: {' '.join(words.split())}\n")
+        sys.stderr.flush()
 
 
 def _words(headless: Headless, said: Verdict) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.errors import ModelProtocolError
-from agentnb.core.events import CallProposed, Delta, Event, ModelFailed, ModelStart
+from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.loop import Design
-from agentnb.core.maybe_async import settled
+from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.reply import Reply
 from agentnb.core.running import act_for
 from agentnb.core.state import State
@@ -85,7 +85,9 @@ class Asking:
             reply.resume()
         partial = reply.message().plain if reply.pauses else None
         self._paused = None
+        self._frame.reply = reply
         stream: Any = None
+        end: ModelEnd | None = None
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         act_for(self._journal, self._frame.path)  # each request has a context of its own
         # The store may be locked.
@@ -100,6 +102,8 @@ class Asking:
                 if not inspect.isawaitable(stream):
                     raise in_one_piece(stream)
                 stream = await stream
+            if isinstance(stream, AsyncGenerator):
+                stream = Inside(stream)
             async for chunk in stream:
                 delta = reply.feed(chunk, int((time.monotonic() - started) * 1000))
                 if delta is not None:
@@ -113,28 +117,30 @@ class Asking:
                     break
             else:
                 stream = None  # it has come to its end, and there is nothing to close
+                if not reply.is_paused:
+                    end = reply.end()
             if self._holds_up or self._inflight.news.is_due:  # one that was itself held up pays once
                 self._holds_up = time.monotonic() - started > HELD_UP
         except asyncio.CancelledError as error:
             here = task_here()  # another than it was asked in, where each event is taken in one
             if state.model != "asked" or here is None or here.cancelling():
                 raise
-            self._failed(error, reply.text)  # its own: nobody has cancelled it
+            self._failed(error, reply)  # its own: nobody has cancelled it
         except BaseException as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
             if is_thrown_in(error, task):
                 raise
             if state.open:  # the calls it has made already come to their results first (SEMANTICS 2g.17)
                 await self._inflight.calls_end(self._frame)
-            self._failed(error, reply.text)
+            self._failed(error, reply)
         else:
             if not reply.is_paused:
-                self._end(reply)
+                self._end(end)
             elif reply.pauses < MAX_PAUSES:
                 # Still asked: the pump asks again, when whoever may hold the run back has had a say.
                 self._paused = state.turn, reply
             else:
                 words = f"The model has paused its answer {MAX_PAUSES + 1} times, and not come to its end."
-                self._failed(ModelProtocolError(words), reply.text)
+                self._failed(ModelProtocolError(words), reply)
         finally:
             if stream is not None and hasattr(stream, "aclose"):
                 await stream.aclose()
@@ -190,8 +196,9 @@ class Asking:
                 options["tool_choice"] = "auto"
         return options
 
-    def _end(self, reply: Reply) -> None:
-        end = reply.end()
+    def _end(self, end: ModelEnd | None) -> None:
+        if end is None:  # nobody wants the answer any more
+            return
         fields = self._design.after_reply(end)
         if self._sequential and not self._sequential.isdisjoint(call.name for call in end.message.tool_calls):
             fields = {**fields, "sequential": True}
@@ -199,14 +206,18 @@ class Asking:
             end.__dict__.update(fields)  # still unstamped, nobody else has seen it
         self._post(end)
 
-    def _failed(self, error: BaseException, partial: str) -> None:
+    def _failed(self, error: BaseException, reply: Reply) -> None:
         self.error = error
-        self._post(ModelFailed.make(error=error_info(error), partial=partial))
+        told = error_info(error)
+        answer = reply.broken_off("error", told.message)
+        self._post(ModelFailed.make(error=told, partial=reply.text, answer=answer))
 
     def _post(self, fact: Event) -> None:
         """Make it a fact, unless nobody wants the answer any more."""
         with self._journal.lock:
             if self._frame.state.model == "asked":
+                if not isinstance(fact, CallProposed):
+                    self._frame.reply = None
                 self._journal.append(fact, self._frame)
 
     def _tell(self, delta: Delta) -> None:

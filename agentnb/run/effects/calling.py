@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -20,15 +20,25 @@ from agentnb.core.ending import ABORTED
 from agentnb.core.errors import InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event
 from agentnb.core.foreign import plain_number
+from agentnb.core.json_data import same_json
 from agentnb.core.loop import Design, Result, beside
-from agentnb.core.maybe_async import settled
+from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.messages import to_plain
 from agentnb.core.running import act_for
 from agentnb.core.state import CallState
 from agentnb.core.tools import Acted, Invocation, Tool, current_call
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts, PolicyContext, contexts_at
-from agentnb.run.approvals.policy import FAILED, NO_POLICY, Policy, Verdict, propose, why_it_asks
+from agentnb.run.approvals.policy import (
+    FAILED,
+    NO_POLICY,
+    Policy,
+    Verdict,
+    call_with_context,
+    propose,
+    takes_context,
+    why_it_asks,
+)
 from agentnb.run.companions import companion_of
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.effects.interrupt import is_thrown_in, show, task_here
@@ -106,10 +116,11 @@ class Calling:
         verdict = self.check(call, arguments)
         if isinstance(verdict, Refusal) or self._frame.is_own(call):
             return verdict
-        if self._design.before_call is not None:
+        if self._design.before_call is not None and not call.is_as_a_hook_made_it(arguments):
             task = asyncio.current_task()
             try:
                 seen = self._for_a_hook(call, arguments)
+                given = to_plain(seen.arguments)
                 said = await settled(self._design.before_call(seen, self._frame.state))
             except BaseException as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
                 self._go_if_ended(call, error, task)
@@ -118,8 +129,14 @@ class Calling:
                 # Code has decided, and no person: `human` is only what a decision says that names nobody.
                 by = name_of_function(self._design.before_call) if said.by in ("human", "loop") else said.by
                 return portable_decision(said).model_copy(update={"by": by, "recheck": said.is_checked_again})
+            if isinstance(said, CallEnd):
+                return Refusal(said.model_copy(update={"result": portable(said.result)}))
             if said is not None:
                 return blocked(call, said)
+            if not same_json(chosen := portable(seen.arguments), given):
+                by = name_of_function(self._design.before_call)
+                made = {"decision": "edit", "arguments": chosen, "recheck": True, "unchecked": True}
+                return ApprovalDecision.make(call_id=call.id, by=by, **made)
         if self._policy is not None:
             return await self.put_to_policy(call, arguments)
         if callable(asks := self._tools[call.name].approve):
@@ -129,8 +146,9 @@ class Calling:
     async def _ask_the_tool(self, call: CallState, arguments: dict[str, Any], asks: Callable[[Any], Any]) -> Verdict:
         """What the tool itself says of whether a person is asked about the call; no answer is no reason to run it."""
         tool, task = self._tools[call.name], asyncio.current_task()
+        proposed, context = propose(call.id, call.name, arguments, tool), partial(self._contexts.of, self._frame, call)
         try:
-            said = plain_number(await settled(asks(propose(call.id, call.name, arguments, tool))))
+            said = plain_number(await settled(call_with_context(asks, takes_context(asks), proposed, context)))
         except BaseException as error:
             self._go_if_ended(call, error, task)
             return Verdict("ask", f"The approve= of {call.name} failed: {words_of(error)}")
@@ -191,9 +209,20 @@ class Calling:
         """Make the call ready to run with these arguments. Raises InvalidArguments."""
         # A copy: what a tool does to a list it was given must not happen to the history.
         copied = to_plain(arguments)
-        made = self._design.bind(tool, call, copied, self._frame.state) if self._binds else tool.bind(copied)
+        bind_unchecked = getattr(tool, "bind_unchecked", None)
+        if bind_unchecked is not None and call.is_as_a_hook_made_it(arguments):
+            made: Invocation = bind_unchecked(copied)
+        else:
+            made = self._design.bind(tool, call, copied, self._frame.state) if self._binds else tool.bind(copied)
         self._bound[call.id] = (arguments, made)
         return made
+
+    def make_ready(self, call: CallState, arguments: dict[str, Any]) -> None:
+        """Fix what the call runs with, before anybody is told that it starts and could change that."""
+        tool = self._tools.get(call.name)
+        if tool is not None and self._bound.get(call.id, _UNBOUND)[0] is not arguments:
+            with suppress(InvalidArguments):  # raised again when it runs, and told to the model
+                self.bind(call, tool, arguments)
 
     async def perform(self, call: CallState, *, inline: PumpPace | None = None) -> None:
         """Run the call, and make what came of it its result, unless it has one by then.
@@ -206,7 +235,7 @@ class Calling:
         current_call.set((journal.run_id, frame.path, call.id, task))
         act_for(journal, None)
         is_own = call.hidden and frame.is_own(call)
-        if is_own:
+        if is_own or getattr(self._tools.get(call.name), "takes_context", False):
             beside.set(companion_of(frame, journal.events))
         try:
             if is_own:
@@ -251,6 +280,7 @@ class Calling:
         if not hasattr(said, "__aiter__"):
             return await settled(said)
         result = None
+        said = Inside(said)
         async with aclosing(said):
             await self._stand(call, inline)
             async for item in said:

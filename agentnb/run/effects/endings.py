@@ -10,7 +10,8 @@ from agentnb.run.refusals import end_in_words
 
 
 def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None, *, why: str = ABORTED) -> None:
-    """End the run, the innermost loop first: every call that is open gets its result, then its loop its end.
+    """End the run, the innermost loop first: every call that is open gets its result, then its loop its end, with the
+    answer that this breaks off.
 
     A tool that ends its own run is left to return: its call gets the result it gives, and the end comes after it.
     """
@@ -25,7 +26,11 @@ def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None
             if frame.state.open and frame.above is not None:
                 kept.add((journal.run_id, frame.above.path, frame.call))
             elif not frame.state.open and not frame.state.over:  # a watcher of these facts may have ended it meanwhile
-                journal.append(RunEnd.make(reason=reason, error=error), frame)
+                answer = None
+                if frame.reply is not None:
+                    words = error.message if error is not None else journal.state.cancelled or reason
+                    answer = frame.reply.broken_off("aborted", words)
+                journal.append(RunEnd.make(reason=reason, error=error, answer=answer), frame)
 
 
 def end_at_limit(journal: Journal, why: str) -> None:

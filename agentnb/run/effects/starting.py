@@ -215,6 +215,8 @@ class Work:
         )
         if self._gate.breakpoints and self._stops_before(call, intent):
             return False
+        if not own:
+            self.calling.make_ready(call, arguments)
         self._intents[call.id] = effect
         self._journal.append(intent, frame, call)
         return True

@@ -6,7 +6,6 @@ comes of it: a call that nothing objects to may have to wait for room.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,7 +25,7 @@ from agentnb.run.effects.calling import Calling
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.refusals import Refusal, misfit, unfit
+from agentnb.run.refusals import Refusal, cut_off, misfit, unfit
 
 Said = Verdict | Refusal | ApprovalDecision
 """What the checks, a hook and the policy may say about a call."""
@@ -60,6 +59,10 @@ class Verdicts:
     def may_begin_with(self, call: CallState, effect: Effect) -> dict[str, Any] | None:
         """The arguments with which the call begins; None where it does not, or not yet, and that is seen to."""
         frame = self._frame
+        reply = frame.state.reply
+        if reply is not None and call.status == "proposed" and not call.hidden and (why := reply.cut_off) is not None:
+            self._apply(cut_off(call, why), call, call.arguments)
+            return None
         if call.decision is not None and call.decision.decision in ("reject", "answer"):
             carry_out(self._journal, frame, call, call.decision)  # a crash came between it and its end
             return None
@@ -170,7 +173,7 @@ class Verdicts:
             if not decide_as_before(journal, frame, call, arguments):
                 with journal.saying():  # whoever sees the question in `pending` finds it in the store, too
                     why = why_not_as_before(journal, frame, call)
-                    journal.append(_question(call, verdict, arguments, why), frame, call)
+                    journal.append(_question(call, verdict, arguments, why, journal.now()), frame, call)
         else:
             looked_at = arguments if arguments is not call.arguments else None
             decision = ApprovalDecision.make(
@@ -193,14 +196,14 @@ def _asking_again(verdict: Verdict, why: str) -> Verdict:
     return replace(verdict, decision="ask", reason=reason, arguments=None)
 
 
-def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], why: str) -> ApprovalRequest:
+def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], why: str, now: float) -> ApprovalRequest:
     return ApprovalRequest.make(
         call_id=call.id,
         name=call.name,
         arguments=to_plain(arguments),  # a copy: a reader who changes it has not changed what runs (promise 5)
         reason=f"{why} {verdict.reason}".strip() if why and why not in verdict.reason else verdict.reason,
         earlier=call.approval.seq if call.approval is not None else None,
-        deadline=time.time() + verdict.deadline if verdict.deadline is not None else None,
+        deadline=now + verdict.deadline if verdict.deadline is not None else None,
         seen=verdict.seen,
     )
 

@@ -146,6 +146,8 @@ def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
     tool = frame.tools.get(call.name)
     if tool is None or call.malformed is not None:
         return misfit(call, frame.tools)
+    if call.is_as_a_hook_made_it(call.arguments):
+        return call.arguments
     try:
         arguments = frame.design.arguments(call, frame.state)
         frame.design.bind(tool, call, arguments, frame.state)

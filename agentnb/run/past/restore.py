@@ -9,7 +9,7 @@ from typing import Any
 
 from agentnb.core.ending import is_suspended
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event, RunStart
+from agentnb.core.events import Event, RunEnd, RunStart
 from agentnb.core.loop import Design, fingerprint
 from agentnb.run.given import shown
 from agentnb.run.journal import RunStore
@@ -68,9 +68,17 @@ def restore(
         limits=limits,
         recording=events,
         suspended=is_suspended(snapshot.events[-1]),
+        again=_failed_steps(snapshot.events, loop),
     )
     _warn_of_changed_tools(run)
     return run
+
+
+def _failed_steps(recorded: Sequence[Event], loop: Design) -> Mapping[str, list[str]]:
+    """The calls whose failure has ended the recorded run, by the path of their loop."""
+    last = recorded[-1]
+    has_failed = isinstance(last, RunEnd) and last.terminal and last.reason == "error"
+    return loop.failed_steps(recorded) if has_failed else {}
 
 
 def _warn_of_another_configuration(snapshot: Snapshot, loop: Design) -> None:

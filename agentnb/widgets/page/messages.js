@@ -209,7 +209,8 @@ export class Messages {
     made.dataset.group = call.failed ? "error" : "call";
     const brief = inOneLine(call.arguments).slice(0, BRIEF);
     made.firstChild.append(el("code", { text: call.name }), " ", el("span", { class: "agentnb-dim", text: call.words }));
-    made.firstChild.append(" ", el("span", { class: "agentnb-brief", text: brief }));
+    // Named, because behind "returned" they would read as what the tool has returned.
+    made.firstChild.append(el("span", { class: "agentnb-dim", text: " · arguments " }), el("span", { class: "agentnb-brief", text: brief }));
     return made;
   }
 

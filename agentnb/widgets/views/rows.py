@@ -204,7 +204,22 @@ def _message(data: Mapping[str, Any]) -> str:
 
 def _model_start(data: Mapping[str, Any]) -> str:
     attempt = data.get("attempt", 1)
-    return f"turn {data.get('turn', 0)}" + (f", attempt {attempt}" if attempt > 1 else "")
+    words = [f"turn {data.get('turn', 0)}", *([f"attempt {attempt}"] if attempt > 1 else [])]
+    if data.get("continues"):
+        words[-1] = "goes on with its answer"
+    asked = [name for name in (data.get("model"), data.get("provider")) if name]
+    return ", ".join([*words, *([" of ".join(map(str, asked))] if asked else [])])
+
+
+def _model_end(data: Mapping[str, Any]) -> str:
+    """What was said; before it why the answer was cut off, and which model has answered."""
+    reason, model = data.get("stop_reason"), data.get("model")
+    before = [str(word) for word in (model, reason if reason not in _USUAL else None) if word]
+    return (f"[{', '.join(before)}] " if before else "") + _said(data["message"])
+
+
+_USUAL = frozenset({"stop", "tool_calls"})
+"""Reasons to stop that need no word."""
 
 
 def _decision(data: Mapping[str, Any]) -> str:
@@ -237,7 +252,7 @@ _SUMMARIES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "withdrawn": lambda data: f"{data['count']} from {_queue(data)}",
     "state_update": lambda data: brief(data.get("values", {})),
     "model_start": _model_start,
-    "model_end": lambda data: _said(data["message"]),
+    "model_end": _model_end,
     "model_error": _failed,
     "call_proposed": lambda data: _call(data["call"]),
     "approval_request": lambda data: _told(_call(data), data.get("reason")),

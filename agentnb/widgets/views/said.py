@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from agentnb.core.events import ApprovalDecision
-from agentnb.core.messages import text_of
+from agentnb.core.events import CUT_OFF_REASONS, ApprovalDecision
+from agentnb.core.messages import is_broken_off, text_of
 from agentnb.core.state import CallStatus
 from agentnb.core.unicode import mended
 from agentnb.run.recording import Recording
@@ -95,7 +95,9 @@ class Conversation:
         state = state_at(run, path) if is_last else ended(self._events, path, begun or 0)
         self._open = state.open
         self._trace = trace
-        self.messages = as_sent(design, state)
+        broken_off = cast("Sequence[Mapping[str, Any]]", state.broken_off)  # each reads as one
+        self.messages: list[Mapping[str, Any]] = [*as_sent(design, state), *broken_off]
+        self._not_sent = {id(message) for message in state.broken_off}
         self.note = PREPARED if getattr(design, "prepare", None) is not None else ""
         said = reversed(trace.said.get(path, ()))
         positions = (position for position in said if position < len(self._events))  # another thread may be further
@@ -120,11 +122,11 @@ class Conversation:
             yield Said(
                 index,
                 str(message.get("role", "")),
-                _text(message.get("content", "")) or ("" if calls else aside(message)),
+                _ended(message, _text(message.get("content", "")) or ("" if calls else aside(message))),
                 "\n".join(str(block.get("text", "")) for block in message.get("reasoning") or () if block.get("text")),
                 made,
                 bool(message.get("is_error")),
-                message.get("role") in SENT,
+                message.get("role") in SENT and id(message) not in self._not_sent and not is_broken_off(message),
                 position,
             )
 
@@ -193,7 +195,8 @@ class Conversation:
                 else:
                     ends[maker, event.call_id] = position
                 continue
-            places[id(event.message)] = position
+            message = event.answer if event.type in ("model_error", "run_end") else event.message
+            places[id(message)] = position
             for call in event.message.tool_calls if event.type == "model_end" else ():
                 makers[call.id] = position
                 if call.id in early:
@@ -254,6 +257,15 @@ def _results_after(messages: Sequence[Mapping[str, Any]], index: int) -> dict[st
         if message.get("role") == "tool":
             results[str(message.get("tool_call_id"))] = message
     return results
+
+
+def _ended(message: Mapping[str, Any], text: str) -> str:
+    """The text of a message, and behind it why an answer is not complete."""
+    reason = message.get("stop_reason")
+    if message.get("role") != "assistant" or not reason:
+        return text
+    why = f"cut off: {reason}" if reason in CUT_OFF_REASONS else f"{reason}: {message.get('error_message') or ''}"
+    return f"{text}\n[{why}]".strip()
 
 
 def _text(content: Any) -> str:

@@ -44,7 +44,7 @@ def ended(events: Sequence[Event], path: str, begun: int) -> State:
 
 def _copied(state: State) -> State:
     """A copy that the run does not change, without what the design keeps in it."""
-    grows = ("messages", "calls", "open", "own_calls", "entered", "values", "children", "heard", "queues")
+    grows = ("messages", "broken_off", "calls", "open", "own_calls", "entered", "values", "children", "heard", "queues")
     return replace(state, memo=None, **{name: getattr(state, name).copy() for name in grows})
 
 

@@ -30,9 +30,14 @@ LABEL = 240
 """Characters of a breakpoint's conditions."""
 
 
-def standing(run: Recording) -> str:
-    """Where a run stands, in a word or two."""
+def standing(run: Recording, driven: bool | None = None) -> str:
+    """Where a run stands, in a word or two.
+
+    driven: whether anybody drives it, as the caller has seen it: it may change while the caller says more of the run.
+    """
     state = run.state
+    if driven is None:
+        driven = run.driven
     if state.over:
         return str(run.stop_reason).replace("_", " ")
     if state.cancelled is not None:
@@ -43,7 +48,7 @@ def standing(run: Recording) -> str:
         return "waiting for you"
     if state.paused:
         return "paused"
-    if run.driven:  # and what is in flight is finished before a pause
+    if driven:  # and what is in flight is finished before a pause
         return "pausing" if run.paused_for else "running"
     return "paused" if state.position else "not started"
 
@@ -71,7 +76,7 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
         "run": one_line(str(run.name or "")),
         "loop": one_line(run.loop.kind()),
         "id": str(run.id),
-        "standing": standing(run),
+        "standing": standing(run, driven),
         "waiting": len(run.pending),
         "phase": mended(run.phase) if run.phase else "",
         "path": arrows_of(loops.root),

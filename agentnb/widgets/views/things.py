@@ -82,7 +82,10 @@ class Things:
         self._open: dict[int, Thing] = {}
         self._events, self._trace = events, trace
         self._known: dict[int, Thing] = {}
+        self._now = self.began
+        """The time of the event that is taken in; in an older recording a clock may have been set back."""
         for event, number in zip(events, trace.things, strict=False):
+            self._now = max(self._now, event.time)
             if number >= 0:
                 self._take(event, number)
 
@@ -97,9 +100,9 @@ class Things:
             thing.stretches[-1].kind = "wait"
             begins = None
         elif begins or event.type in _ENDS:
-            self._stop(thing, event.time)
+            self._stop(thing, self._now)
         if begins:
-            self._start(thing, begins, event.time)
+            self._start(thing, begins, self._now)
             self._open[number] = thing
         if isinstance(event, ModelEnd):
             thing.usage = event.usage
@@ -107,10 +110,10 @@ class Things:
             thing.failed = True
         if event.type == "run_end":
             for one in [one for one, inside in self._open.items() if is_within(inside.path, event.path)]:
-                self._stop(self._open[one], event.time)
-                self._open.pop(one).ended = event.time
+                self._stop(self._open[one], self._now)
+                self._open.pop(one).ended = self._now
         elif event.type in _ENDS and (thing.kind != "call" or event.type == "call_end"):
-            thing.ended = event.time
+            thing.ended = self._now
             self._open.pop(number, None)
 
     def _begin(self, event: Event, number: int) -> Thing:
@@ -118,7 +121,7 @@ class Things:
         at = self._trace.causes[self._trace.firsts[number]]
         cause = self._events[at] if at >= 0 else None
         above = self._known.get(self._trace.things[at]) if at >= 0 else None
-        opened = cause.time if kind == "call" and cause is not None else event.time
+        opened = cause.time if kind == "call" and cause is not None else self._now
         thing = self._known[number] = Thing(kind, self._trace.names[number], event.path, opened)
         if kind == "model":
             self.turns.append(thing)

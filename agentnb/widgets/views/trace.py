@@ -63,7 +63,7 @@ class Trace:
         self.awaited: dict[int, int] = {}
         """What the event of a call waited for, by its position; only where it did."""
         self.said: dict[str, array[int]] = {}
-        """The events that put something into the history (messages, answers, results), by the path of the loop."""
+        """The events that have a message of the history (messages, answers, results), by the path of the loop."""
         self._lock = threading.Lock()
         self._loops: dict[str, _Loop] = {}
         self._readers: dict[str, Callable[[_Loop, int, Any], tuple[int, int]]] = {
@@ -168,6 +168,8 @@ class Trace:
             for call in event.message.tool_calls:
                 if call.id not in loop.calls:
                     loop.calls[call.id] = _Call(call.name, position)
+        elif event.answer is not None:
+            self._note_said(position, event)
         thing, loop.request, loop.heard, loop.over = loop.request, NOTHING, position, position
         return loop.asked, thing
 
@@ -212,6 +214,8 @@ class Trace:
         return NOTHING, NOTHING
 
     def _end(self, loop: _Loop, position: int, event: Any) -> tuple[int, int]:
+        if event.answer is not None:
+            self._note_said(position, event)
         return loop.heard, loop.thing
 
     def _note_said(self, position: int, event: Any) -> None:

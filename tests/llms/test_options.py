@@ -1,0 +1,240 @@
+"""Every option is followed, is a field of the body, or is refused: none is passed over without a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentnb import SessionLoop, tool
+from agentnb.core.errors import ModelUnavailable, UsageError
+from agentnb.llms import Anthropic, OpenAI
+from agentnb.testing import ScriptedLLM
+from tests.llms.collecting import ask
+from tests.llms.peer import HANG, HELLO, Peer, body, completion, delta, said
+
+CLIENTS = pytest.mark.parametrize("kind", [OpenAI, Anthropic])
+WHOLE = {
+    OpenAI: HELLO,
+    Anthropic: body(
+        200, {"type": "message", "content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn"}
+    ),
+}
+ADD = {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+
+
+async def sent(peer: Peer, kind: Any, given: dict[str, Any] | None = None, **options: Any) -> Any:
+    peer.replies(WHOLE[kind])
+    await ask(kind("m", peer.url, **(given or {})), **options)
+    return peer.requests[-1]
+
+
+@CLIENTS
+async def test_extra_body_is_merged_into_the_body(peer: Peer, kind: Any) -> None:
+    for given, options in (({"extra_body": {"top_k": 5}}, {}), ({}, {"extra_body": {"top_k": 5}})):
+        request = await sent(peer, kind, given, **options)
+        assert request.body["top_k"] == 5
+        assert "extra_body" not in request.body
+
+
+@CLIENTS
+@pytest.mark.parametrize("name", ["extra_headers", "headers"])
+async def test_headers_of_one_call_go_with_it_alone(peer: Peer, kind: Any, name: str) -> None:
+    request = await sent(peer, kind, {"headers": {"x-lab": "a", "x-all": "1"}}, **{name: {"X-Lab": "b"}})
+    assert (request.headers["x-lab"], request.headers["x-all"]) == ("b", "1")
+    assert name not in request.body
+    assert "x-lab" not in (await sent(peer, kind)).headers
+
+
+@CLIENTS
+async def test_the_model_of_one_call_is_used(peer: Peer, kind: Any) -> None:
+    assert (await sent(peer, kind, model="other")).body["model"] == "other"
+    assert (await sent(peer, kind)).body["model"] == "m"
+
+
+@CLIENTS
+async def test_the_timeout_of_one_call_is_used_and_is_no_field(peer: Peer, kind: Any) -> None:
+    assert "timeout" not in (await sent(peer, kind, timeout=5)).body
+    peer.replies([HANG])
+    with pytest.raises(ModelUnavailable, match=r"silent for 0\.05 s"):
+        await ask(kind("m", peer.url, max_retries=0), timeout=0.05)
+
+
+@CLIENTS
+async def test_the_retries_of_one_call_are_used_and_are_no_field(peer: Peer, kind: Any) -> None:
+    assert "max_retries" not in (await sent(peer, kind, max_retries=1)).body
+    peer.replies(body(503, said("Down.")))
+    with pytest.raises(ModelUnavailable, match="Down"):
+        await ask(kind("m", peer.url), max_retries=0)
+
+
+@CLIENTS
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stream": False},
+        {"stream": 0},
+        {"extra_body": {"stream": False}},
+        {"extra_body": {"messages": []}},
+        {"extra_body": [("a", 1)]},
+        {"extra_headers": {"a b": "x"}},
+        {"extra_query": {"a": "b"}},
+        {"base_url": "http://127.0.0.1:1"},
+        {"api_key": "sk-secret"},
+        {"http_client": object()},
+    ],
+)
+async def test_an_option_that_cannot_be_followed_is_refused_in_the_client_and_in_a_call(
+    peer: Peer, kind: Any, options: dict[str, Any]
+) -> None:
+    if "base_url" not in options:
+        with pytest.raises(UsageError) as refused:
+            kind("m", peer.url, **options)
+        assert "sk-secret" not in str(refused.value)
+    with pytest.raises(UsageError):
+        await ask(kind("m", peer.url), **options)
+    for name, wrong in {"timeout": 0, "max_retries": -1, "model": 5}.items():
+        with pytest.raises(UsageError, match=name):
+            await ask(kind("m", peer.url), **{name: wrong})
+    assert not peer.requests
+
+
+@CLIENTS
+async def test_stream_true_is_what_is_sent_anyway(peer: Peer, kind: Any) -> None:
+    assert (await sent(peer, kind, stream=True)).body["stream"] is True
+
+
+@CLIENTS
+async def test_tools_of_the_provider_s_go_beside_those_of_the_loop(peer: Peer, kind: Any) -> None:
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
+    tools = (await sent(peer, kind, {"tools": [search]}, tools=[ADD])).body["tools"]
+    assert tools[0] == search
+    assert len(tools) == 2
+    assert (await sent(peer, kind, tools=[search])).body["tools"] == [search]
+
+
+async def test_what_a_provider_is_to_know_of_a_tool_is_sent(peer: Peer) -> None:
+    marked = ADD | {"strict": True, "cache_control": {"type": "ephemeral"}, "defer_loading": True}
+    (openai,) = (await sent(peer, OpenAI, tools=[marked])).body["tools"]
+    (anthropic,) = (await sent(peer, Anthropic, tools=[marked])).body["tools"]
+    assert openai["function"]["strict"] is True
+    assert (openai["cache_control"], openai["defer_loading"]) == ({"type": "ephemeral"}, True)
+    assert (anthropic["strict"], anthropic["cache_control"], anthropic["defer_loading"]) == (
+        *(True, {"type": "ephemeral"}, True),
+    )
+
+
+class Marked:
+    name, description = "add", "Add."
+    parameters: Any = ADD["parameters"]
+    strict = True
+
+    async def execute(self, a: int) -> int:
+        return a
+
+
+async def test_a_tool_that_is_an_object_says_it_by_its_attributes(peer: Peer) -> None:
+    peer.replies(HELLO)
+    await SessionLoop(OpenAI("m", peer.url), [Marked()]).start("go")
+    assert peer.requests[0].body["tools"][0]["function"]["strict"] is True
+
+
+@CLIENTS
+async def test_no_server_is_sent_a_role_that_it_does_not_know(peer: Peer, kind: Any) -> None:
+    roles = ["developer", "system", "user", "note", "assistant", "custom", "user"]
+    peer.replies(WHOLE[kind])
+    messages = [{"role": role, "content": f"by {role}"} for role in roles]
+    async for _ in kind("m", peer.url).stream(messages):
+        pass
+    request = peer.requests[-1].body
+    known = {"user", "assistant"} | ({"system"} if kind is OpenAI else set())
+    assert {message["role"] for message in request["messages"]} == known
+    assert "by developer" in str(request)
+    assert "by note" not in str(request)
+
+
+@tool
+def add(a: int) -> int:
+    """Add."""
+    return a
+
+
+CALL = completion(
+    delta(tool_calls=[{"index": 0, "id": "c1", "function": {"name": "add", "arguments": '{"a": 1}'}}]),
+    delta("tool_calls"),
+)
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "add"}}])
+async def test_a_forced_call_is_forced_once_in_a_run(peer: Peer, choice: Any) -> None:
+    llm = OpenAI("m", peer.url, tool_choice=choice)
+    peer.replies(CALL, HELLO, CALL, HELLO)
+    for _ in range(2):  # a second run begins anew
+        assert await SessionLoop(llm, [add]).start("go") == "hello"
+    assert [request.body["tool_choice"] for request in peer.requests] == [choice, "auto", choice, "auto"]
+
+
+async def test_anthropic_s_choice_keeps_what_else_it_says(peer: Peer) -> None:
+    used = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}}
+    peer.replies(body(200, {"type": "message", "content": [used], "stop_reason": "tool_use"}), WHOLE[Anthropic])
+    choice = {"type": "any", "disable_parallel_tool_use": True}
+    await SessionLoop(Anthropic("m", peer.url, tool_choice=choice), [add]).start("go")
+    assert peer.requests[1].body["tool_choice"] == choice | {"type": "auto"}
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", {"type": "auto"}])
+async def test_a_choice_that_forces_nothing_stays(peer: Peer, choice: Any) -> None:
+    peer.replies(CALL, HELLO)
+    await SessionLoop(OpenAI("m", peer.url, tool_choice=choice), [add]).start("go")
+    assert [request.body["tool_choice"] for request in peer.requests] == [choice, choice]
+
+
+@pytest.mark.parametrize("way", ["anyOf", "oneOf", "allOf", "$ref"])
+@CLIENTS
+async def test_a_schema_with_alternatives_at_its_top_is_sent_in_a_form_that_is_taken(
+    peer: Peer, kind: Any, way: str
+) -> None:
+    by_id = {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "n": {"type": "integer"}},
+        "required": ["id", "n"],
+    }
+    by_name = {"properties": {"name": {"type": "string"}, "n": {"type": "string"}}, "required": ["name", "n"]}
+    schema: dict[str, Any] = {"$defs": {"ById": by_id}}
+    schema |= {"$ref": "#/$defs/ById"} if way == "$ref" else {way: [{"$ref": "#/$defs/ById"}, by_name]}
+    (told,) = (await sent(peer, kind, tools=[{"name": "find", "parameters": schema}])).body["tools"]
+    flat = told["function"]["parameters"] if kind is OpenAI else told["input_schema"]
+    assert flat["type"] == "object"
+    assert not {"anyOf", "oneOf", "allOf", "$ref"} & flat.keys()
+    if way == "$ref":
+        assert flat["required"] == ["id", "n"]
+        return
+    assert set(flat["properties"]) == {"id", "name", "n"}
+    assert flat["properties"]["n"] == {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    assert set(flat["required"]) == ({"id", "name", "n"} if way == "allOf" else {"n"})
+
+
+def test_a_schema_that_refers_to_itself_comes_to_an_end() -> None:
+    from agentnb.llms.schemas import parameters
+
+    schema = {"$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "object", "properties": {"a": {}}}]}}}
+    assert parameters({"name": "f", "parameters": schema | {"$ref": "#/$defs/A"}})["properties"] == {"a": {}}
+
+
+async def test_a_variable_that_no_proxy_can_be_read_from_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "localhost,[::1]")
+    with pytest.raises(UsageError, match="NO_PROXY"):
+        await ask(OpenAI("m", "http://192.0.2.1/v1", timeout=0.1, max_retries=0))
+
+
+async def test_a_call_of_a_tool_without_arguments_may_have_the_text_of_nothing_behind_them() -> None:
+    @tool
+    def now() -> str:
+        """The time."""
+        return "noon"
+
+    run = SessionLoop(
+        ScriptedLLM([[{"type": "tool_call", "id": "c", "name": "now", "arguments": '{}""'}], "done"]), [now]
+    )
+    await (started := run.start("go"))
+    assert [one.result for one in started.events if one.type == "call_end"] == ["noon"]

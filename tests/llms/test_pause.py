@@ -1,0 +1,138 @@
+"""A model that pauses its answer is asked to go on with it: one answer, one turn, several requests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agentnb import Agent, ExecutionLoop, LoopAgent, SessionLoop, restore, tool
+from agentnb.errors import RunFailed
+from agentnb.llms import Anthropic
+from agentnb.run.effects.asking import MAX_PAUSES
+from agentnb.testing import Recorded, ScriptedLLM, call
+from tests.llms.peer import Peer, Reply, body
+from tests.llms.peer import said as refused
+from tests.llms.test_anthropic import HELLO, block, end, message, said, start
+from tests.llms.test_order import FOUND, SEARCH
+
+
+def half(text: str = "I look it up. ", reason: str = "pause_turn") -> Reply:
+    opened = [block(0, said(text), type="text", text=""), block(1, **SEARCH)]
+    return message(start(input_tokens=5, output_tokens=1), *opened, end(reason, output_tokens=3))
+
+
+def rest() -> Reply:
+    answer = block(1, said("Moss is green."), type="text", text="")
+    return message(start(input_tokens=9, output_tokens=1), block(0, **FOUND), answer, end(output_tokens=4))
+
+
+PAUSED = [{"type": "text_delta", "content": "Half. "}, {"type": "stop", "reason": "pause"}]
+
+
+async def test_a_paused_answer_is_gone_on_with_in_the_same_turn(peer: Peer) -> None:
+    peer.replies(half(), rest(), HELLO)
+    run = SessionLoop(Anthropic("m", peer.url), max_turns=1).start("go")
+    assert await run == "I look it up. Moss is green."
+    said_so_far = {"role": "assistant", "content": [{"type": "text", "text": "I look it up. "}, SEARCH]}
+    assert peer.requests[1].body["messages"][-1] == said_so_far
+    starts = [event for event in run.events if event.type == "model_start"]
+    assert [(one.turn, one.attempt, one.continues) for one in starts] == [(1, 1, False), (1, 2, True)]
+    (answered,) = [event for event in run.events if event.type == "model_end"]
+    assert answered.stop_reason == "stop"
+    assert answered.usage == {"input_tokens": 14, "output_tokens": 7}
+
+
+async def test_all_of_the_answer_goes_back_in_the_next_turn(peer: Peer) -> None:
+    peer.replies(half(), rest(), HELLO)
+    run = SessionLoop(Anthropic("m", peer.url)).start("go")
+    await run.step("turn")
+    run.follow_up("And?")
+    await run
+    blocks = peer.requests[2].body["messages"][1]["content"]
+    assert [part["type"] for part in blocks] == ["text", "server_tool_use", "web_search_tool_result", "text"]
+
+
+@pytest.mark.parametrize("reason", ["pause", "pause_turn"])
+@pytest.mark.parametrize("pace", ["await", "pull", "step"])
+@pytest.mark.parametrize(
+    "design", [SessionLoop, Agent, lambda llm: LoopAgent("outer", [SessionLoop(llm, name="inner")], max_iterations=1)]
+)
+async def test_a_pause_is_no_end_in_any_design(design: Any, pace: str, reason: str) -> None:
+    llm = ScriptedLLM([[PAUSED[0], {"type": "stop", "reason": reason}], "Whole."])
+    run = design(llm).start("go")
+    if pace == "pull":
+        async for _ in run:
+            pass
+    while pace == "step" and not run.state.over:
+        await run.step("event")
+    assert await run == "Half. Whole."
+    assert len(llm.requests) == 2
+    assert llm.requests[1].messages[-1] == {"role": "assistant", "content": "Half. "}
+
+
+async def test_a_solution_may_pause_in_the_middle_of_its_text() -> None:
+    begun = [{"type": "text_delta", "content": '{"output": '}, PAUSED[1]]
+    assert await ExecutionLoop(ScriptedLLM([begun, '"done"}'])).start("go") == "done"
+
+
+@tool
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+async def test_a_pause_with_calls_is_their_turn() -> None:
+    llm = ScriptedLLM([[call("look", id="c"), PAUSED[1]], "done"])
+    run = SessionLoop(llm, [look]).start("go")
+    assert await run == "done"
+    assert [one.stop_reason for one in run.events if one.type == "model_end"] == ["tool_calls", "stop"]
+    assert llm.requests[1].messages[-1]["role"] == "tool"
+
+
+async def test_a_model_that_only_pauses_fails_the_request(peer: Peer) -> None:
+    llm = ScriptedLLM([PAUSED], repeat=True)
+    with pytest.raises(RunFailed, match="paused its answer"):
+        await SessionLoop(llm).start("go")
+    assert len(llm.requests) == MAX_PAUSES + 1
+
+
+async def test_a_failure_of_the_rest_is_a_failure_of_the_answer_and_resuming_asks_from_its_beginning(
+    peer: Peer,
+) -> None:
+    peer.replies(half(), body(400, refused("Too busy.")), half(), rest())
+    run = SessionLoop(Anthropic("m", peer.url)).start("go")
+    with pytest.raises(RunFailed, match="Too busy"):
+        await run
+    run.resume()
+    assert await run == "I look it up. Moss is green."
+    assert [one["role"] for one in peer.requests[2].body["messages"]] == ["user"]
+
+
+async def test_a_run_that_is_restored_at_a_pause_asks_from_the_beginning_of_the_answer() -> None:
+    run = SessionLoop(ScriptedLLM([PAUSED, "Whole."])).start("go")
+    while not any(event.type == "model_start" and event.continues for event in run.events):
+        await run.step("event")
+    again = ScriptedLLM(["All of it."])
+    assert await restore(run.snapshot(), SessionLoop(again)) == "All of it."
+    assert again.requests[0].messages[-1]["role"] == "user"
+
+
+async def test_the_second_request_is_a_step_of_its_own() -> None:
+    llm = ScriptedLLM([PAUSED, "Whole."])
+    run = SessionLoop(llm).start("go")
+    while not any(event.type == "model_start" and event.continues for event in run.events):
+        await run.step("event")
+    assert len(llm.requests) == 1
+    assert await run == "Half. Whole."
+    assert len(llm.requests) == 2
+
+
+async def test_a_recording_of_a_paused_answer_serves_all_of_it(peer: Peer) -> None:
+    peer.replies(half(), rest())
+    run = SessionLoop(Anthropic("m", peer.url)).start("go")
+    await run
+    again = SessionLoop(Recorded(run, strict=True)).start("go")
+    assert await again == "I look it up. Moss is green."
+    assert json.dumps(again.state.messages[-1].plain) == json.dumps(run.state.messages[-1].plain)

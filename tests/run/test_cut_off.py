@@ -1,0 +1,209 @@
+"""An answer that was cut off is not complete: by its length, by a content filter, or as a refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentnb import Agent, ConversationEngine, ExecutionLoop, Loop, RunFailed, SessionLoop, replay, restore, tool
+from agentnb.loops.want import ask
+from agentnb.testing import ScriptedLLM, call, text
+
+REASONS = ["length", "content_filter", "refusal"]
+DESIGNS = ["session", "agent", "execution", "generator"]
+
+
+def cut(reason: str, *chunks: Any) -> list[Any]:
+    """A turn that ends for this reason."""
+    return [*chunks, {"type": "stop", "reason": reason}]
+
+
+def make(design: str, turns: list[Any], tools: list[Any] | None = None) -> Any:
+    """A loop of this design; a turn of text is its final answer."""
+    llm, tools = ScriptedLLM(turns), tools or []
+    if design == "session":
+        return SessionLoop(llm, tools)
+    if design == "agent":
+        return Agent(llm, tools)
+    if design == "execution":
+        return ExecutionLoop(llm, tools, native=True)
+
+    @Loop.from_generator(llm=llm, tools=tools)
+    def asks(question: str) -> Any:
+        reply = yield ask(question)
+        while reply.tool_calls:
+            reply = yield ask()
+        return reply.content
+
+    return asks
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("design", DESIGNS)
+async def test_a_final_answer_that_was_cut_off_is_the_output_and_the_stop_reason_says_why(
+    design: str, reason: str
+) -> None:
+    run = make(design, [cut(reason, *text("half of it"))]).start("go")
+    assert await run == "half of it"
+    assert run.stop_reason == reason
+    assert replay(run, make(design, [])).to(len(run.events) - 1).stop_reason == reason
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("design", DESIGNS)
+async def test_the_message_of_a_cut_off_answer_says_why(design: str, reason: str) -> None:
+    run = make(design, [cut(reason, *text("half of it"))]).start("go")
+    await run
+    assert run.messages[-1].stop_reason == reason
+
+
+@pytest.mark.parametrize("reason", ["stop", "a word of the server's own"])
+@pytest.mark.parametrize("design", DESIGNS)
+async def test_an_answer_that_ended_otherwise_is_complete(design: str, reason: str) -> None:
+    run = make(design, [cut(reason, *text("all of it"))]).start("go")
+    await run
+    assert run.stop_reason == "completed"
+
+
+@pytest.mark.parametrize("chunks", [[], [{"type": "reasoning_delta", "content": "hmm"}], ["\n"]])
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("design", DESIGNS)
+async def test_a_cut_off_answer_without_text_and_calls_is_a_failure_of_the_model(
+    design: str, reason: str, chunks: list[Any]
+) -> None:
+    run = make(design, [cut(reason, *chunks), "again"]).start("go")
+    with pytest.raises(RunFailed, match=reason):
+        await run
+    assert run.stop_reason is None
+    assert run.events[-1].type == "model_error"
+    assert run.resume()
+    assert await run == "again"
+    assert run.stop_reason == "completed"
+
+
+async def test_what_a_cut_off_answer_had_thought_is_in_its_failure() -> None:
+    run = SessionLoop(ScriptedLLM([cut("length", {"type": "reasoning_delta", "content": "hmm"})])).start("go")
+    with pytest.raises(RunFailed):
+        await run
+    assert run.messages[-1].reasoning == [{"text": "hmm"}]
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("design", ["session", "agent", "generator"])
+async def test_calls_of_a_cut_off_answer_fail_unexecuted_and_the_loop_goes_on(design: str, reason: str) -> None:
+    ran: list[str] = []
+
+    @tool
+    def look(path: str) -> str:
+        ran.append(path)
+        return "seen"
+
+    calls = [call("look", {"path": "a"}, id="c1"), call("look", {"path": "b"}, id="c2")]
+    loop = make(design, [cut(reason, *text("let me"), *calls), "done"], [look])
+    run = loop.start("go")
+    assert await run == "done"
+    assert run.stop_reason == "completed"
+    assert ran == []
+    told = {message["tool_call_id"]: message["content"] for message in loop.llm.requests[1].messages[2:]}
+    assert list(told) == ["c1", "c2"]
+    assert all(words.startswith("Not executed: the answer that made this call") for words in told.values())
+    assert [end.outcome for end in run.events if end.type == "call_end" and end.call_id in told] == ["skipped"] * 2
+
+
+async def test_nobody_is_asked_about_the_calls_of_a_cut_off_answer() -> None:
+    @tool(approve=True)
+    def delete(path: str) -> str:
+        return "gone"
+
+    asked: list[str] = []
+    llm = ScriptedLLM([cut("length", call("delete", {"path": "a"})), "done"])
+    loop = SessionLoop(llm, [delete], before_tool_call=lambda context: asked.append(context.tool_call.name))
+    await loop.start("go", approve=lambda call: asked.append(call.name))
+    assert asked == []
+
+
+async def test_a_call_of_a_cut_off_answer_does_not_run_in_a_restored_run() -> None:
+    ran: list[str] = []
+
+    @tool
+    def look(path: str) -> str:
+        ran.append(path)
+        return "seen"
+
+    run = Agent(ScriptedLLM([cut("length", call("look", {"path": "a"}))]), [look]).start("go")
+    while not run.state.open:
+        await run.step()
+    assert await restore(run.snapshot(), Agent(ScriptedLLM(["done"]), [look])) == "done"
+    assert ran == []
+
+
+@pytest.mark.parametrize("reason", REASONS)
+async def test_the_agents_own_last_event_says_why_its_answer_was_cut_off(reason: str) -> None:
+    events = [event async for event in Agent(ScriptedLLM([cut(reason, *text("half"))])).execute("go")]
+    assert events[-1].type == "agent_finish"
+    assert (events[-1].content, events[-1].metadata) == ("half", {"stop_reason": reason})
+
+
+@pytest.mark.parametrize("reason", REASONS)
+async def test_the_last_message_of_a_sessions_stream_says_why_it_was_cut_off(reason: str) -> None:
+    events = [event async for event in SessionLoop(ScriptedLLM([cut(reason, *text("half"))])).run("go")]
+    assert events[-1].type == "agent_end"
+    assert events[-1].messages[-1].stop_reason == reason
+
+
+@pytest.mark.parametrize("reason", REASONS)
+async def test_the_last_event_of_an_execution_loop_says_why_its_output_was_cut_off(reason: str) -> None:
+    solution = '{"calls": [], "output": "half"}'
+    events = [event async for event in ExecutionLoop(ScriptedLLM([cut(reason, solution)])).run("go")]
+    assert (events[-1].type, events[-1].reason, events[-1].output) == ("loop_completed", reason, "half")
+
+
+async def test_a_solution_that_was_cut_off_by_its_length_is_asked_for_again() -> None:
+    loop = ExecutionLoop(ScriptedLLM([cut("length", '{"calls": [], "outp'), '{"output": "all"}']))
+    run = loop.start("go")
+    assert await run == "all"
+    assert run.stop_reason == "completed"
+    assert "cut off (length)" in str(loop.llm.requests[1].messages)
+
+
+@pytest.mark.parametrize("reason", ["content_filter", "refusal"])
+async def test_a_model_that_refuses_to_give_a_solution_is_not_asked_again(reason: str) -> None:
+    run = ExecutionLoop(ScriptedLLM([cut(reason, "I will not.")])).start("go")
+    assert await run == "I will not."
+    assert run.stop_reason == reason
+
+
+async def test_an_engine_whose_plan_was_cut_off_says_so() -> None:
+    run = ConversationEngine(llm=ScriptedLLM([cut("length", '{"tasks": [{"id": "a"')])).start("go")
+    with pytest.raises(RunFailed, match=r"cut off \(length\)"):
+        await run
+
+
+@pytest.mark.parametrize("name", ["stop_reason", "finish_reason"])
+@pytest.mark.parametrize(("theirs", "reason"), [("length", "length"), ("max_tokens", "length"), ("refusal", "refusal")])
+async def test_a_model_that_answers_in_one_piece_may_say_that_it_was_cut_off(
+    name: str, theirs: str, reason: str
+) -> None:
+    class Whole:
+        async def complete(self, messages: Any) -> dict[str, Any]:
+            return {"content": "half", name: theirs}
+
+    run = Agent(Whole()).start("go")
+    assert await run == "half"
+    assert run.stop_reason == reason
+
+
+async def test_the_result_of_a_loop_whose_answer_was_cut_off_says_so() -> None:
+    inner = Agent(ScriptedLLM([cut("length", *text("half"))]), name="inner")
+    run = Agent(ScriptedLLM([[call("inner", {"input": "x"})], "done"]), [inner]).start("go")
+    await run
+    (end,) = (event for event in run.events if event.type == "call_end")
+    assert (end.result, end.details) == ("half", {"stop_reason": "length"})
+
+
+async def test_a_follow_up_is_answered_after_a_cut_off_answer() -> None:
+    run = SessionLoop(ScriptedLLM([cut("length", *text("half")), "whole"])).start("go")
+    run.follow_up("Go on.")
+    assert await run == "whole"
+    assert run.stop_reason == "completed"
