@@ -142,9 +142,7 @@ def play(case: Case) -> Story:
             story.faults += [f"an error that nobody took: {error}" for error in ended.errors]
         except Hang as hang:
             story.faults.append(f"a hang: {hang}")
-    story.faults += [
-        f"a warning: {one.message}" for one in caught if not any(word in str(one.message) for word in FINE)
-    ]
+    story.faults += [f"a warning: {one.message}" for one in caught if not FINE.search(str(one.message))]
     logged = [line for line in said.getvalue().splitlines() if "waits for its store" not in line]
     if logged:
         story.faults.append(f"logged: {chr(10).join(logged)[-800:]}")

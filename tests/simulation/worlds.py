@@ -200,11 +200,11 @@ class Ran:
 
 @dataclass
 class Asked:
-    """A request to a model: which loop's, what it has answered, and how that ended: `whole`, `failed` or `broken`."""
+    """A request to a model: which loop's, what it has answered, and how that ended: whole, failed or broken off."""
 
     loop: str
     text: str = ""
-    end: str = "broken"
+    end: str = "broken off"
 
 
 class Notes:
