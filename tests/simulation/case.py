@@ -6,12 +6,13 @@ import asyncio
 import io
 import logging
 import os
+import re
 import tempfile
 import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from agentnb.core.events import Event
 from agentnb.errors import RecordingMissing, ReplayDiverged, StorageError
 from tests.simulation import model
 from tests.simulation.choices import Choices
-from tests.simulation.loop import Hang, VirtualLoop, run
+from tests.simulation.loop import EPOCH, Hang, VirtualLoop, run
 from tests.simulation.people import OF_A_QUESTION, PATIENCE, RESTLESS, Act, Person, draw_act, draw_acts
 from tests.simulation.store import Trouble, UnreliableDatabase, copied, draw_trouble
 from tests.simulation.worlds import NOTES, Notes, Plan, Ran, build, draw_plan
@@ -35,6 +36,10 @@ CLEANS_UP = 5
 """Seconds after the end of a run until nothing of it may be in flight any more."""
 IS_LOCKED = 30
 """Seconds that are longer than a store is locked."""
+COMES_BACK = 2.5
+"""Seconds after the end of a run within which who waits for it comes back."""
+FINE = re.compile("not configured as|call 'deaf' .* was broken off with its run, and has not ended")
+"""Warnings that are as they should be."""
 TRIES = 60
 """How often a run that its model failed is taken up again."""
 
@@ -123,6 +128,7 @@ def play(case: Case) -> Story:
     said = io.StringIO()
     with ExitStack() as stack:
         stack.enter_context(_logged(said))
+        stack.enter_context(redirect_stderr(io.StringIO()))  # what agentnb has refused because nobody is there
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         agentnb.headless("reject", after=3.0, attended=case.attended)
@@ -136,7 +142,7 @@ def play(case: Case) -> Story:
             story.faults += [f"an error that nobody took: {error}" for error in ended.errors]
         except Hang as hang:
             story.faults.append(f"a hang: {hang}")
-    story.faults += [f"a warning: {one.message}" for one in caught if "not configured as" not in str(one.message)]
+    story.faults += [f"a warning: {one.message}" for one in caught if not FINE.search(str(one.message))]
     logged = [line for line in said.getvalue().splitlines() if "waits for its store" not in line]
     if logged:
         story.faults.append(f"logged: {chr(10).join(logged)[-800:]}")
@@ -178,6 +184,7 @@ class _Live:
         rebuild = lambda: self._rebuilt("fork")  # noqa: E731 - where it is used it has no name
         self.person = Person(self.run, loop.time, rebuild, log=story.log, is_on_disk=self._is_on_disk)
         self.kept: dict[int, Any] = {}
+        self.reading = 0
         self.done = False
 
     def fault(self, *faults: str, where: str = "the run") -> None:
@@ -222,6 +229,9 @@ class _Live:
             run.cancel()
         self.done = True
         ended_at = self.loop.now
+        came_back = ended_at + EPOCH - run.events[-1].time
+        if came_back > COMES_BACK and not (case.trouble is not None and case.trouble.kind == "stalls"):
+            self.fault(f"who waits for it comes back {came_back:.1f} s after its end")
         for task in around:
             try:
                 await task
@@ -295,6 +305,7 @@ class _Live:
         """Read the run's events in order, and leave after so many of them."""
         expected = 0
         events = aiter(self.run)
+        self.reading += 1
         try:
             async for event in events:
                 seq = getattr(event, "seq", None)
@@ -304,13 +315,23 @@ class _Live:
                     self.fault(f"a consumer is given event {seq} and waits for {expected}")
                 expected = seq + 1
                 if leaves is not None and expected >= leaves:
-                    await events.aclose()
+                    await self._leave(events)
                     return "left"
         except (RunFailed, RunCancelled, LimitReached) as error:
             return type(error).__name__
+        finally:
+            self.reading -= 1
         if self.run.state.over and expected != len(self.run.events):
             self.fault(f"a consumer has seen {expected} events of {len(self.run.events)}")
         return "end"
+
+    async def _leave(self, events: Any) -> None:
+        """Stop reading. Where others still read, the run goes on."""
+        before, others = len(self.run.events), self.reading - 1
+        await events.aclose()
+        for event in self.run.events[before:]:
+            if others and event.type == "cancel" and "consumer" in getattr(event, "reason", ""):
+                self.fault(f"a consumer has left, {others} others read it, and it is cancelled")
 
     async def _drive(self) -> None:
         run, (how, leaves) = self.run, self.case.drives

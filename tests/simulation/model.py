@@ -29,10 +29,8 @@ from agentnb.core.events import (
     ApprovalRequest,
     CallEnd,
     CallStart,
-    CancelRequested,
     Event,
     ModelEnd,
-    ModelFailed,
     RunEnd,
 )
 from tests.designs import states
@@ -246,12 +244,12 @@ def _results(calls: Mapping[tuple[str, str], _Call]) -> Iterator[str]:
 
 
 def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
-    """Whether what models said before they failed is in the record."""
-    kept = [event.partial for event in events if isinstance(event, ModelFailed)]
-    is_cancelled = any(isinstance(event, CancelRequested) for event in events)
+    """Whether what models said before they failed, or were broken off, is in the record."""
+    answers = [answer for event in events if (answer := getattr(event, "answer", None)) is not None]
+    texts = [str(answer.content) for answer in answers]
     for asked in notes.asked:
-        if asked.end == "failed" and not is_cancelled and not any(asked.text in text for text in kept):
-            yield f"what {asked.loop} said before it failed is lost: {asked.text!r}"
+        if asked.end != "whole" and not any(asked.text in text for text in texts):
+            yield f"what {asked.loop} said is lost ({asked.end}): {asked.text!r}"
 
 
 # -- restored runs -----------------------------------------------------------------------------------------------------

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from agentnb.core.events import ModelFailed
+from agentnb.core.reply import Reply
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.approvals.pending import Pending
-from agentnb.run.effects.asking import Asking
 from agentnb.run.effects.starting import Work
 from tests.simulation.__main__ import PUSH
 from tests.simulation.case import Case, Story, draw_case, play
@@ -91,12 +90,8 @@ def plant_an_answer_that_is_matched_by_id(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def plant_a_lost_partial_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    post = Asking._post
-
-    def without_partial(self: Any, event: Any) -> None:
-        post(self, event.model_copy(update={"partial": ""}) if isinstance(event, ModelFailed) else event)
-
-    monkeypatch.setattr(Asking, "_post", without_partial)
+    broken_off = Reply.broken_off
+    monkeypatch.setattr(Reply, "broken_off", lambda *given: broken_off(*given).model_copy(update={"content": ""}))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +99,8 @@ def plant_a_lost_partial_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (plant_no_flush_before_a_tool, "its start is not on disk"),
         (plant_an_answer_that_is_matched_by_id, "was about the question"),
-        (plant_a_lost_partial_answer, "before it failed is lost"),
+        (plant_a_lost_partial_answer, r"is lost \(failed\)"),
+        (plant_a_lost_partial_answer, r"is lost \(broken off\)"),
     ],
 )
 def test_a_fault_that_was_put_in_on_purpose_is_found(
@@ -117,7 +113,7 @@ def test_a_fault_that_was_put_in_on_purpose_is_found(
 
 def test_a_world_that_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     plant_a_lost_partial_answer(monkeypatch)
-    seed, story = first_that_fails("before it failed is lost", most=40)
+    seed, story = first_that_fails("is lost ", most=40)
     wanted = next(kind(fault) for fault in story.faults if "is lost" in fault)
 
     smallest = shrunk(seed, wanted, tries=100)

@@ -24,7 +24,20 @@ from tests.worlds import provider_faults
 
 DEPTH = 3
 KINDS = ("session", "agent", "execution", "native", "engine", "loop_agent", "generator")
-TOOLS = ("good", "asking", "bad", "idem", "late", "alone", "slow", "telling", "plain", "plain_asking", "yielding")
+TOOLS = (
+    "good",
+    "asking",
+    "bad",
+    "idem",
+    "late",
+    "alone",
+    "slow",
+    "telling",
+    "plain",
+    "plain_asking",
+    "yielding",
+    "deaf",
+)
 """All of the tools but the detached one, which only an ExecutionLoop takes."""
 
 Chunk = tuple[Any, ...]
@@ -187,11 +200,11 @@ class Ran:
 
 @dataclass
 class Asked:
-    """A request to a model: which loop's, what it has answered, and how that ended: `whole`, `failed` or `broken`."""
+    """A request to a model: which loop's, what it has answered, and how that ended: whole, failed or broken off."""
 
     loop: str
     text: str = ""
-    end: str = "broken"
+    end: str = "broken off"
 
 
 class Notes:
@@ -348,6 +361,17 @@ async def slow(n: int) -> int:
         return n
 
 
+@tool
+async def deaf(n: int) -> int:
+    """Goes on for 4 s when it is cancelled."""
+    with _runs("deaf", n=n):
+        try:
+            await asyncio.sleep(1)
+        except asyncio.CancelledError:
+            await asyncio.sleep(4)
+        return n
+
+
 @tool(approve=True, idempotent=True)
 async def telling(n: int, progress: Any) -> int:
     with _runs("telling", n=n):
@@ -383,7 +407,8 @@ async def later(n: int) -> int:
 
 
 MADE = {
-    one.name: one for one in (good, asking, bad, idem, late, alone, slow, telling, plain, plain_asking, yielding, later)
+    one.name: one
+    for one in (good, asking, bad, idem, late, alone, slow, telling, plain, plain_asking, yielding, deaf, later)
 }
 ASKING = frozenset({"asking", "telling", "plain_asking"})
 IDEMPOTENT = frozenset({"idem", "telling"})
