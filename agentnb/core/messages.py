@@ -11,7 +11,7 @@ every request would make a run quadratic.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Self
 
@@ -303,3 +303,18 @@ def text_of(content: Content) -> str:
     if isinstance(content, str):
         return content
     return "".join(str(block.get("text", "")) for block in content if block.get("type", "text") == "text")
+
+
+def is_broken_off(message: Mapping[str, Any] | Message) -> bool:
+    """Whether it is an answer that failed or was aborted: no model is sent it."""
+    return message.get("role") == "assistant" and message.get("stop_reason") in ("error", "aborted")
+
+
+def without_broken_off(messages: Iterable[Message]) -> Iterator[tuple[int, Message]]:
+    """The messages that a model may be sent, each with its position: no answer that broke off, and no result of it."""
+    skips = False
+    for position, message in enumerate(messages):
+        if message.role != "tool":  # the results of an answer follow it
+            skips = is_broken_off(message)
+        if not skips:
+            yield position, message

@@ -25,6 +25,9 @@ TIMING_RESOLUTION = 25
 _SENT_BACK = ("signature", "redacted", "provider")
 """What a block of reasoning may have beside its text: what its provider wants to see again, and only it can read."""
 
+_OTHER_WORDS = {"max_tokens": "length", "max_output_tokens": "length"}
+"""What models of one's own may hand on as their server has said it."""
+
 _BROKEN_OFF = frozenset({"error", "aborted"})
 """Reasons to stop by which a model says in its stream that the answer has failed (SEMANTICS 3c, 3e)."""
 
@@ -319,8 +322,10 @@ class Reply:
         return another
 
     def _stop(self, chunk: Mapping[str, Any]) -> None:
-        reason = chunk.get("reason")
-        self._stop_reason = mended(str(reason)) if reason is not None else None
+        reason = mended(str(chunk["reason"])) if chunk.get("reason") is not None else None
+        self._stop_reason = _OTHER_WORDS.get(reason, reason) if reason is not None else None
+        if reason in _OTHER_WORDS:
+            self._response.setdefault("finish_reason", str(reason))
         if self._stop_reason in _BROKEN_OFF:
             said = chunk.get("error") or chunk.get("error_message")
             raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))

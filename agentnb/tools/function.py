@@ -257,7 +257,8 @@ def tool(function: Callable[..., Any] | Design | None = None, /, **options: Any)
     A loop is made a tool too, with `name`, `description`, `approve`, `needs`, `sequential` and `view`.
 
     approve: ask a person before each call; or a function of the call that returns whether to ask,
-    `lambda call: call.arguments["path"].startswith("/etc")` for one. idempotent: it may run again when nobody knows
+    `lambda call: call.arguments["path"].startswith("/etc")` for one; it may take the context as a policy does
+    (`agentnb.run.approvals.policy`). idempotent: it may run again when nobody knows
     whether it ran. timeout: in seconds. needs: what it touches ("network", "write"), shown to the person and matched by
     policies. sequential: no other call runs beside it. detached: an ExecutionLoop goes on while it runs, and only the
     run's end waits for it. thread: where a sync function runs; "own" is one thread for all calls of this tool, for

@@ -234,6 +234,14 @@ async def test_a_policy_for_when_nobody_is_there_is_shown_it_too() -> None:
     assert [message["content"] for message in shown.contexts[0].messages] == ["go"]
 
 
+async def test_a_tool_that_says_itself_whether_to_ask_is_shown_it_too() -> None:
+    shown = Shown()
+    asking = tool(approve=lambda call, context: shown(call, context) or bool(context.decisions))(delete.function)
+    run = SessionLoop(ScriptedLLM([deletes("a"), "done"]), [asking]).start("go")
+    assert await run == "done"
+    assert [message["content"] for message in shown.contexts[0].messages] == ["go"]
+
+
 async def test_a_run_that_is_restored_at_a_question_shows_what_was_known_when_the_question_arose() -> None:
     before, after = Shown(), Shown()
     run = session(deletes("a", "b"), "done").start("go", approve=before)

@@ -117,7 +117,10 @@ async def test_whoever_drives_the_run_it_stops_before_the_tool(drive: str) -> No
     assert world.ran == ["read a"]
 
 
-@pytest.mark.parametrize("world", ["session", "agent", "parallel_agent", "execution", "planned_execution", "generator"])
+@pytest.mark.parametrize(
+    "world",
+    ["session", "agent", "parallel_agent", "execution", "engine", "loop_agent", "session_of_agents", "generator"],
+)
 async def test_in_every_design_each_call_is_stopped_before_and_a_replay_stops_at_the_same_places(world: str) -> None:
     def nothing_has_begun() -> None:
         before = pauses(run)[-1].before

@@ -29,10 +29,9 @@ from agentnb.core.events import (
     ApprovalRequest,
     CallEnd,
     CallStart,
-    CancelRequested,
     Event,
     ModelEnd,
-    ModelFailed,
+    RunEnd,
 )
 from tests.designs import states
 from tests.simulation.people import Said
@@ -245,12 +244,12 @@ def _results(calls: Mapping[tuple[str, str], _Call]) -> Iterator[str]:
 
 
 def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
-    """Whether what models said before they failed is in the record."""
-    kept = [event.partial for event in events if isinstance(event, ModelFailed)]
-    is_cancelled = any(isinstance(event, CancelRequested) for event in events)
+    """Whether what models said before they failed, or were broken off, is in the record."""
+    answers = [answer for event in events if (answer := getattr(event, "answer", None)) is not None]
+    texts = [str(answer.content) for answer in answers]
     for asked in notes.asked:
-        if asked.end == "failed" and not is_cancelled and not any(asked.text in text for text in kept):
-            yield f"what {asked.loop} said before it failed is lost: {asked.text!r}"
+        if asked.end != "whole" and not any(asked.text in text for text in texts):
+            yield f"what {asked.loop} said is lost ({asked.end}): {asked.text!r}"
 
 
 # -- restored runs -----------------------------------------------------------------------------------------------------
@@ -259,6 +258,8 @@ def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
 def faults_of_a_restore(before: Sequence[Event], again: Run, notes: Notes) -> Iterator[str]:
     """What does not fit of a run that went on from `before`; `notes` are of what ran since."""
     events = list(again.events)
+    if isinstance(before[-1], RunEnd) and before[-1].reason == "error":
+        return  # a LoopAgent goes back to its checkpoint, and what failed begins anew
     for end in before:
         if isinstance(end, CallEnd) and end.outcome not in ("aborted", "skipped"):
             kept = events[end.seq] if end.seq < len(events) else None

@@ -209,6 +209,18 @@ def takes_context(policy: Callable[..., Any]) -> Literal["second", "by name"] | 
     return how
 
 
+def call_with_context(
+    policy: Callable[..., Any],
+    how: Literal["second", "by name"] | None,
+    call: ProposedCall,
+    context: Callable[[], PolicyContext],
+) -> Any:
+    """Call a policy with the call, and with the context as it takes it (`takes_context`)."""
+    if how == "second":
+        return policy(call, context())
+    return policy(call, context=context()) if how == "by name" else policy(call)
+
+
 def _ask_callable(
     policy: Callable[..., Any],
     how: Literal["second", "by name"] | None,
@@ -217,12 +229,7 @@ def _ask_callable(
     by: str,
 ) -> Verdict | Awaitable[Verdict]:
     try:
-        if how == "second":
-            said = policy(call, context())
-        elif how == "by name":
-            said = policy(call, context=context())
-        else:
-            said = policy(call)
+        said = call_with_context(policy, how, call, context)
         return _await_verdict(said, by) if inspect.isawaitable(said) else _verdict(said, by)
     except (asyncio.CancelledError, *THROWN_IN):
         raise

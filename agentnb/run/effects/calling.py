@@ -29,7 +29,16 @@ from agentnb.core.state import CallState
 from agentnb.core.tools import Acted, Invocation, Tool, current_call
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts, PolicyContext, contexts_at
-from agentnb.run.approvals.policy import FAILED, NO_POLICY, Policy, Verdict, propose, why_it_asks
+from agentnb.run.approvals.policy import (
+    FAILED,
+    NO_POLICY,
+    Policy,
+    Verdict,
+    call_with_context,
+    propose,
+    takes_context,
+    why_it_asks,
+)
 from agentnb.run.companions import companion_of
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.effects.interrupt import is_thrown_in, show, task_here
@@ -137,8 +146,9 @@ class Calling:
     async def _ask_the_tool(self, call: CallState, arguments: dict[str, Any], asks: Callable[[Any], Any]) -> Verdict:
         """What the tool itself says of whether a person is asked about the call; no answer is no reason to run it."""
         tool, task = self._tools[call.name], asyncio.current_task()
+        proposed, context = propose(call.id, call.name, arguments, tool), partial(self._contexts.of, self._frame, call)
         try:
-            said = plain_number(await settled(asks(propose(call.id, call.name, arguments, tool))))
+            said = plain_number(await settled(call_with_context(asks, takes_context(asks), proposed, context)))
         except BaseException as error:
             self._go_if_ended(call, error, task)
             return Verdict("ask", f"The approve= of {call.name} failed: {words_of(error)}")
