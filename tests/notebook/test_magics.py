@@ -115,7 +115,7 @@ def test_a_step_prints_its_events_one_under_the_other_in_the_words_of_the_panel(
     assert told[-1] == "waiting for you: write (w)"
     cells.run("run.approve('w')")
     assert cells.run("%step turn").splitlines() == [
-        "    5 approval_decision write approved by a person",
+        "    5 approval_decision write approved by code",
         '    6 call_start        write(path="a.txt")',
         "    7 call_end          write returned: wrote a.txt",
     ]

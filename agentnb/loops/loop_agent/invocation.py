@@ -207,6 +207,11 @@ class InvocationContext:
         self.code, self.agent = code, code.agent if code is not None else self._given
 
     @property
+    def is_streamed(self) -> bool:
+        """Whether somebody reads the events of the invocation, who may answer by a context; not so in a started run."""
+        return self.code is None or bool(self._streams)
+
+    @property
     def durable(self) -> bool:
         """Whether the maps say where to resume; otherwise a pause only stops the invocation."""
         return self.is_resumable
