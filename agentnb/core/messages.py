@@ -318,3 +318,34 @@ def without_broken_off(messages: Iterable[Message]) -> Iterator[tuple[int, Messa
             skips = is_broken_off(message)
         if not skips:
             yield position, message
+
+
+def parts_in_order(message: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the parts of an answer in the order they came, each with what it is.
+
+    `text` parts have their `text`, `reasoning` parts their `reasoning`, `call` parts their `call`; blocks and citations
+    are as in `order`. None where the message has no order of its own, or was changed since, so that it no longer fits.
+    """
+    order, text = message.get("order"), message.get("content")
+    thoughts, calls = list(message.get("reasoning") or ()), list(message.get("tool_calls") or ())
+    if not order or not isinstance(text, str):
+        return None
+    kinds = [part["type"] for part in order]
+    if (kinds.count("reasoning"), kinds.count("call")) != (len(thoughts), len(calls)):
+        return None
+    if sum(part["length"] for part in order if part["type"] == "text") != len(text):
+        return None
+    parts: list[dict[str, Any]] = []
+    begin, thought, call = 0, iter(thoughts), iter(calls)
+    for part in order:
+        if part["type"] == "text":
+            end = begin + part["length"]
+            parts.append({**part, "text": text[begin:end]})
+            begin = end
+        elif part["type"] == "reasoning":
+            parts.append({**part, "reasoning": next(thought)})
+        elif part["type"] == "call":
+            parts.append({**part, "call": next(call)})
+        else:
+            parts.append(part)
+    return parts

@@ -82,6 +82,7 @@ class Reply:
         self._marks: list[tuple[int, dict[str, Any]]] = []
         self._details: dict[str, Any] = {}
         self._response: dict[str, str] = {}
+        self._finish_reason: str | None = None
         self.pauses = 0
         """How often the model has paused this answer and was asked to go on."""
         self._timing: list[list[int]] = []
@@ -173,8 +174,8 @@ class Reply:
         if reason is None or (reason in _PAUSED and self._calls):
             reason = "tool_calls" if self._calls else "stop"
         response = self._response
-        if self._stop_reason is not None and "finish_reason" not in response:
-            response = {**response, "finish_reason": self._stop_reason}
+        if self._finish_reason is not None and "finish_reason" not in response:
+            response = {**response, "finish_reason": self._finish_reason}
         return _make_end(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **response)
 
     def broken_off(self, stop_reason: str, why: str) -> Message:
@@ -324,8 +325,8 @@ class Reply:
     def _stop(self, chunk: Mapping[str, Any]) -> None:
         reason = mended(str(chunk["reason"])) if chunk.get("reason") is not None else None
         self._stop_reason = _OTHER_WORDS.get(reason, reason) if reason is not None else None
-        if reason in _OTHER_WORDS:
-            self._response.setdefault("finish_reason", str(reason))
+        word = chunk.get("finish_reason", reason)  # the server's own, which is the reason where it says no other
+        self._finish_reason = mended(str(word)) if word is not None else None
         if self._stop_reason in _BROKEN_OFF:
             said = chunk.get("error") or chunk.get("error_message")
             raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))
