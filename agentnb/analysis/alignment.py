@@ -39,7 +39,7 @@ _ERROR = {"traceback"}
 UNSAID: dict[str, Any] = {
     **dict.fromkeys(("seq", "time", "run_id", "timing", "deadline", "fingerprint", "response_id"), True),
     **dict.fromkeys(("forked_from", "ancestors", "inherited", "seen"), True),
-    **dict.fromkeys(("question", "seconds", "shown", "tool", "tools", "approve", "limits"), True),
+    **dict.fromkeys(("question", "seconds", "shown", "tool_fingerprint", "tools", "approve", "limits"), True),
     "message": _MESSAGE,
     "error": _ERROR,
 }

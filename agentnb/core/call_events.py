@@ -84,7 +84,7 @@ class ApprovalDecision(Event):
     the call, which has not begun, is asked about again, and what was remembered is forgotten; with no `call_id` that is
     all. `earlier` is the number of the decision that is remembered, or taken back. `recheck`: the call is checked again
     as if it had been made like that. `unchecked`: but not against the tool's schema, as a hook has chosen these
-    arguments for it. `tool`: the fingerprint of the description and the schema of the tool that this lets run, or that
+    arguments for it. `tool_fingerprint`: that of the description and the schema of the tool that this lets run, or that
     is remembered; None in older recordings.
     """
 
@@ -104,7 +104,7 @@ class ApprovalDecision(Event):
     seconds: float | None = None
     recheck: bool = False
     unchecked: bool = False
-    tool: str | None = None
+    tool_fingerprint: str | None = None
 
     @property
     def is_checked_again(self) -> bool:

@@ -24,7 +24,7 @@ from pydantic_core import to_json
 from agentnb.core.errors import IllegalTransition, UsageError
 from agentnb.core.events import EVENT_TYPES, CallEnd, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.graph import CallGraph
-from agentnb.core.messages import Message, to_plain
+from agentnb.core.messages import Message, to_plain, without_broken_off
 from agentnb.core.reply import Reply
 from agentnb.core.running import Frame, Hearing, Stoppable
 from agentnb.core.state import CallState, State
@@ -207,7 +207,7 @@ class Design(ABC):
         part of it.
         """
         instead = cls.sent_instead(state)
-        return [instead.get(position, message.plain) for position, message in enumerate(state.messages)]
+        return [instead.get(position, message.plain) for position, message in without_broken_off(state.messages)]
 
     @classmethod
     def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:

@@ -11,7 +11,7 @@ every request would make a run quadratic.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Self
 
@@ -303,3 +303,49 @@ def text_of(content: Content) -> str:
     if isinstance(content, str):
         return content
     return "".join(str(block.get("text", "")) for block in content if block.get("type", "text") == "text")
+
+
+def is_broken_off(message: Mapping[str, Any] | Message) -> bool:
+    """Whether it is an answer that failed or was aborted: no model is sent it."""
+    return message.get("role") == "assistant" and message.get("stop_reason") in ("error", "aborted")
+
+
+def without_broken_off(messages: Iterable[Message]) -> Iterator[tuple[int, Message]]:
+    """The messages that a model may be sent, each with its position: no answer that broke off, and no result of it."""
+    skips = False
+    for position, message in enumerate(messages):
+        if message.role != "tool":  # the results of an answer follow it
+            skips = is_broken_off(message)
+        if not skips:
+            yield position, message
+
+
+def parts_in_order(message: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the parts of an answer in the order they came, each with what it is.
+
+    `text` parts have their `text`, `reasoning` parts their `reasoning`, `call` parts their `call`; blocks and citations
+    are as in `order`. None where the message has no order of its own, or was changed since, so that it no longer fits.
+    """
+    order, text = message.get("order"), message.get("content")
+    thoughts, calls = list(message.get("reasoning") or ()), list(message.get("tool_calls") or ())
+    if not order or not isinstance(text, str):
+        return None
+    kinds = [part["type"] for part in order]
+    if (kinds.count("reasoning"), kinds.count("call")) != (len(thoughts), len(calls)):
+        return None
+    if sum(part["length"] for part in order if part["type"] == "text") != len(text):
+        return None
+    parts: list[dict[str, Any]] = []
+    begin, thought, call = 0, iter(thoughts), iter(calls)
+    for part in order:
+        if part["type"] == "text":
+            end = begin + part["length"]
+            parts.append({**part, "text": text[begin:end]})
+            begin = end
+        elif part["type"] == "reasoning":
+            parts.append({**part, "reasoning": next(thought)})
+        elif part["type"] == "call":
+            parts.append({**part, "call": next(call)})
+        else:
+            parts.append(part)
+    return parts

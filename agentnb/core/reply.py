@@ -25,6 +25,9 @@ TIMING_RESOLUTION = 25
 _SENT_BACK = ("signature", "redacted", "provider")
 """What a block of reasoning may have beside its text: what its provider wants to see again, and only it can read."""
 
+_OTHER_WORDS = {"max_tokens": "length", "max_output_tokens": "length"}
+"""What models of one's own may hand on as their server has said it."""
+
 _BROKEN_OFF = frozenset({"error", "aborted"})
 """Reasons to stop by which a model says in its stream that the answer has failed (SEMANTICS 3c, 3e)."""
 
@@ -79,6 +82,7 @@ class Reply:
         self._marks: list[tuple[int, dict[str, Any]]] = []
         self._details: dict[str, Any] = {}
         self._response: dict[str, str] = {}
+        self._finish_reason: str | None = None
         self.pauses = 0
         """How often the model has paused this answer and was asked to go on."""
         self._timing: list[list[int]] = []
@@ -170,8 +174,8 @@ class Reply:
         if reason is None or (reason in _PAUSED and self._calls):
             reason = "tool_calls" if self._calls else "stop"
         response = self._response
-        if self._stop_reason is not None and "finish_reason" not in response:
-            response = {**response, "finish_reason": self._stop_reason}
+        if self._finish_reason is not None and "finish_reason" not in response:
+            response = {**response, "finish_reason": self._finish_reason}
         return _make_end(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **response)
 
     def broken_off(self, stop_reason: str, why: str) -> Message:
@@ -319,8 +323,10 @@ class Reply:
         return another
 
     def _stop(self, chunk: Mapping[str, Any]) -> None:
-        reason = chunk.get("reason")
-        self._stop_reason = mended(str(reason)) if reason is not None else None
+        reason = mended(str(chunk["reason"])) if chunk.get("reason") is not None else None
+        self._stop_reason = _OTHER_WORDS.get(reason, reason) if reason is not None else None
+        word = chunk.get("finish_reason", reason)  # the server's own, which is the reason where it says no other
+        self._finish_reason = mended(str(word)) if word is not None else None
         if self._stop_reason in _BROKEN_OFF:
             said = chunk.get("error") or chunk.get("error_message")
             raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))

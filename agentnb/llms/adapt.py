@@ -18,9 +18,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from agentnb.core.errors import UsageError
+from agentnb.core.events import CUT_OFF_REASONS
 from agentnb.core.maybe_async import is_async, settled
 from agentnb.core.threads import THREADS
-from agentnb.llms.answers import texts
+from agentnb.llms.answers import OUR_WORDS, texts
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 
 _ASKED = ("stream", "generate_with_tools", "complete")
@@ -100,6 +101,9 @@ class _AllAtOnce:
         response = {"model": _field(answer, "model"), "response_id": _field(answer, "id")}
         if told := {name: value for name, value in response.items() if isinstance(value, str)}:
             yield {"type": "response", **told}
+        reason = _field(answer, "stop_reason") or _field(answer, "finish_reason")
+        if isinstance(reason, str) and (ours := OUR_WORDS.get(reason.lower(), reason)) in CUT_OFF_REASONS:
+            yield {"type": "stop", "reason": ours}
 
 
 def _check_answer(ask: Any, answer: Any) -> None:

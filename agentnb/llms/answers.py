@@ -33,7 +33,8 @@ _REASONS = {
         *("malformed_function_call", "unexpected_tool_call"),  # Gemini's; asked again, it usually makes a call
     ),
 }
-_OURS = {theirs: ours for ours, words in _REASONS.items() for theirs in words}
+OUR_WORDS = {theirs: ours for ours, words in _REASONS.items() for theirs in words}
+"""Our word for why an answer ended, by the words of servers."""
 _SAID_ALOUD = frozenset({"length", "content_filter", "refusal", "pause"})
 """Reasons that hold though there are calls."""
 
@@ -43,7 +44,7 @@ def stop_reason(theirs: str | None, *, calls: bool, text: bool, server: str) -> 
 
     A server's own word stays where it is in no table. Raises a `ModelError` where it says that something is missing.
     """
-    ours = "stop" if theirs is None else _OURS.get(theirs.lower().rpartition(": ")[2], theirs)
+    ours = "stop" if theirs is None else OUR_WORDS.get(theirs.lower().rpartition(": ")[2], theirs)
     if ours == "broken_off":
         raise ModelUnavailable(f"{server} broke its answer off: it gave {theirs!r} as its reason to stop")
     if calls and ours not in _SAID_ALOUD:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agentnb.core.messages import parts_in_order
 from agentnb.core.tools import FOR_PROVIDERS
 from agentnb.llms.anthropic_reader import MessageReader
 from agentnb.llms.attempts import MAX_RETRIES
@@ -143,8 +144,9 @@ def _blocks(message: Message, *, server: str, images: bool) -> tuple[str, list[J
         return role, _content_blocks(content, images) or [_text(NOTHING)]
     if role != "assistant":  # `developer` is OpenAI's word for it
         return "system", _content_blocks(content, images)
-    said = _said_in_order(message, server) if message.get("order") else None
-    if said is None:
+    if (parts := parts_in_order(message)) is not None:
+        said = _said_in_order(parts, server)
+    else:
         thoughts = [block for thought in message.get("reasoning") or () for block in _thinking(thought, server)]
         calls = [_tool_use(call) for call in message.get("tool_calls") or ()]
         said = [*thoughts, *_content_blocks(content, images), *calls]
@@ -156,32 +158,20 @@ def _blocks(message: Message, *, server: str, images: bool) -> tuple[str, list[J
 _THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 
 
-def _said_in_order(message: Message, server: str) -> list[JsonObject] | None:
-    """Give the blocks of an answer in the order they came; None where the message is no longer as it came."""
-    text = message.get("content")
-    thoughts, calls = [*(message.get("reasoning") or ())], [*(message.get("tool_calls") or ())]
-    kinds = [part["type"] for part in message["order"]]
-    length = sum(part.get("length", 0) for part in message["order"])
-    if not isinstance(text, str) or length != len(text):
-        return None
-    if (kinds.count("reasoning"), kinds.count("call")) != (len(thoughts), len(calls)):
-        return None
+def _said_in_order(parts: Sequence[Mapping[str, Any]], server: str) -> list[JsonObject]:
+    """Give the blocks of an answer in the order they came."""
     blocks: list[JsonObject] = []
-    begin = 0
-    for part in message["order"]:
+    for part in parts:
+        is_theirs = part.get("server") == server  # another one does not know it
         if part["type"] == "reasoning":
-            blocks += _thinking(thoughts.pop(0), server)
+            blocks += _thinking(part["reasoning"], server)
         elif part["type"] == "call":
-            blocks.append(_tool_use(calls.pop(0)))
-        elif part["type"] == "block":
-            if part.get("server") == server:  # another one does not know it
-                blocks.append(dict(part["block"]))
-        else:
-            block, begin = _text(text[begin : begin + part["length"]]), begin + part["length"]
-            if part.get("citations") and part.get("server") == server:
-                block["citations"] = part["citations"]
-            if block["text"].strip():  # text with nothing to read in it is refused
-                blocks.append(block)
+            blocks.append(_tool_use(part["call"]))
+        elif part["type"] == "block" and is_theirs:
+            blocks.append(dict(part["block"]))
+        elif part["type"] == "text" and part["text"].strip():  # text with nothing to read in it is refused
+            cited = {"citations": part["citations"]} if part.get("citations") and is_theirs else {}
+            blocks.append(_text(part["text"]) | cited)
     return blocks
 
 

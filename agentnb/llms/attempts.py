@@ -77,7 +77,7 @@ async def answer(
                 try:
                     first = await anext(events)
                 except ModelError as error:
-                    failure = transport.redacted(error)
+                    failure = transport.redacted(error, headers)
                     if attempt.num > 1:
                         failure.add_note(f"{attempt.num} attempts were made")
                     raise failure from None

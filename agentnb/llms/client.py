@@ -21,7 +21,6 @@ from agentnb.llms import attempts
 from agentnb.llms.conversion import ROLES
 from agentnb.llms.description import recorded_options
 from agentnb.llms.json_text import strict_json
-from agentnb.llms.keys import SHORTEST_SECRET, masked
 from agentnb.llms.schemas import as_specification
 from agentnb.llms.transport import Transport
 
@@ -97,7 +96,12 @@ class HttpModel(ABC):
         self._key_variable = key.variable if key is not None else None
         self._usual_variable = key_variable
         self._transport = Transport(
-            url, key=key, variables=(key_variable,), headers={**own_headers, **self._headers}, timeout=timeout
+            url,
+            key=key,
+            variables=(key_variable,),
+            secrets=tuple(self._headers.values()),
+            headers={**own_headers, **self._headers},
+            timeout=timeout,
         )
 
     def __repr__(self) -> str:
@@ -145,7 +149,7 @@ class HttpModel(ABC):
                 async for chunk in chunks:
                     yield _retry_chunk(chunk) if isinstance(chunk, attempts.Retry) else chunk
         except ModelError as error:
-            failure = self._advised(self._redacted(error, headers), merged, body)
+            failure = self._advised(self._transport.redacted(error, headers), merged, body)
         if failure is not None:  # out here, where what it is the clean form of is not its context
             raise failure from None
 
@@ -161,11 +165,6 @@ class HttpModel(ABC):
         if isinstance(extra, Mapping) and isinstance(extra.get("model"), str):
             model = extra["model"]
         return {"provider": self.provider, "model": model, "options": recorded_options(given)}
-
-    def _redacted(self, error: ModelError, headers: Mapping[str, str]) -> ModelError:
-        """The same error, without what the server may have quoted of the headers: some are keys of a gateway."""
-        values = [*self._headers.values(), *headers.values()]
-        return masked(self._transport.redacted(error), [value for value in values if len(value) >= SHORTEST_SECRET])
 
     def _advised(self, error: ModelError, options: Mapping[str, Any], body: JsonObject) -> ModelError:
         """The same error, with what the user can do where the server refuses a part of the request."""

@@ -26,6 +26,7 @@ A chunk has a `type`:
                       cache_write_tokens, reasoning_tokens, cost
     retry             attempt (the one that failed, from 1), wait (seconds, at least), error: the next attempt comes
     stop              reason: stop, length, tool_calls, content_filter, refusal, pause, or the provider's own word;
+                      and finish_reason, its own word, where the chunk `response` has none and it is not this one;
     always last. After `pause` a run asks again, with the answer so far as the last message, for the rest of it.
 
 A model may say which it is by a method `describe(**options)`, which is given the options of a request and returns

@@ -20,7 +20,7 @@ from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelFailed, ModelSt
 from agentnb.core.evolve import walk
 from agentnb.core.json_data import same_json
 from agentnb.core.loop import Design
-from agentnb.core.messages import text_of
+from agentnb.core.messages import parts_in_order, text_of
 from agentnb.llms.description import recorded_options
 from agentnb.llms.protocol import Chunk
 
@@ -153,40 +153,38 @@ def _unknown(messages: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[s
 def _chunks(answer: ModelEnd) -> Iterator[tuple[int, Chunk]]:
     """The chunks of an answer, each with when it came, in ms since the request."""
     message = answer.message
-    text, passed, begin = text_of(message.content), 0, 0
-    thoughts, calls = iter(message.reasoning), iter(message.tool_calls)
+    text = text_of(message.content)
+    in_order = parts_in_order(message.plain)
+    parts = in_order or [
+        *({"type": "reasoning", "reasoning": block} for block in message.reasoning),
+        {"type": "text", "text": text},
+        *({"type": "call", "call": call.plain} for call in message.tool_calls),
+    ]
     # How far the text had come at which time, the last of it with the answer's end.
     timing = deque((milliseconds, characters) for milliseconds, characters in answer.timing)
-    usual: list[dict[str, Any]] = [
-        *({"type": "reasoning"} for _ in message.reasoning),
-        {"type": "text", "length": len(text)},
-    ]
-    for part in message.order or [*usual, *({"type": "call"} for _ in message.tool_calls)]:
+    passed = 0
+    for part in parts:
         if part["type"] == "reasoning":
-            block = next(thoughts)
-            yield (
-                passed,
-                {"type": "reasoning_delta", **{("content" if k == "text" else k): v for k, v in block.items()}},
-            )
+            block = {("content" if name == "text" else name): value for name, value in part["reasoning"].items()}
+            yield passed, {"type": "reasoning_delta", **block}
         elif part["type"] == "call":
-            call = next(calls)
-            arguments = call.malformed if call.malformed is not None else call.arguments
-            yield passed, {"type": "tool_call", "id": call.id, "name": call.name, "arguments": arguments}
+            call = part["call"]
+            arguments = call.get("malformed", call["arguments"])
+            yield passed, {"type": "tool_call", "id": call["id"], "name": call["name"], "arguments": arguments}
         elif part["type"] == "block":
             yield passed, part
         else:
-            end = begin + part["length"]
-            while begin < end:
+            rest = part["text"]
+            while rest:
+                characters = len(rest)
                 if timing:
                     passed, characters = timing.popleft()
-                    if begin + characters > end:  # the rest is of the next block
-                        timing.appendleft((passed, begin + characters - end))
-                else:
-                    characters = end - begin
-                piece, begin = text[begin : min(end, begin + characters)], min(end, begin + characters)
+                    if characters > len(rest):  # what is left of it is of the next text
+                        timing.appendleft((passed, characters - len(rest)))
+                piece, rest = rest[:characters], rest[characters:]
                 if piece:
                     yield passed, {"type": "text_delta", "content": piece}
-            if message.order:
+            if in_order:
                 yield passed, {**part, "type": "text_end"}
     if isinstance(message.details, Mapping):
         yield passed, {"type": "details", "details": message.details}
@@ -195,7 +193,7 @@ def _chunks(answer: ModelEnd) -> Iterator[tuple[int, Chunk]]:
         yield passed, {"type": "response", **response}
     if answer.usage:
         yield passed, {"type": "usage", **answer.usage}
-    yield passed, {"type": "stop", "reason": answer.stop_reason}
+    yield passed, {"type": "stop", "reason": answer.stop_reason, "finish_reason": answer.finish_reason}
 
 
 _RESPONSE = ("model", "response_id", "fingerprint", "service_tier", "upstream", "finish_reason")

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 import threading
 import time
 import weakref
@@ -59,9 +60,9 @@ BOM = b"\xef\xbb\xbf"
 class Transport:
     """Posts requests to one URL, each giving an `Exchange`.
 
-    `key` is read anew for every request. No error quotes it, nor the keys in the environment's `variables`. `timeout`
-    is the longest silence in seconds, None for no limit. Usable from several event loops and threads, at the same time
-    too.
+    `key` is read anew for every request. No error quotes it, nor the keys in the environment's `variables`, nor any of
+    `secrets`. `timeout` is the longest silence in seconds, None for no limit. Usable from several event loops and
+    threads, at the same time too.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Transport:
         *,
         key: EnvironmentKey | None = None,
         variables: tuple[str, ...] = (),
+        secrets: tuple[str, ...] = (),
         headers: dict[str, str] | None = None,
         timeout: float | None = READ_TIMEOUT,
     ) -> None:
@@ -80,6 +82,7 @@ class Transport:
         self._key = key
         # A gateway may have, and quote, the key that it is not sent.
         self._variables = (*variables, *((key.variable,) if key is not None else ()))
+        self._secrets = secrets
         self._headers = {"accept": "text/event-stream, application/json", "content-type": "application/json"} | (
             headers or {}
         )
@@ -114,13 +117,13 @@ class Transport:
             raise
         return exchange
 
-    def redacted(self, error: ModelError) -> ModelError:
-        """Return the error without the API key and the secrets of the address in it.
+    def redacted(self, error: ModelError, headers: Mapping[str, str] | None = None) -> ModelError:
+        """Return the error without the API key, the secrets of the address, and those of the headers in it.
 
         The errors that it came from are dropped as well: their request has the key.
         """
         error.__context__ = None
-        keys = [value_of(variable) for variable in self._variables]
+        keys = [*map(value_of, self._variables), *self._secrets, *((headers or {}).values())]
         return masked(error, [*(key for key in keys if len(key) >= SHORTEST_SECRET), *secrets_of(self._given)])
 
     async def close(self) -> None:
@@ -132,9 +135,8 @@ class Transport:
 
     def __reduce__(self) -> tuple[Callable[..., Transport], tuple[str]]:
         # A sweep sends models to other processes; the connections stay in this one.
-        made = partial(
-            Transport, key=self._key, variables=self._variables, headers=self._headers, timeout=self._timeout
-        )
+        keys = partial(Transport, key=self._key, variables=self._variables, secrets=self._secrets)
+        made = partial(keys, headers=self._headers, timeout=self._timeout)
         return made, (str(self._given),)
 
     async def _client(self) -> httpx.AsyncClient:
@@ -318,7 +320,8 @@ def _parse(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise UsageError(f"base_url is not a URL: {error}") from None
+        fault = re.sub("'.*'", "'…'", str(error))  # of an address with a password, what it quotes may be a part of that
+        raise UsageError(f"base_url is not a URL: {fault}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host or not 0 < (parsed.port or 1) < 2**16:
         raise UsageError("base_url must be an http:// or https:// URL, such as http://localhost:8000/v1")
     return parsed

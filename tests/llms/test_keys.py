@@ -202,3 +202,20 @@ async def test_what_a_server_quotes_of_a_header_is_in_no_error_and_no_repr(peer:
 def test_headers_that_cannot_be_sent_are_refused_before_any_request(headers: Any) -> None:
     with pytest.raises(UsageError, match="headers"):
         OpenAI("m", "http://127.0.0.1:1", headers=headers)
+
+
+@pytest.mark.usefixtures("no_waits")
+async def test_a_secret_of_a_header_is_in_no_retry_and_no_log(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "stamina")
+    peer.replies(body(500, said(f"{KEY} broke me")), HELLO, body(500, said(f"{KEY} broke me")), HELLO)
+    seen = await ask(OpenAI("m", peer.url, headers={"x-gateway": KEY}))
+    seen += await ask(OpenAI("m", peer.url), extra_headers={"x-gateway": KEY})
+    assert str(seen).count("*** broke me") == 2
+    assert KEY not in str(seen) + caplog.text
+
+
+@pytest.mark.parametrize("url", ["http://user:sec/ret@host/v1", "http://user:pass@host:hunter2/v1"])
+def test_an_address_that_cannot_be_read_is_not_quoted(url: str) -> None:
+    with pytest.raises(UsageError, match="base_url") as refused:
+        OpenAI("m", url)
+    assert not {"sec", "hunter2", "pass"} & set(str(refused.value).replace("'", " ").split())

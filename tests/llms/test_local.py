@@ -188,5 +188,5 @@ async def test_a_call_streams_as_it_is_written_and_ends_within_its_bound(local: 
 
 
 def test_an_answer_has_a_default_bound_that_is_told(local: Local) -> None:
-    assert local.describe()["options"]["max_tokens"] == 512
+    assert Local().describe()["options"]["max_tokens"] == 512
     assert local.describe(max_tokens=None)["options"].get("max_tokens") is None

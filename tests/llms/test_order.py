@@ -183,3 +183,16 @@ async def test_logprobs_are_kept_where_they_were_asked_for_and_not_sent_back(pee
         assert [one["token"] for one in kept] == (["He", "llo"] if options else [])
         reloaded = Snapshot.from_json(run.snapshot().to_json())
         assert reloaded.events[-2].message.details == run.state.messages[-1].details
+
+
+async def test_a_recording_whose_answer_was_changed_serves_all_of_the_change(peer: Peer) -> None:
+    run = await recorded_run(peer)
+    events = []
+    for one in run.events:
+        if one.type == "model_end" and one.message.get("order"):
+            one = one.model_copy(update={"message": one.message.model_copy(update={"content": "Quite another text."})})
+        events.append(one)
+    recorded = Recorded(Snapshot.of(events))
+    again = SessionLoop(recorded, recorded.tools).start("go")
+    await again
+    assert again.state.messages[1].content == "Quite another text."

@@ -239,3 +239,21 @@ async def test_an_agent_that_runs_a_loop_by_hand_pauses_at_its_question() -> Non
 async def test_a_slow_model_is_not_taken_for_a_question() -> None:
     world = World([delay(0.05), call("send", {"to": "all"}, id="c1")])
     assert (await said(world.loop, InvocationContext()))[-1] == ["adk_request_confirmation"]
+
+
+async def test_a_question_of_a_loop_run_by_hand_waits_where_the_invocation_was_started_and_nobody_streams_it() -> None:
+    world = World()
+    inner: Any = world.loop.find_sub_agent("two")
+
+    class Boss(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            async for event in inner.run_async(ctx):
+                yield event
+                if event.long_running_tool_ids:
+                    assert ctx.run is not None
+                    ctx.run.approve(ctx.run.pending[0])
+
+    run = LoopAgent("L", [Boss("boss")], 1).start("go")
+    async with asyncio.timeout(4):
+        await run
+    assert world.sent == ["all"]

@@ -508,3 +508,52 @@ def test_attributes_that_a_subclass_declares_are_keywords() -> None:
     writer: Any = Writer("w", style="dry", pages=3)
     assert (writer.style, writer.pages) == ("dry", 3)
     assert Free("f", whatever=1).whatever == 1  # type: ignore[attr-defined]  # of the class's own choice
+
+
+# -- what else contexts have -----------------------------------------------------------------------------------------
+
+
+def test_a_context_about_a_call_asks_a_person() -> None:
+    context = CallbackContext(InvocationContext(), function_call_id="c1")
+    context.request_confirmation(hint="Sure?", payload={"n": 1})
+    asked = context.actions.requested_tool_confirmations["c1"]
+    assert (asked.hint, asked.payload, asked.confirmed) == ("Sure?", {"n": 1}, False)
+    with pytest.raises(ValueError, match="request_confirmation requires function_call_id"):
+        CallbackContext(InvocationContext()).request_confirmation()
+
+
+def test_what_is_noted_beside_an_invocation_is_shared() -> None:
+    ctx = InvocationContext(run_config=SimpleNamespace(custom_metadata={"a": 1}))
+    CallbackContext(ctx).custom_metadata["b"] = 2
+    assert dict(ReadonlyContext(ctx).custom_metadata) == {"a": 1, "b": 2}
+
+
+def test_a_context_is_given_whatever_the_design_gives_it() -> None:
+    fields: Any = dict.fromkeys(("memory_service", "credential_service", "plugin_manager", "live_request_queue"), "x")
+    ctx = InvocationContext(**fields, node_path="a/b", credential_by_key={"k": "v"})
+    assert {name: getattr(ctx, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({}, "abcdef"),
+        ({"current_invocation": True}, "abcd"),
+        ({"current_branch": True}, "acdf"),
+        ({"current_invocation": True, "current_branch": True}, "acd"),
+    ],
+)
+def test_the_events_of_a_branch(chosen: Any, expected: str) -> None:
+    def said(text: str, branch: str | None, author: str = "x", invocation: str = "i") -> Event:
+        return Event(author=author, content=text, branch=branch, invocation_id=invocation)
+
+    events = [
+        said("a", "one"),
+        said("b", "two"),
+        said("c", None, "user"),
+        said("d", "one.deeper", "user"),
+        said("e", "two", "user", "j"),
+        said("f", "one", "x", "j"),
+    ]
+    ctx = InvocationContext(invocation_id="i", branch="one", session=Session(events=events))
+    assert "".join(event.text for event in ctx._get_events(**chosen)) == expected

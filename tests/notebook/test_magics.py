@@ -115,7 +115,7 @@ def test_a_step_prints_its_events_one_under_the_other_in_the_words_of_the_panel(
     assert told[-1] == "waiting for you: write (w)"
     cells.run("run.approve('w')")
     assert cells.run("%step turn").splitlines() == [
-        "    5 approval_decision write approved by a person",
+        "    5 approval_decision write approved by code",
         '    6 call_start        write(path="a.txt")',
         "    7 call_end          write returned: wrote a.txt",
     ]
@@ -149,7 +149,7 @@ async def test_a_run_whose_loop_is_in_no_variable_is_restored_with_it(tmp_path: 
     notebook.snapshot("begun", run)
     again = notebook.restore("begun")
     assert again is not run
-    assert (await run, await again) == ("one", "two")
+    assert (await run, await again) == ("one", "one")
 
 
 def test_a_file_is_taken_by_its_path_too(cells: LiveKernel) -> None:

@@ -227,6 +227,16 @@ async def test_the_conversation_of_a_loop_around_others_has_what_broke_off_insid
     assert run.state.failure is None
 
 
+@pytest.mark.parametrize("design", ["session", "agent", "execution"])
+async def test_a_run_that_is_given_the_messages_of_one_that_failed_does_not_send_what_broke_off(design: str) -> None:
+    run, _ = await failed("agent", [[*PARTIAL, RuntimeError("down")]])
+    given = [*run.messages, {"role": "user", "content": "more"}]
+    loop = make(design, ["fine"])
+    assert await loop.start(given) == "fine"
+    told = [message["content"] for message in loop.llm.requests[0].messages if message["role"] != "system"]
+    assert told == ["go", "more"]
+
+
 # -- a session -----------------------------------------------------------------------------------------------------
 
 

@@ -180,6 +180,28 @@ async def test_an_engine_whose_plan_was_cut_off_says_so() -> None:
         await run
 
 
+@pytest.mark.parametrize("name", ["stop_reason", "finish_reason"])
+@pytest.mark.parametrize(("theirs", "reason"), [("length", "length"), ("max_tokens", "length"), ("refusal", "refusal")])
+async def test_a_model_that_answers_in_one_piece_may_say_that_it_was_cut_off(
+    name: str, theirs: str, reason: str
+) -> None:
+    class Whole:
+        async def complete(self, messages: Any) -> dict[str, Any]:
+            return {"content": "half", name: theirs}
+
+    run = Agent(Whole()).start("go")
+    assert await run == "half"
+    assert run.stop_reason == reason
+
+
+async def test_the_result_of_a_loop_whose_answer_was_cut_off_says_so() -> None:
+    inner = Agent(ScriptedLLM([cut("length", *text("half"))]), name="inner")
+    run = Agent(ScriptedLLM([[call("inner", {"input": "x"})], "done"]), [inner]).start("go")
+    await run
+    (end,) = (event for event in run.events if event.type == "call_end")
+    assert (end.result, end.details) == ("half", {"stop_reason": "length"})
+
+
 async def test_a_follow_up_is_answered_after_a_cut_off_answer() -> None:
     run = SessionLoop(ScriptedLLM([cut("length", *text("half")), "whole"])).start("go")
     run.follow_up("Go on.")

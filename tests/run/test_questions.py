@@ -182,6 +182,18 @@ async def test_a_decision_of_another_run_is_not_taken_back() -> None:
     other.cancel()
 
 
+async def test_what_is_remembered_in_another_run_is_not_forgotten() -> None:
+    world = World()
+    one, other = await world.asking("a"), await world.asking("b")
+    one.approve("c1", remember="tool")
+    other.approve("c1", remember="tool")
+    with pytest.raises(AlreadyDecided, match=one.id):
+        other.forget(one.remembered[0])
+    assert len(other.remembered) == 1
+    one.cancel()
+    other.cancel()
+
+
 async def test_a_decision_is_taken_back_once() -> None:
     run = await World().asking("a")
     run.approve("c1")

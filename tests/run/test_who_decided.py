@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -15,6 +17,7 @@ from agentnb.core.evolve import fold
 from agentnb.errors import UsageError
 from agentnb.testing import ScriptedLLM, call
 from tests.run.agents import Agent, sends
+from tests.worlds import until
 
 
 def decisions(run: Any) -> list[ApprovalDecision]:
@@ -231,6 +234,50 @@ async def test_who_changes_an_event_does_not_change_what_runs(type: str, decide:
     assert ran in (shown, [])
     started = [event for event in run.events if isinstance(event, CallStart)]
     assert len(started) == len(ran)
+
+
+async def test_a_reference_that_changes_after_the_approval_is_a_persons_to_approve_again() -> None:
+    ran: list[int] = []
+    written = asyncio.Event()
+
+    @tool
+    async def slow() -> int:
+        await written.wait()
+        return 500
+
+    @tool
+    async def pay(amount: int) -> str:
+        ran.append(amount)
+        return "paid"
+
+    asked: list[Any] = []
+
+    def once(call: Any) -> bool | None:
+        """Leave the first payment to a person, and approve everything else."""
+        if call.name == "pay" and not asked:
+            asked.append(call)
+            return None
+        return True
+
+    calls = [
+        {"_tool": "slow", "_outputPath": "†state.amount"},
+        {"_tool": "pay", "amount": "†state.amount || †input.amount", "_outputPath": "†state.paid"},
+    ]
+    llm = ScriptedLLM([json.dumps({"calls": calls, "output": "ok"})])
+    run = ExecutionLoop(llm, [slow, pay], max_concurrency=1).start({"amount": 3}, approve=once)
+    run.play()
+    await until(lambda: run.pending)
+    (first,) = run.pending
+    run.approve(first)
+    written.set()
+    await until(lambda: run.pending)
+    (second,) = run.pending
+    assert (first.arguments, second.arguments, ran) == ({"amount": 3}, {"amount": 500}, [])
+    assert "has changed since this was decided" in second.reason
+    assert run.events[second.event].earlier == first.event
+    run.approve(second)
+    await run
+    assert ran == [500]
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -6,12 +6,13 @@ import asyncio
 import io
 import logging
 import os
+import re
 import tempfile
 import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,23 @@ from agentnb.core.events import Event
 from agentnb.errors import RecordingMissing, ReplayDiverged, StorageError
 from tests.simulation import model
 from tests.simulation.choices import Choices
-from tests.simulation.loop import Hang, VirtualLoop, run
+from tests.simulation.loop import EPOCH, Hang, VirtualLoop, run
 from tests.simulation.people import OF_A_QUESTION, PATIENCE, RESTLESS, Act, Person, draw_act, draw_acts
-from tests.simulation.store import Trouble, copied, draw_trouble, make_unreliable
+from tests.simulation.store import Trouble, UnreliableDatabase, copied, draw_trouble
 from tests.simulation.worlds import NOTES, Notes, Plan, Ran, build, draw_plan
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where stores are: in memory, where there is such a place."""
+CLEANS_UP = 5
+"""Seconds after the end of a run until nothing of it may be in flight any more."""
+IS_LOCKED = 30
+"""Seconds that are longer than a store is locked."""
+COMES_BACK = 2.5
+"""Seconds after the end of a run within which who waits for it comes back."""
+FINE = re.compile(
+    "not configured as|until approve= is given again|call 'deaf' .* was broken off with its run, and has not ended"
+)
+"""Warnings that are as they should be."""
 TRIES = 60
 """How often a run that its model failed is taken up again."""
 
@@ -119,6 +130,7 @@ def play(case: Case) -> Story:
     said = io.StringIO()
     with ExitStack() as stack:
         stack.enter_context(_logged(said))
+        stack.enter_context(redirect_stderr(io.StringIO()))  # what agentnb has refused because nobody is there
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         agentnb.headless("reject", after=3.0, attended=case.attended)
@@ -132,9 +144,10 @@ def play(case: Case) -> Story:
             story.faults += [f"an error that nobody took: {error}" for error in ended.errors]
         except Hang as hang:
             story.faults.append(f"a hang: {hang}")
-    story.faults += [f"a warning: {one.message}" for one in caught if "not configured as" not in str(one.message)]
-    if said.getvalue():
-        story.faults.append(f"logged: {said.getvalue()[-800:]}")
+    story.faults += [f"a warning: {one.message}" for one in caught if not FINE.search(str(one.message))]
+    logged = [line for line in said.getvalue().splitlines() if "waits for its store" not in line]
+    if logged:
+        story.faults.append(f"logged: {chr(10).join(logged)[-800:]}")
     return story
 
 
@@ -173,6 +186,7 @@ class _Live:
         rebuild = lambda: self._rebuilt("fork")  # noqa: E731 - where it is used it has no name
         self.person = Person(self.run, loop.time, rebuild, log=story.log, is_on_disk=self._is_on_disk)
         self.kept: dict[int, Any] = {}
+        self.reading = 0
         self.done = False
 
     def fault(self, *faults: str, where: str = "the run") -> None:
@@ -190,9 +204,12 @@ class _Live:
             self.store, self.disk = Store(self.file), Store(self.file)
             given |= {"store": self.store, "name": "it"}
         run = build(case.plan, self.notes).start("go", approve=_policy(case.policy), **given)
-        NOTES[run.id] = self.notes
+        NOTES[run.id], self.notes.is_over = self.notes, lambda: run.state.over
         if self.store is not None and case.trouble is not None:
-            make_unreliable(self.store, case.trouble, self._stall, self._die)
+            self.database = UnreliableDatabase(
+                self.store._database, case.trouble, now=self.loop.time, wait=self._wait, dies=self._die
+            )
+            self.store._database = self.database  # before anything is written but the run's name
             self.notes.before_effect = self._check_intent
         return run
 
@@ -214,6 +231,9 @@ class _Live:
             run.cancel()
         self.done = True
         ended_at = self.loop.now
+        came_back = ended_at + EPOCH - run.events[-1].time
+        if came_back > COMES_BACK and not (case.trouble is not None and case.trouble.kind == "stalls"):
+            self.fault(f"who waits for it comes back {came_back:.1f} s after its end")
         for task in around:
             try:
                 await task
@@ -221,7 +241,7 @@ class _Live:
                 self.fault(traceback.format_exc()[-1500:], where=task.get_name())
         if (crash := run._driver.crash) is not None and not isinstance(crash, StorageError):
             self.fault("".join(traceback.format_exception(crash))[-1500:])
-        await asyncio.sleep(5)
+        await asyncio.sleep(CLEANS_UP)
         self.story.log.append(f"{ended_at:.2f} the run is over: {run.stop_reason}")
         self.story.events = tuple(run.events)
         if self.notes.running:
@@ -231,11 +251,15 @@ class _Live:
             if to_jsonable_python(run.at(number).state.dump()) != state:
                 self.fault(f"the state at event {number} was not what the events up to there fold to")
         self.fault(*model.faults(run, self.notes, self.person.said, has_policy=case.policy is not None))
+        await asyncio.sleep(IS_LOCKED)
         self._check_store()
         for number, text in enumerate(self.person.snapshots):
-            await self._go_on(f"snapshot {number}", Snapshot.from_json(text))
+            await self._go_on(f"snapshot {number}", Snapshot.from_json(text), is_policy_given=number % 2 > 0)
         for number, (fork, notes, at) in enumerate(self.person.forks):
-            await self._end_calmly(f"fork {number} at {at}", fork, notes)
+            where, inherited = f"fork {number} at {at}", len(fork.events)
+            await self._end_calmly(where, fork, notes)
+            if [event.inherited for event in fork.events] != [event.seq < inherited for event in fork.events]:
+                self.fault("its events are not marked as inherited as they are", where=where)
         for image in self.images:
             await self._go_on_from_disk(image)
         self._replay()
@@ -286,6 +310,7 @@ class _Live:
         """Read the run's events in order, and leave after so many of them."""
         expected = 0
         events = aiter(self.run)
+        self.reading += 1
         try:
             async for event in events:
                 seq = getattr(event, "seq", None)
@@ -295,13 +320,23 @@ class _Live:
                     self.fault(f"a consumer is given event {seq} and waits for {expected}")
                 expected = seq + 1
                 if leaves is not None and expected >= leaves:
-                    await events.aclose()
+                    await self._leave(events)
                     return "left"
         except (RunFailed, RunCancelled, LimitReached) as error:
             return type(error).__name__
+        finally:
+            self.reading -= 1
         if self.run.state.over and expected != len(self.run.events):
             self.fault(f"a consumer has seen {expected} events of {len(self.run.events)}")
         return "end"
+
+    async def _leave(self, events: Any) -> None:
+        """Stop reading. Where others still read, the run goes on."""
+        before, others = len(self.run.events), self.reading - 1
+        await events.aclose()
+        for event in self.run.events[before:]:
+            if others and event.type == "cancel" and "consumer" in getattr(event, "reason", ""):
+                self.fault(f"a consumer has left, {others} others read it, and it is cancelled")
 
     async def _drive(self) -> None:
         run, (how, leaves) = self.run, self.case.drives
@@ -344,9 +379,10 @@ class _Live:
 
     @property
     def _is_broken(self) -> bool:
-        return self.case.trouble is not None and self.case.trouble.kind in ("fails", "full")
+        """Whether the store has refused to go on for good."""
+        return self.case.trouble is not None and self.case.trouble.kind == "full"
 
-    def _stall(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         self.loop.now += seconds
 
     def _die(self) -> None:
@@ -355,7 +391,12 @@ class _Live:
         self.images.append(_Image(file, tuple(self.notes.ran), tuple(self.run.events)))
 
     def _is_on_disk(self, event: Event) -> bool:
-        return self.disk is None or self._is_broken or self.disk.position(self.run.id) > event.seq
+        return (
+            self.disk is None
+            or self._is_broken
+            or self.database.is_locked
+            or self.disk.position(self.run.id) > event.seq
+        )
 
     def _check_intent(self, ran: Ran) -> None:
         """A tool is about to have its effect: another process must find that it was started."""
@@ -378,11 +419,12 @@ class _Live:
 
     # -- what goes on ----------------------------------------------------------------------------------------------
 
-    async def _go_on(self, where: str, snapshot: Snapshot) -> None:
+    async def _go_on(self, where: str, snapshot: Snapshot, *, is_policy_given: bool) -> None:
+        """Restore a snapshot, with its policy given again or as it was recorded."""
         loop, notes = self._rebuilt(where)
         before = snapshot.events
         try:
-            again = restore(snapshot, loop, approve=_policy(self.case.policy))
+            again = restore(snapshot, loop, **({"approve": _policy(self.case.policy)} if is_policy_given else {}))
             await self._end_calmly(where, again, notes)
             self.fault(*model.faults_of_a_restore(before, again, notes), where=where)
         except AgentnbError as error:
@@ -416,7 +458,7 @@ class _Live:
 
     async def _end_calmly(self, where: str, again: Run, notes: Notes) -> None:
         """Bring a run to its end by saying yes to everything, and hold it to the model."""
-        NOTES[again.id] = notes
+        NOTES[again.id], notes.is_over = notes, lambda: again.state.over
         inherited = len(again.events)
         person = Person(again, self.loop.time, lambda: self._rebuilt("fork of a fork"))
         for _ in range(2000):
@@ -438,7 +480,7 @@ class _Live:
             await again
         if (crash := again._driver.crash) is not None and not isinstance(crash, StorageError):
             self.fault("".join(traceback.format_exception(crash))[-1500:], where=where)
-        await asyncio.sleep(5)
+        await asyncio.sleep(CLEANS_UP)
         if notes.running:
             self.fault(f"{notes.running} functions and models run on", where=where)
         self.fault(

@@ -29,10 +29,9 @@ from agentnb.core.events import (
     ApprovalRequest,
     CallEnd,
     CallStart,
-    CancelRequested,
     Event,
     ModelEnd,
-    ModelFailed,
+    RunEnd,
 )
 from tests.designs import states
 from tests.simulation.people import Said
@@ -141,9 +140,9 @@ def _decided(call: _Call, decision: ApprovalDecision) -> Iterator[str]:
         yield f"decided by {decision.by}, and nobody was asked"
     if call.decided is not None and {call.decided.by, decision.by} & set(PEOPLE):
         yield f"decided twice: by {call.decided.by} and by {decision.by}"
-    question = getattr(decision, "question", None)
-    if question is not None and (call.asked is None or call.asked.seq != question):
-        yield f"it answers the question {question}, and the latest is {call.asked.seq if call.asked else None}"
+    latest = call.asked.seq if call.asked is not None else None
+    if decision.question != latest and (decision.by in PEOPLE or decision.question is not None):
+        yield f"it answers the question {decision.question}, and the latest is {latest}"
     call.decided = decision
 
 
@@ -205,7 +204,7 @@ def _decisions(events: Sequence[Event], said: Sequence[Said]) -> Iterator[str]:
             yield f"{where} has decided about a call at {decision.path!r}"
         if question is None:
             yield f"{where} answers no question"
-        elif one.item.event is not None and question.seq != one.item.event and not one.item.unknown:
+        elif one.item.event is not None and question.seq != one.item.event:
             yield f"{where} was about the question {one.item.event}, and has answered {question.seq}"
         elif question.unknown != one.item.unknown:
             yield f"{where} was about another kind of question than it has answered"
@@ -245,12 +244,12 @@ def _results(calls: Mapping[tuple[str, str], _Call]) -> Iterator[str]:
 
 
 def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
-    """Whether what models said before they failed is in the record."""
-    kept = [event.partial for event in events if isinstance(event, ModelFailed)]
-    is_cancelled = any(isinstance(event, CancelRequested) for event in events)
+    """Whether what models said before they failed, or were broken off, is in the record."""
+    answers = [answer for event in events if (answer := getattr(event, "answer", None)) is not None]
+    texts = [str(answer.content) for answer in answers]
     for asked in notes.asked:
-        if asked.end == "failed" and not is_cancelled and not any(asked.text in text for text in kept):
-            yield f"what {asked.loop} said before it failed is lost: {asked.text!r}"
+        if asked.end != "whole" and not any(asked.text in text for text in texts):
+            yield f"what {asked.loop} said is lost ({asked.end}): {asked.text!r}"
 
 
 # -- restored runs -----------------------------------------------------------------------------------------------------
@@ -259,6 +258,8 @@ def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
 def faults_of_a_restore(before: Sequence[Event], again: Run, notes: Notes) -> Iterator[str]:
     """What does not fit of a run that went on from `before`; `notes` are of what ran since."""
     events = list(again.events)
+    if isinstance(before[-1], RunEnd) and before[-1].reason == "error":
+        return  # a LoopAgent goes back to its checkpoint, and what failed begins anew
     for end in before:
         if isinstance(end, CallEnd) and end.outcome not in ("aborted", "skipped"):
             kept = events[end.seq] if end.seq < len(events) else None

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentnb import Store
-from agentnb.errors import StorageError
+from agentnb.errors import StorageError, StoreBusy
 from agentnb.store.database import Database, Rows
 from tests.simulation.choices import Choices
 
@@ -22,8 +21,8 @@ class Trouble:
     """What happens at the `at`-th call that writes to the database.
 
     none: nothing. dies: the process is killed before each `at`-th call, up to DEATHS times; the run goes on, and what
-    was on disk is kept aside. fails: this one call raises. full: this call and all that follow raise. stalls: this call
-    takes `seconds`.
+    was on disk is kept aside. fails: this one call raises. full: this call and all that follow raise. stalls: another
+    process holds the database for `seconds` from this call on.
     """
 
     kind: str = "none"
@@ -38,16 +37,26 @@ def draw_trouble(choices: Choices) -> Trouble:
 
 
 class UnreliableDatabase:
-    """The database of a store, in whose `n`-th writing call something happens. Keeps to the protocol of `Database`."""
+    """The database of a store to which something happens. Keeps to the protocol of `Database`.
 
-    def __init__(self, real: Database, trouble: Trouble, sleep: Callable[[float], None], dies: Callable[[], None]):
+    now: the time. wait: called where the caller is blocked for some seconds. dies: called where the process is killed.
+    """
+
+    def __init__(
+        self,
+        real: Database,
+        trouble: Trouble,
+        *,
+        now: Callable[[], float],
+        wait: Callable[[float], None],
+        dies: Callable[[], None],
+    ) -> None:
         self._real = real
         self._trouble = trouble
-        self._sleep = sleep
-        self._dies = dies
+        self._now, self._wait, self._dies = now, wait, dies
         self._deaths = 0
+        self._free_at = 0.0
         self.writes = 0
-        self.refused = 0
 
     @property
     def where(self) -> str:
@@ -57,18 +66,27 @@ class UnreliableDatabase:
     def version(self) -> int:
         return self._real.version
 
-    def _write(self) -> None:
+    @property
+    def is_locked(self) -> bool:
+        """Whether another process holds it just now."""
+        return self._now() < self._free_at
+
+    def _write(self, *, patient: bool) -> None:
+        """Count a call that writes, and let happen what is to happen then."""
         self.writes += 1
-        trouble = self._trouble
-        is_here = self.writes == trouble.at
+        trouble, is_here = self._trouble, self.writes == self._trouble.at
         if trouble.kind == "dies" and self.writes % trouble.at == 0 and self._deaths < DEATHS:
             self._deaths += 1
             self._dies()
-        elif trouble.kind == "stalls" and is_here:
-            self._sleep(trouble.seconds)
         elif (trouble.kind == "fails" and is_here) or (trouble.kind == "full" and self.writes >= trouble.at):
-            self.refused += 1
             raise StorageError(f"{self.where} could not be written: database or disk is full.")
+        elif trouble.kind == "stalls":
+            if is_here:
+                self._free_at = self._now() + trouble.seconds
+            if self.is_locked and patient:
+                self._wait(self._free_at - self._now())
+            elif self.is_locked:
+                raise StoreBusy(f"{self.where} could not be written: database is locked.")
 
     def migrate(self, statements: Sequence[str], version: int, fill: Callable[[Database], None]) -> None:
         self._real.migrate(statements, version, fill)
@@ -80,33 +98,24 @@ class UnreliableDatabase:
         self._real.check(table)
 
     def write(self, sql: str, *values: object) -> None:
-        self._write()
         self._real.write(sql, *values)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        with self._real.transaction():
+    def transaction(self, *, patient: bool = True) -> Iterator[None]:
+        self._write(patient=patient)
+        with self._real.transaction(patient=patient):
             yield
 
     def append(self, rows: Rows) -> None:
-        self._write()
+        self._write(patient=False)
         self._real.append(rows)
 
     def confirm(self) -> None:
-        self._write()
+        self._write(patient=False)
         self._real.confirm()
 
     def close(self) -> None:
         self._real.close()
-
-
-def make_unreliable(
-    store: Store, trouble: Trouble, sleep: Callable[[float], None], dies: Callable[[], None]
-) -> UnreliableDatabase:
-    """Let trouble happen to this store from now on."""
-    database = UnreliableDatabase(store._database, trouble, sleep, dies)
-    store._database = database
-    return database
 
 
 def copied(store: Path, to: Path) -> Path:

@@ -24,7 +24,20 @@ from tests.worlds import provider_faults
 
 DEPTH = 3
 KINDS = ("session", "agent", "execution", "native", "engine", "loop_agent", "generator")
-TOOLS = ("good", "asking", "bad", "idem", "late", "alone", "slow", "telling", "plain", "plain_asking", "yielding")
+TOOLS = (
+    "good",
+    "asking",
+    "bad",
+    "idem",
+    "late",
+    "alone",
+    "slow",
+    "telling",
+    "plain",
+    "plain_asking",
+    "yielding",
+    "deaf",
+)
 """All of the tools but the detached one, which only an ExecutionLoop takes."""
 
 Chunk = tuple[Any, ...]
@@ -187,11 +200,11 @@ class Ran:
 
 @dataclass
 class Asked:
-    """A request to a model: which loop's, what it has answered, and how that ended: `whole`, `failed` or `broken`."""
+    """A request to a model: which loop's, what it has answered, and how that ended: whole, failed or broken off."""
 
     loop: str
     text: str = ""
-    end: str = "broken"
+    end: str = "broken off"
 
 
 class Notes:
@@ -204,6 +217,8 @@ class Notes:
         self.asked: list[Asked] = []
         self.failed: set[tuple[str, int]] = set()
         self.problems: list[str] = []
+        self.is_over: Callable[[], bool] = lambda: False
+        """Whether the run has ended; what a model says behind that is nobody's."""
         self.before_effect: Callable[[Ran], None] = lambda ran: None
 
     @contextmanager
@@ -346,6 +361,17 @@ async def slow(n: int) -> int:
         return n
 
 
+@tool
+async def deaf(n: int) -> int:
+    """Goes on for 4 s when it is cancelled."""
+    with _runs("deaf", n=n):
+        try:
+            await asyncio.sleep(1)
+        except asyncio.CancelledError:
+            await asyncio.sleep(4)
+        return n
+
+
 @tool(approve=True, idempotent=True)
 async def telling(n: int, progress: Any) -> int:
     with _runs("telling", n=n):
@@ -381,7 +407,8 @@ async def later(n: int) -> int:
 
 
 MADE = {
-    one.name: one for one in (good, asking, bad, idem, late, alone, slow, telling, plain, plain_asking, yielding, later)
+    one.name: one
+    for one in (good, asking, bad, idem, late, alone, slow, telling, plain, plain_asking, yielding, deaf, later)
 }
 ASKING = frozenset({"asking", "telling", "plain_asking"})
 IDEMPOTENT = frozenset({"idem", "telling"})
@@ -404,7 +431,8 @@ class _Speaks:
                 match chunk:
                     case ("say",):
                         text = f"{notes.label} {plan.name} says {len(notes.asked)}. "
-                        asked.text += text  # before: who takes it may break the request off
+                        if not notes.is_over():
+                            asked.text += text  # before: who takes it may break the request off
                         yield {"type": "text_delta", "content": text}
                     case ("wait", seconds):
                         await asyncio.sleep(seconds)
@@ -441,7 +469,8 @@ class _Solves:
                     notes.failed.add((plan.name, 0))
                     asked.end = "failed"
                     raise ConnectionError("The line is cut.")
-                asked.text += text[start : start + self._piece]
+                if not notes.is_over():
+                    asked.text += text[start : start + self._piece]
                 yield {"type": "text_delta", "content": text[start : start + self._piece]}
             asked.end = "whole"
             yield {"type": "usage", "input_tokens": 3, "output_tokens": 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections.abc
+import json
 import math
 import sqlite3
 import threading
@@ -15,7 +16,7 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import Doc
 
-from agentnb import LoopAgent, SessionLoop, tool
+from agentnb import ExecutionLoop, LoopAgent, SessionLoop, tool
 from agentnb.errors import InvalidArguments, UsageError
 from agentnb.loops.loop_agent import InvocationContext
 from agentnb.testing import Recorded, ScriptedLLM, call
@@ -481,6 +482,23 @@ def test_a_tool_asks_about_the_calls_that_it_says(approve: Any) -> None:
 )
 def test_a_tool_that_cannot_say_asks(approve: Any, why: str) -> None:
     assert asked(writes(approve), {"path": "/tmp/x"}) == [why]
+
+
+def test_a_schema_tool_of_an_execution_loop_asks_about_the_calls_that_it_says() -> None:
+    schema = {"_tool": "write", "properties": {"path": {"type": "string"}}, "approve": in_etc}
+    turns = [{"calls": [{"_tool": "write", "path": path} for path in ("/tmp/x", "/etc/x")]}, {"output": 1}]
+    llm = ScriptedLLM([json.dumps(turn) for turn in turns])
+    run = ExecutionLoop(llm, [schema], activities={"write": lambda *_: "ok"}).start(None)
+    paths: list[str] = []
+
+    async def drive() -> None:
+        async for event in run:
+            if event.type == "approval_request":
+                paths.append(event.arguments["path"])
+                run.approve(run.pending[0])
+
+    asyncio.run(drive())
+    assert paths == ["/etc/x"]
 
 
 async def test_a_policy_decides_in_place_of_what_a_tool_says() -> None:

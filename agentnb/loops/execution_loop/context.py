@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from agentnb.core.calls import render
 from agentnb.core.graph import GraphCall
-from agentnb.core.messages import Message, to_plain
+from agentnb.core.messages import Message, is_broken_off, to_plain
 from agentnb.core.state import CallState, State
 from agentnb.loops.execution_loop.data import merged, written
 from agentnb.loops.execution_loop.messages import context, told, writes
@@ -82,6 +82,7 @@ class Context:
         self._logged: dict[str, int] = {}
         """How many of the messages of each call of this tick are folded, and how many stand in the log."""
         self._seen = 0
+        self._skips = False
         self._asked = False
         self._position = -1
         self._most: int | None = None
@@ -102,7 +103,11 @@ class Context:
         messages = state.messages
         self._most = state.max_result_chars
         while self._seen < len(messages):
-            self._take(messages[self._seen])
+            message = messages[self._seen]
+            if message.role != "tool":  # the results of an answer follow it
+                self._skips = is_broken_off(message)
+            if not self._skips:
+                self._take(message)
             self._seen += 1
         if state.turn != self.turn.number:
             self.turn = Turn(state.turn)
@@ -224,7 +229,7 @@ class Context:
         for scope in scopes:
             if scope in TEXTS:
                 texts = (item for item in self._told if isinstance(item, dict))
-                seen += [dict(text) for text in texts if text["role"] == TEXTS[scope]]
+                seen += [copied(text) for text in texts if text["role"] == TEXTS[scope]]
             elif scope.startswith(DAGGER):
                 paths = parse_expression(scope).paths
                 seen += [message for path in paths if (message := self._message_at(path, instance)) is not None]

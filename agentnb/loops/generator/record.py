@@ -83,7 +83,7 @@ class Place:
             if said != word:
                 self._differs(_recorded_message(said), str(want))
         if len(there) < len(want.words):
-            return MessageAdded.make(message=want.words[len(there)])
+            return MessageAdded.make(message=want.words[len(there)].model_copy(deep=True))
         if isinstance(want, Say) or self._reply(want, state) is not None:
             return None
         for queue in ("steering", "follow_up"):

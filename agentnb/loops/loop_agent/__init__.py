@@ -3,7 +3,7 @@
 from contextlib import aclosing as Aclosing
 
 from agentnb.loops.loop_agent.base_agent import BaseAgent
-from agentnb.loops.loop_agent.callback_context import CallbackContext, ReadonlyContext, State
+from agentnb.loops.loop_agent.callback_context import CallbackContext, ReadonlyContext, State, ToolConfirmation
 from agentnb.loops.loop_agent.event import BaseAgentState, Event, EventActions, LoopAgentState
 from agentnb.loops.loop_agent.exit_loop import exit_loop
 from agentnb.loops.loop_agent.invocation import (
@@ -29,5 +29,6 @@ __all__ = [
     "ResumabilityConfig",
     "Session",
     "State",
+    "ToolConfirmation",
     "exit_loop",
 ]

@@ -7,10 +7,23 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, ConfigDict
+
+from agentnb.core.errors import InvalidArguments
 from agentnb.loops.loop_agent.event import EventActions
 
 if TYPE_CHECKING:
     from agentnb.loops.loop_agent.invocation import InvocationContext, Session
+
+
+class ToolConfirmation(BaseModel):
+    """A question to a person about a call: the hint, whether they have confirmed it, and what else they say."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hint: str = ""
+    confirmed: bool = False
+    payload: Any = None
 
 
 class State:
@@ -120,6 +133,11 @@ class ReadonlyContext:
         return self._invocation_context.run_config
 
     @property
+    def custom_metadata(self) -> Mapping[str, Any]:
+        """What was noted beside the invocation, not to be changed."""
+        return MappingProxyType(self._invocation_context._custom_metadata)
+
+    @property
     def is_aborted(self) -> bool:
         """Whether the invocation was aborted."""
         return self._invocation_context.is_aborted
@@ -129,13 +147,23 @@ class CallbackContext(ReadonlyContext):
     """What a callback around an agent is called with, as `callback_context`.
 
     `state` is the session's: what is set in it is said in an event of the agent. `actions` are those of that event.
-    Whatever else an `InvocationContext` has can be read here too, and `end_invocation` set.
+    Whatever else an `InvocationContext` has can be read here too, and `end_invocation` set. function_call_id,
+    tool_confirmation: the call that it is about, and the answer of a person, where there are any.
     """
 
-    def __init__(self, invocation_context: InvocationContext, *, event_actions: EventActions | None = None) -> None:
+    def __init__(
+        self,
+        invocation_context: InvocationContext,
+        *,
+        event_actions: EventActions | None = None,
+        function_call_id: str | None = None,
+        tool_confirmation: ToolConfirmation | None = None,
+    ) -> None:
         super().__init__(invocation_context)
-        self._actions = event_actions if event_actions is not None else EventActions()
-        self._state = State(invocation_context.session.state, self._actions.state_delta)
+        self._event_actions = event_actions if event_actions is not None else EventActions()
+        self._state = State(invocation_context.session.state, self._event_actions.state_delta)
+        self.function_call_id = function_call_id
+        self.tool_confirmation = tool_confirmation
 
     @property
     def state(self) -> State:
@@ -146,7 +174,19 @@ class CallbackContext(ReadonlyContext):
     def actions(self) -> EventActions:
         """The actions of the callback's event."""
         self._state.note_changes_inside()
-        return self._actions
+        return self._event_actions
+
+    @property
+    def custom_metadata(self) -> dict[str, Any]:
+        """What was noted beside the invocation."""
+        return self._invocation_context._custom_metadata
+
+    def request_confirmation(self, *, hint: str = "", payload: Any = None) -> None:
+        """Ask a person about the call, in the actions. Raises InvalidArguments where it is about no call."""
+        if not self.function_call_id:
+            raise InvalidArguments("request_confirmation requires function_call_id: this context is about no call.")
+        asked = ToolConfirmation(hint=hint, payload=payload)
+        self._event_actions.requested_tool_confirmations[self.function_call_id] = asked
 
     @property
     def branch(self) -> str | None:

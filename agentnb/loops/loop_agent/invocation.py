@@ -170,6 +170,17 @@ class InvocationContext:
     context_cache_config: Any = None
     events_compaction_config: Any = None
     live_request_queue: Any = None
+    node_path: str | None = None
+    isolation_scope: str | None = None
+    transcription_cache: Any = None
+    live_session_resumption_handle: str | None = None
+    input_realtime_cache: Any = None
+    output_realtime_cache: Any = None
+    active_streaming_tools: Any = None
+    active_non_blocking_tool_tasks: Any = None
+    canonical_tools_cache: Any = None
+    token_compaction_checked: bool = False
+    credential_by_key: dict[str, Any] = field(default_factory=dict)
     aborted: bool = field(default=False, init=False)
     code: Code | None = field(default=None, init=False, repr=False)
     run: Run | None = field(default=None, init=False, repr=False)
@@ -179,6 +190,7 @@ class InvocationContext:
     _given: Any = field(default=None, init=False, repr=False)
     _decided: set[str] = field(default_factory=set, init=False, repr=False)
     _llm_calls: int = field(default=0, init=False, repr=False)
+    _custom_metadata: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, given in (("agent_states", self.agent_states), ("end_of_agents", self.end_of_agents)):
@@ -188,10 +200,16 @@ class InvocationContext:
         self.end_of_agents = dict(self.end_of_agents)
         self.is_resumable = self.is_resumable or bool(getattr(self.resumability_config, "is_resumable", False))
         self._given = self.agent
+        self._custom_metadata.update(getattr(self.run_config, "custom_metadata", None) or {})
 
     def enter(self, code: Code | None) -> None:
         """Let this code be the one that is running; None where no agent's is."""
         self.code, self.agent = code, code.agent if code is not None else self._given
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether somebody reads the events of the invocation, who may answer by a context; not so in a started run."""
+        return self.code is None or bool(self._streams)
 
     @property
     def durable(self) -> bool:
@@ -239,15 +257,42 @@ class InvocationContext:
         """
         if not self.is_resumable:
             return
-        for event in self.session.events:
-            if event.invocation_id != self.invocation_id:
-                continue
+        for event in self._get_events(current_invocation=True):
             if event.actions.end_of_agent:
                 self.set_agent_state(event.author, end_of_agent=True)
             elif event.actions.agent_state is not None:
                 self.set_agent_state(event.author, event.actions.agent_state)
             elif event.author != "user" and event.content and not self.agent_states.get(event.author):
                 self.set_agent_state(event.author, {})
+
+    def _get_events(self, *, current_invocation: bool = False, current_branch: bool = False) -> list[Event]:
+        """The session's events, of this invocation alone, or of this branch.
+
+        What the user says belongs to the branch that it was said in and to those around it, or to all where it was said
+        in none; an answer to a call, where that call was made in this branch or below it.
+        """
+        events = self.session.events
+        if current_invocation:
+            events = [event for event in events if event.invocation_id == self.invocation_id]
+        if not current_branch:
+            return list(events)
+        below = f"{self.branch}."
+        made = {
+            read(call, "id")
+            for event in self.session.events
+            if self.branch and event.branch and (event.branch == self.branch or event.branch.startswith(below))
+            for call in event.get_function_calls()
+        }
+
+        def belongs(event: Event) -> bool:
+            if event.author != "user":
+                return event.branch == self.branch
+            answered = {read(given, "id") for given in event.get_function_responses()} - {None}
+            if answered and self.branch and not answered & made:
+                return False
+            return event.branch is None or self.branch in (None, event.branch) or event.branch.startswith(below)
+
+        return [event for event in events if belongs(event)]
 
     def get_agent_state(self, name: str) -> dict[str, Any] | None:
         """Where an agent stands; None where it has not begun, has ended, or keeps nothing of it."""

@@ -54,6 +54,8 @@ async def stream(
     use_context(run, ctx)
     if ctx.code is None:
         ctx.hear()
+    if ctx.is_streamed:
+        run.suspend_at_questions()
     forwarded = ctx.open(run)
     projection = Projection(agent, ctx, forwarded)
     if told:
@@ -61,7 +63,6 @@ async def stream(
         _decide(run, answers)
         answers = {}
     error: BaseException | None = None
-    run.suspend_at_questions()
     try:
         async with aclosing(Inside(aiter(run))) as happening:
             async for fact in happening:

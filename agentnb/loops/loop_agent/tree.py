@@ -112,11 +112,12 @@ class AgentInTree(Loop):
         changed = dict(update or {})
         fields = (*_OWN, *self._more_fields, *_fields_of(type(self)))
         if "parent_agent" in changed:
-            raise InvalidArguments("A copy gets its parent where it is made a sub-agent; parent_agent cannot be set.")
-        if unknown := [name for name in changed if name not in fields]:
             raise InvalidArguments(
-                f"{type(self).__name__} has no attribute {unknown[0]!r}; it has {', '.join(fields)}."
+                "Cannot update `parent_agent` field in clone: a copy gets its parent where it is made a sub-agent."
             )
+        if unknown := [name for name in changed if name not in fields]:
+            kind, has = type(self).__name__, ", ".join(fields)
+            raise InvalidArguments(f"Cannot update nonexistent fields in {kind}: {unknown}; it has {has}.")
         cloned = copy.copy(self)
         for name, value in vars(self).items():
             setattr(cloned, name, _bound_to(cloned, self, value))

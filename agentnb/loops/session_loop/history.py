@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from agentnb.core.messages import Message
+from agentnb.core.messages import Message, is_broken_off
 from agentnb.core.state import State
 
 NO_RESULT = "No result provided"
@@ -36,11 +36,6 @@ def showable(messages: Sequence[Message]) -> list[Message]:
         for position, message in enumerate(messages)
         if (position in told if message.role == "tool" else position not in broken_off)
     ]
-
-
-def is_broken_off(message: Message) -> bool:
-    """Whether it is an answer that failed or was aborted: what the session's stream says of one that never came."""
-    return message.role == "assistant" and message.stop_reason in ("error", "aborted")
 
 
 def last_words(state: State) -> list[Message]:

@@ -186,11 +186,16 @@ class Decisions:
             self._journal.append(again, frame, call)
 
     def forget(self, event: int | Remembered, *, reviewer: str | None = None) -> None:
-        """Decide no more calls by a remembered decision, one of `remembered` or its number. Raises UsageError.
+        """Decide no more calls by a remembered decision, one of `remembered` or its number.
 
-        What it has decided already stands.
+        What it has decided already stands. Raises UsageError, and AlreadyDecided for one of another run.
         """
-        event = event.event if isinstance(event, Remembered) else event
+        if isinstance(event, Remembered):
+            if event.run_id != self.id:
+                raise AlreadyDecided(
+                    f"That decision is remembered in the run {event.run_id}, not in this one ({self.id})."
+                )
+            event = event.event
         with self._journal.saying():
             rule = next((rule for rule in self._journal.state.rules if rule.seq == event), None)
             if rule is None:
@@ -214,7 +219,7 @@ class Decisions:
             "reviewer": self._decider.name(reviewer),
             "seconds": self._decider.seconds,
             "question": question.seq,
-            "tool": frame.fingerprints.get(call.name),
+            "tool_fingerprint": frame.fingerprints.get(call.name),
             "shown": shown_now(frame, call),
         }
 
@@ -236,7 +241,7 @@ class Decisions:
             decision=decision,
             name=name,
             arguments=portable(arguments),
-            **{**self._decided_by(frame, call, reviewer), "tool": frame.fingerprints.get(tool.name)},
+            **{**self._decided_by(frame, call, reviewer), "tool_fingerprint": frame.fingerprints.get(tool.name)},
         )
         self._journal.append(made, frame)
 

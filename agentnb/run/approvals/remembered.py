@@ -27,8 +27,8 @@ class Remembered:
     """A decision that holds for later calls too.
 
     It is for the calls of `tool` that the loop at `path` makes, as long as the description and the schema of the tool
-    stay the same. `event` is the number of the event that made it, at `time` (epoch seconds). `arguments` are those it
-    holds for; None: for every call.
+    stay the same. `event` is the number of the event of the run `run_id` that made it, at `time` (epoch seconds).
+    `arguments` are those it holds for; None: for every call.
     """
 
     event: int
@@ -40,12 +40,13 @@ class Remembered:
     time: float
     reviewer: str | None = None
     path: str = ""
+    run_id: str = ""
 
     @classmethod
     def of(cls, rule: ApprovalDecision) -> Remembered:
         """What the event says."""
         about = rule.name or "", rule.arguments, rule.reason
-        return cls(rule.seq, rule.decision, *about, rule.by, rule.time, rule.reviewer, rule.path)
+        return cls(rule.seq, rule.decision, *about, rule.by, rule.time, rule.reviewer, rule.path, rule.run_id)
 
 
 def remembering(call: CallState, arguments: dict[str, Any], remember: Remember | None) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def decide_as_before(journal: Journal, frame: Frame, call: CallState, arguments:
                 earlier=rule.seq,
                 arguments=arguments,
                 question=question_of(call),
-                tool=frame.fingerprints.get(call.name),
+                tool_fingerprint=frame.fingerprints.get(call.name),
             )
             journal.append(decision, frame, call)
         return True
@@ -111,4 +112,4 @@ def _rules_of(rules: Sequence[ApprovalDecision], frame: Frame, tool: str) -> lis
 
 def _is_same_tool(rule: ApprovalDecision, frame: Frame) -> bool:
     """Whether the tool is as it was when that was decided; older recordings do not say."""
-    return rule.tool is None or rule.tool == frame.fingerprints.get(rule.name or "")
+    return rule.tool_fingerprint is None or rule.tool_fingerprint == frame.fingerprints.get(rule.name or "")

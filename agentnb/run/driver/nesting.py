@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import LimitReached, RecordingMismatch
-from agentnb.core.events import CallEnd
+from agentnb.core.events import CUT_OFF_REASONS, CallEnd
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.run.driver.listening import hand_back, hand_on, hear
@@ -108,5 +108,6 @@ class Nesting:
             is_error=failed,
             outcome="raised" if failed else "returned",
             error=error if failed else None,
+            details={"stop_reason": state.stop_reason} if state.stop_reason in CUT_OFF_REASONS else None,
         )
         self._journal.append(end, above.frame, call)

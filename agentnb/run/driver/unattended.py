@@ -193,7 +193,7 @@ class Unattended:
                     decision=said.decision,
                     by="headless",
                     question=question_of(call),
-                    tool=frame.fingerprints.get(call.name),
+                    tool_fingerprint=frame.fingerprints.get(call.name),
                     reason=f"{why} The policy declared for that approves.",
                     arguments=arguments,
                 )

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.messages import ROLES, Message, plain_message, to_plain
+from agentnb.core.messages import ROLES, Message, is_broken_off, plain_message, to_plain
 from agentnb.core.views import COPY_LIMIT
 
 _hand_over = Message.handed_over  # found once: an attribute of a record is looked for in three places
@@ -14,7 +14,8 @@ _NOTHING: Mapping[int, dict[str, Any]] = {}
 
 
 class PlainHistory:
-    """Keeps the plain form of a growing list of messages; roles that no provider knows are left out.
+    """Keeps the plain form of a growing list of messages; roles that no provider knows are left out, and answers that
+    broke off with their results.
 
     A model gets a list each time, because that is what can be written as JSON and added to another one: a list of its
     own up to COPY_LIMIT messages, and the one that is kept here beyond it, which will grow.
@@ -31,6 +32,8 @@ class PlainHistory:
         self._length = len(self._plain)
         self._seen = 0
         self._left_out: list[int] = []
+        self._skips = False
+        """Whether the last answer broke off: its results follow it."""
 
     def shown(self, messages: Sequence[Message]) -> list[Message]:
         """The messages for a hook that prepares what is sent: copies, made once; the record stays as it is."""
@@ -41,11 +44,17 @@ class PlainHistory:
         """Messages that a hook has put together, as plain dicts; made once for as long as the hook gives the same."""
         kept, self._copies = self._copies, {}
         plain = list(self.prefix)
-        for message in messages:
+        skips = False
+        for given in messages:
+            message = given if isinstance(given, Message) else plain_message(given)
+            if message.get("role") != "tool":
+                skips = is_broken_off(message)
+            if skips:
+                continue
             if isinstance(message, Message):
                 _, copy = self._copies[id(message)] = kept.get(id(message)) or (message, to_plain(message.plain))
             else:
-                copy = to_plain(plain_message(message))
+                copy = to_plain(message)
             plain.append(copy)
         return plain
 
@@ -55,7 +64,10 @@ class PlainHistory:
             self._start_over()
         plain = self._plain
         for message in messages[self._seen :]:
-            if message.role in ROLES:
+            role = message.role
+            if role != "tool":
+                self._skips = is_broken_off(message)
+            if role in ROLES and not self._skips:
                 plain.append(_hand_over(message))
             else:
                 self._left_out.append(len(plain) - len(self.prefix) + len(self._left_out))

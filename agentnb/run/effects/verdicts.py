@@ -124,7 +124,8 @@ class Verdicts:
         decision = call.decision
         if decision is None:
             return True
-        if decision.tool is not None and decision.tool != self._frame.fingerprints.get(call.name, decision.tool):
+        decided_about = decision.tool_fingerprint
+        if decided_about is not None and decided_about != self._frame.fingerprints.get(call.name, decided_about):
             return False
         if decision.decision != "approve":
             return True
@@ -141,7 +142,7 @@ class Verdicts:
         decision = call.decision
         if call.approval is None and (decision is None or decision.by not in ("remembered", "fork")):
             return None
-        if decision is not None and decision.tool not in (None, self._frame.fingerprints.get(call.name)):
+        if decision is not None and decision.tool_fingerprint not in (None, self._frame.fingerprints.get(call.name)):
             changed = f"The description or the schema of {call.name} has changed"
             return f"{changed} since this was decided (event {decision.seq})."
         since = f" (event {decision.seq})" if decision is not None else ""
@@ -182,7 +183,7 @@ class Verdicts:
                 by=verdict.by,
                 reason=verdict.reason,
                 question=question_of(call),
-                tool=frame.fingerprints.get(call.name),
+                tool_fingerprint=frame.fingerprints.get(call.name),
                 arguments=verdict.arguments if verdict.arguments is not None else looked_at,
             )
             journal.append(decision, frame, call)

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from agentnb.core.events import CUT_OFF_REASONS, ApprovalDecision
-from agentnb.core.messages import text_of
+from agentnb.core.messages import is_broken_off, text_of
 from agentnb.core.state import CallStatus
 from agentnb.core.unicode import mended
 from agentnb.run.recording import Recording
@@ -126,7 +126,7 @@ class Conversation:
                 "\n".join(str(block.get("text", "")) for block in message.get("reasoning") or () if block.get("text")),
                 made,
                 bool(message.get("is_error")),
-                message.get("role") in SENT and id(message) not in self._not_sent,
+                message.get("role") in SENT and id(message) not in self._not_sent and not is_broken_off(message),
                 position,
             )
 
