@@ -11,6 +11,7 @@ are made and sent on the ticker's thread.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -116,7 +117,13 @@ class Feed:
         end = min(total, cursor + BATCH_EVENTS)
         self.trace.follow(self._events, end)
         rows, count = encode_rows(self._events[cursor:end], BATCH_BYTES, self.trace)
-        self._send({"type": "events", "from": cursor, "total": total, "now": self._run.clock(), "rows": rows})
+        self._send({"type": "events", "from": cursor, "total": total, "now": now_of(self._run), "rows": rows})
         with self._lock:
             if self._cursor == cursor:  # a page may have rewound it meanwhile
                 self._cursor = cursor + count
+
+
+def now_of(run: Any) -> float:
+    """The time now, by the clock of the run's events where it has one."""
+    clock: Callable[[], float] = getattr(run, "clock", time.time)
+    return clock()

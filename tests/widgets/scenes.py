@@ -61,7 +61,7 @@ def ticking() -> Iterator[Callable[[], float]]:
         return now
 
     zone = patch.dict("os.environ", {"TZ": "UTC"})
-    journal = patch("agentnb.run.journal.time", SimpleNamespace(time=tick))
+    journal = patch("agentnb.run.journal.time", SimpleNamespace(time=lambda: now, monotonic=tick))
     try:
         with zone, journal, patch("time.time", lambda: now):
             time.tzset()
