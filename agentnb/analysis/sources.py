@@ -6,14 +6,16 @@ Whatever it is, it comes down to events with a name; everything else here reads 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunStart
+from agentnb.run.past.possible import Possible
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.past.taken_over import ancestors_of
 from agentnb.run.recording import Recording
@@ -114,7 +116,14 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
         yield of.name or of.run_id, of.events
     elif isinstance(of, Store):
         for info in reversed(of.runs()):
-            yield info.name or info.id, of.events(info.id)
+            name = info.name or info.id
+            try:
+                events = of.events(info.id)
+                _check_possible(events)
+            except (RecordingCorrupt, UsageError) as error:  # one bad run hides no other
+                warnings.warn(f"The run {name!r} is left out: {error}", RuntimeWarning, stacklevel=2)
+                continue
+            yield name, events
     elif isinstance(of, (str, Path)):
         yield from _read_place(of)
     elif isinstance(of, Mapping):
@@ -125,6 +134,12 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
             yield from _read(one)
     else:
         raise UsageError(f"{type(of).__name__} is no recording: {_instead(of)}")
+
+
+def _check_possible(events: Sequence[Event]) -> None:
+    possible = Possible()
+    for event in events:
+        possible.take(event)
 
 
 def _instead(of: Any) -> str:

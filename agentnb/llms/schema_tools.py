@@ -47,7 +47,12 @@ _STRING_PART = re.compile(  # what can be decoded without knowing what follows: 
     r'[^"\\]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
 )
 
-_WRAPPED = re.compile(r"```(?:json)?\s*(\{.*\})\s*```|<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+_LONGEST_PART = 12
+"""Characters of the longest part of a string that cannot be decoded by halves: a surrogate pair in escapes."""
+
+_WRAPPING_OPENS = re.compile(r"(?:```(?:json)?|(?P<tag><tool_call>))\s*(?=\{)")
+_FENCE_CLOSES = re.compile(r"\}\s*```")
+_TAG_CLOSES = re.compile(r"\}\s*</tool_call>")
 
 
 def choose_tools(tools: Sequence[ToolSpecification], choice: object) -> tuple[list[ToolSpecification], bool]:
@@ -155,6 +160,8 @@ class ReplyReader:
         while part := _STRING_PART.match(self._rest, read):
             read = part.end()
         said, self._rest = self._rest[:read], self._rest[read:]
+        if self._rest.startswith('"') or len(self._rest) >= _LONGEST_PART:
+            self._waits = True  # the string has ended, or cannot be read any further
         return self._show(json.loads(f'"{said}"', strict=False))
 
     def _open_object(self, opening: re.Match[str]) -> list[Chunk]:
@@ -238,9 +245,21 @@ def _objects_in(reply: str) -> tuple[list[JsonObject], str]:
         said = [found for text in texts if (found := parse_object(text)) is not None]
         if said and len(said) == len(texts):
             return said, ""
-    parts = _WRAPPED.split(reply)
-    wrapped = [parse_object(fenced or tagged) or {} for fenced, tagged in zip(parts[1::3], parts[2::3], strict=True)]
-    return wrapped, "\n".join(filter(None, map(str.strip, parts[::3])))
+    wrapped, around, at = [], [], 0
+    fence_closes = next(reversed(list(_FENCE_CLOSES.finditer(reply))), None)  # what is fenced may have fences in it
+    tags_close = _TAG_CLOSES.finditer(reply)
+    tag_closes = next(tags_close, None)
+    for opens in _WRAPPING_OPENS.finditer(reply):
+        while tag_closes is not None and tag_closes.start() < opens.end():
+            tag_closes = next(tags_close, None)
+        closes = tag_closes if opens["tag"] else fence_closes
+        if opens.start() < at or closes is None or closes.start() < opens.end():
+            continue
+        wrapped.append(parse_object(reply[opens.end() : closes.start() + 1]) or {})
+        around.append(reply[at : opens.start()])
+        at = closes.end()
+    around.append(reply[at:])
+    return wrapped, "\n".join(filter(None, map(str.strip, around)))
 
 
 def _describe(tools: Sequence[ToolSpecification]) -> str:

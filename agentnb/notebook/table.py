@@ -11,7 +11,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import overload
 
-from agentnb.core.errors import RecordingCorrupt
 from agentnb.notebook.recorded import RecordedRun
 from agentnb.notebook.stores import look
 from agentnb.run import Run, runs_here
@@ -165,7 +164,7 @@ def _recorded_row(store: Store, info: RunInfo) -> Row:
     if row is None:
         try:
             row = _row_of(RecordedRun(store, info), info.created, store.where)
-        except RecordingCorrupt as error:
+        except Exception as error:  # whatever its events say, it hides no other
             return Row(
                 info.name or info.id, info.loop, f"damaged: {error}", 0, 0, None, info.created, info.id, store.where
             )

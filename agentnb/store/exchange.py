@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
 from agentnb.core.events import Event, decode_event, encode_event
+from agentnb.run.given import check_name
+from agentnb.run.past.possible import Possible, check_time
 from agentnb.run.reading import read_bytes
 from agentnb.run.whole import DATABASE, SNAPSHOT, written_whole
 
@@ -107,7 +108,7 @@ def _check_kind(text: bytes, where: str) -> None:
 
 def _read(lines: list[bytes], runs: list[ExportedRun], where: str) -> None:
     chain = hashlib.sha256()
-    ended = False
+    possible, ended = Possible(), False
     for number, line in enumerate(lines, 1):
         if ended and number == len(lines) and not line:
             return
@@ -119,7 +120,7 @@ def _read(lines: list[bytes], runs: list[ExportedRun], where: str) -> None:
         elif entry.get("end"):
             ended = True
         else:
-            _take(entry, runs, f"{where}, line {number}")
+            possible = _take(entry, runs, possible, f"{where}, line {number}")
     raise RecordingCorrupt(f"{where} is cut off: it has no end (line {len(lines)}).")
 
 
@@ -149,18 +150,36 @@ def _check_head(entry: dict[str, Any], where: str) -> None:
         )
 
 
-def _take(entry: dict[str, Any], runs: list[ExportedRun], where: str) -> None:
+def _take(entry: dict[str, Any], runs: list[ExportedRun], possible: Possible, where: str) -> Possible:
+    """Take an entry in; gives what the next event has to follow. Raises RecordingCorrupt where it cannot be."""
     try:
         if "run" in entry:
-            runs.append(ExportedRun(**{**entry["run"], "tags": tuple(entry["run"]["tags"])}))
-        elif "event" in entry:
+            runs.append(_exported(entry["run"]))
+            return Possible()
+        if "event" in entry:
             event = decode_event(json.dumps(entry["event"]))
-            if event.seq != len(runs[-1].events):
-                raise RecordingCorrupt(f"{where}: event {event.seq} where {len(runs[-1].events)} was to come.")
+            possible.take(event)
             event.__dict__["run_id"] = runs[-1].id  # nobody else has seen it yet
             runs[-1].events.append(event)
         else:
             created = entry.get("created", runs[-1].created)  # the first agentnb did not say
-            runs[-1].snapshots.append((entry["snapshot"], entry["position"], created))
-    except (KeyError, TypeError, IndexError, ValidationError) as error:
+            name, position = entry["snapshot"], entry["position"]
+            check_name("A snapshot's name", name)
+            check_time("Its date", created)
+            if not isinstance(position, int) or not 0 < position <= len(runs[-1].events):
+                raise RecordingCorrupt(f"{where}: the snapshot {name!r} is of event {position}, which the run has not.")
+            runs[-1].snapshots.append((name, position, created))
+    except UsageError as error:
+        raise RecordingCorrupt(f"{where}: {error}") from error
+    except (KeyError, TypeError, IndexError, ValueError, RecursionError) as error:
         raise RecordingCorrupt(f"{where}: it is no entry of an export ({type(error).__name__}).") from error
+    return possible
+
+
+def _exported(said: dict[str, Any]) -> ExportedRun:
+    """A run without its events. Raises UsageError where something said of it cannot be."""
+    run = ExportedRun(**{**said, "tags": tuple(said["tags"])})
+    names = [run.id, run.loop, *run.tags] + ([run.name] if run.name is not None else [])
+    check_name("A run's id, name, loop and tags", *names)
+    check_time("Its date", run.created)
+    return run

@@ -45,3 +45,9 @@ def test_where_there_is_one_it_takes_the_calls_that_get_none_of_their_own(reques
     released.set()
     second.result(10)
     assert made == ["second"]
+
+
+def test_functions_run_in_the_caller_s_thread_where_threads_are_inline() -> None:
+    threads = Threads(1, "test")
+    threads.inline = True
+    assert threads.call(threading.get_ident).result(timeout=0) == threading.get_ident()

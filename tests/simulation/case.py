@@ -38,7 +38,9 @@ IS_LOCKED = 30
 """Seconds that are longer than a store is locked."""
 COMES_BACK = 2.5
 """Seconds after the end of a run within which who waits for it comes back."""
-FINE = re.compile("not configured as|call 'deaf' .* was broken off with its run, and has not ended")
+FINE = re.compile(
+    "not configured as|until approve= is given again|call 'deaf' .* was broken off with its run, and has not ended"
+)
 """Warnings that are as they should be."""
 TRIES = 60
 """How often a run that its model failed is taken up again."""
@@ -252,9 +254,12 @@ class _Live:
         await asyncio.sleep(IS_LOCKED)
         self._check_store()
         for number, text in enumerate(self.person.snapshots):
-            await self._go_on(f"snapshot {number}", Snapshot.from_json(text))
+            await self._go_on(f"snapshot {number}", Snapshot.from_json(text), is_policy_given=number % 2 > 0)
         for number, (fork, notes, at) in enumerate(self.person.forks):
-            await self._end_calmly(f"fork {number} at {at}", fork, notes)
+            where, inherited = f"fork {number} at {at}", len(fork.events)
+            await self._end_calmly(where, fork, notes)
+            if [event.inherited for event in fork.events] != [event.seq < inherited for event in fork.events]:
+                self.fault("its events are not marked as inherited as they are", where=where)
         for image in self.images:
             await self._go_on_from_disk(image)
         self._replay()
@@ -414,11 +419,12 @@ class _Live:
 
     # -- what goes on ----------------------------------------------------------------------------------------------
 
-    async def _go_on(self, where: str, snapshot: Snapshot) -> None:
+    async def _go_on(self, where: str, snapshot: Snapshot, *, is_policy_given: bool) -> None:
+        """Restore a snapshot, with its policy given again or as it was recorded."""
         loop, notes = self._rebuilt(where)
         before = snapshot.events
         try:
-            again = restore(snapshot, loop, approve=_policy(self.case.policy))
+            again = restore(snapshot, loop, **({"approve": _policy(self.case.policy)} if is_policy_given else {}))
             await self._end_calmly(where, again, notes)
             self.fault(*model.faults_of_a_restore(before, again, notes), where=where)
         except AgentnbError as error:

@@ -140,9 +140,9 @@ def _decided(call: _Call, decision: ApprovalDecision) -> Iterator[str]:
         yield f"decided by {decision.by}, and nobody was asked"
     if call.decided is not None and {call.decided.by, decision.by} & set(PEOPLE):
         yield f"decided twice: by {call.decided.by} and by {decision.by}"
-    question = getattr(decision, "question", None)
-    if question is not None and (call.asked is None or call.asked.seq != question):
-        yield f"it answers the question {question}, and the latest is {call.asked.seq if call.asked else None}"
+    latest = call.asked.seq if call.asked is not None else None
+    if decision.question != latest and (decision.by in PEOPLE or decision.question is not None):
+        yield f"it answers the question {decision.question}, and the latest is {latest}"
     call.decided = decision
 
 
@@ -204,7 +204,7 @@ def _decisions(events: Sequence[Event], said: Sequence[Said]) -> Iterator[str]:
             yield f"{where} has decided about a call at {decision.path!r}"
         if question is None:
             yield f"{where} answers no question"
-        elif one.item.event is not None and question.seq != one.item.event and not one.item.unknown:
+        elif one.item.event is not None and question.seq != one.item.event:
             yield f"{where} was about the question {one.item.event}, and has answered {question.seq}"
         elif question.unknown != one.item.unknown:
             yield f"{where} was about another kind of question than it has answered"

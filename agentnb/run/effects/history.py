@@ -45,7 +45,8 @@ class PlainHistory:
         kept, self._copies = self._copies, {}
         plain = list(self.prefix)
         skips = False
-        for message in messages:
+        for given in messages:
+            message = given if isinstance(given, Message) else plain_message(given)
             if message.get("role") != "tool":
                 skips = is_broken_off(message)
             if skips:
@@ -53,7 +54,7 @@ class PlainHistory:
             if isinstance(message, Message):
                 _, copy = self._copies[id(message)] = kept.get(id(message)) or (message, to_plain(message.plain))
             else:
-                copy = to_plain(plain_message(message))
+                copy = to_plain(message)
             plain.append(copy)
         return plain
 

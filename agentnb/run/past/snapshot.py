@@ -16,11 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from pydantic_core import to_json
 
 from agentnb.core.errors import (
-    ImpossibleEvent,
     RecordingCorrupt,
     RecordingMissing,
     StorageError,
@@ -30,7 +28,9 @@ from agentnb.core.errors import (
 from agentnb.core.events import Event, RunStart, decode_event, encode_event
 from agentnb.core.evolve import fold
 from agentnb.core.state import State
+from agentnb.core.unicode import printable
 from agentnb.run.given import check_path, check_text
+from agentnb.run.past.possible import Possible
 from agentnb.run.reading import read_bytes
 from agentnb.run.whole import DATABASE, EXPORT, SNAPSHOT, written_whole
 
@@ -112,7 +112,8 @@ class Snapshot:
         return self._state[0]
 
     def __repr__(self) -> str:
-        return f"<Snapshot {self.name or self.run_id} of {self.start.name}: {self.position} events>"
+        names = printable(f"{self.name or self.run_id} of {self.start.name}")
+        return f"<Snapshot {names}: {self.position} events>"
 
     def to_json(self) -> str:
         """The snapshot as JSON text."""
@@ -208,11 +209,9 @@ def _read(text: bytes, where: str) -> Snapshot:
         )
     if not intact:
         raise RecordingCorrupt(f"{where} was changed after it was written{_fault(text)}.")
-    snapshot = Snapshot.of(_decode(entries, where), name=data.get("name"))
-    try:
-        come_to = json.loads(to_json(_summary(snapshot.state)))
-    except ImpossibleEvent as error:
-        raise RecordingCorrupt(f"{where} is no recording of a run. {error}") from error
+    events, state = _decode(entries, where)
+    snapshot = Snapshot(tuple(events), data.get("name"), [state])
+    come_to = json.loads(to_json(_summary(state)))
     if any(not _same(come_to[name], value) for name, value in data["state"].items() if name in come_to):
         raise RecordingCorrupt(f"{where}: its events do not lead to the state it was saved with.")
     return snapshot
@@ -265,11 +264,20 @@ def _outside(lines: list[bytes], events: list[bytes], number: int) -> str:
     return str(number) if lines[number - 1] != _footer(snapshot) else f"1 or {number + 1}"
 
 
-def _decode(entries: Any, where: str) -> list[Event]:
-    events = []
+def _decode(entries: Any, where: str) -> tuple[list[Event], State]:
+    """The events, and the state that they lead to. Raises RecordingCorrupt with the line of one that cannot be."""
+    events: list[Event] = []
+    possible = Possible()
     for number, entry in enumerate(entries):
         try:
             events.append(decode_event(to_json(entry["event"])))
-        except (ValidationError, KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise RecordingCorrupt(f"{where}: line {number + 2} (event {number}) is no event.") from error
-    return events
+        try:
+            possible.take(events[-1])
+        except UsageError as error:
+            words = f"{where} is no recording of a run: line {number + 2} (event {number}). {error}"
+            raise RecordingCorrupt(words) from error
+    if not events:
+        raise RecordingCorrupt("A recording begins with the event run_start; this one does not.")
+    return events, possible.state
