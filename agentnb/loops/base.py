@@ -17,6 +17,7 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import State
 from agentnb.core.tools import check_names, legal_name
+from agentnb.core.unicode import mended
 from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Loop(Design):
         self.tools = tools
         if not isinstance(tools, Mapping):
             check_names((name_as_tool(tool), tool) for tool in tools)
-        self.name = name or _snake_case(type(self).__name__)
+        self.name = mended(name or _snake_case(type(self).__name__))
 
     def start(
         self,
