@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pkgutil
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,7 +217,8 @@ def write_test(recording: Any, path: str | Path, loop: str) -> Path:
     replay(snapshot, _found(loop)).to(snapshot.position - 1)
     saved = snapshot.save(path.with_suffix(".agentnb.json"))
     module, _, name = loop.partition(":")
-    what = re.sub(r"\W+", "_", source.name).strip("_") or "it"
+    letters = "".join(char if f"a{char}".isidentifier() else " " for char in source.name)
+    what = "_".join(letters.split()).strip("_") or "it"
     last = snapshot.position - 1
     text_of_test = _TEST.format(module=module, name=name, file=saved.name, what=what, last=last)
     path.write_text(text_of_test, encoding="utf-8")  # as Python reads it, whatever the locale's is

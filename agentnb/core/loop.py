@@ -29,6 +29,7 @@ from agentnb.core.reply import Reply
 from agentnb.core.running import Frame, Hearing, Stoppable
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool, specification
+from agentnb.core.unicode import printable
 from agentnb.core.wanted import Effect, wanted
 
 beside: ContextVar[object] = ContextVar("agentnb_beside", default=None)
@@ -108,7 +109,7 @@ class Design(ABC):
     def __repr__(self) -> str:
         names = [str(getattr(tool, "name", None) or getattr(tool, "__name__", tool)) for tool in self.tools]
         shown = ", ".join(names if len(names) <= MANY_TOOLS else [*names[:MANY_TOOLS], "..."])
-        return f"<{type(self).__name__} {getattr(self, 'name', '')}{': ' * bool(shown)}{shown}>"
+        return printable(f"<{type(self).__name__} {getattr(self, 'name', '')}{': ' * bool(shown)}{shown}>")
 
     def detaches(self, call: CallState) -> bool:
         """Whether the loop goes on while this call runs, and only its end waits for it."""

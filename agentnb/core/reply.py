@@ -273,9 +273,8 @@ class Reply:
         call["name"] = chunk.get("name") or call["name"]
         arguments = _fragment_of("arguments", chunk.get("arguments"))
         call["arguments"].append(arguments)
-        return Delta(
-            type="tool_call_delta", index=index, id=chunk.get("id"), name=chunk.get("name"), arguments=arguments
-        )
+        id, name = (mended(said) if isinstance(said, str) else said for said in (chunk.get("id"), chunk.get("name")))
+        return Delta(type="tool_call_delta", index=index, id=id, name=name, arguments=mended(arguments))
 
     def _put_together(self, index: int) -> dict[str, Any]:
         """The call that has come in pieces, as far as they go; no more of them are expected."""

@@ -17,6 +17,7 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import State
 from agentnb.core.tools import check_names, legal_name
+from agentnb.core.unicode import mended
 from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Loop(Design):
         self.tools = tools
         if not isinstance(tools, Mapping):
             check_names((name_as_tool(tool), tool) for tool in tools)
-        self.name = name or _snake_case(type(self).__name__)
+        self.name = mended(name or _snake_case(type(self).__name__))
 
     def start(
         self,
@@ -104,13 +105,14 @@ class Loop(Design):
         """A run on this input; nothing has happened yet.
 
         name, store: keep the run's journal in the store, under that name. approve: who decides about calls before a
-        person is asked; True, False, a callable of the call, rules, or the path of a JSON file with rules
-        (`agentnb.run.approvals.policy`). breakpoints:
-        pause at these; callables of `(event, state)`, or an event type, a tool's name, or a phase. limits: end at
-        these; `turns, calls, seconds, tokens, cost`, of all the loops inside too. A call is one of a tool. The seconds
-        of a run that was restored or forked begin when it goes on. Tokens and cost are what the server tells. OpenAI's
-        and Anthropic's tell no cost, as OpenRouter's does, and a run ends at a limit of it; of one that tells nothing
-        at all (`usage` stays empty) neither is counted.
+        person is asked; True, False, a callable of the call, and of its context where it takes a second argument,
+        rules, or the path of a JSON file with rules (`agentnb.run.approvals.policy`). breakpoints: pause at these;
+        callables of `(event, state)`, an event type, a tool's or a function's name, a phase, or a dict of conditions
+        (`agentnb.run.gate.conditions`). At a call the run pauses before it starts, otherwise right behind the event.
+        limits: end at these; `turns, calls, seconds, tokens, cost`, of all the loops inside too. A call is one of a
+        tool. The seconds of a run that was restored or forked begin when it goes on. Tokens and cost are what the
+        server tells. OpenAI's and Anthropic's tell no cost, as OpenRouter's does, and a run ends at a limit of it; of
+        one that tells nothing at all (`usage` stays empty) neither is counted.
         """
         return self._start(input=input, name=name, store=store, approve=approve, breakpoints=breakpoints, limits=limits)
 

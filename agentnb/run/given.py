@@ -22,6 +22,8 @@ def check_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> No
     """Raise UsageError where `start` or `restore` was given what it cannot take."""
     if not isinstance(name, (str, type(None))):
         raise UsageError(f"name= takes the run's name, not {shown(name)}.")
+    if name:
+        check_name("name=", name)
     if store is not None and not callable(getattr(store, "record_run", None)):
         path = isinstance(store, (str, os.PathLike))
         instead = f"agentnb.Store({str(store)!r}), in a variable" if path else "agentnb.Store(path)"

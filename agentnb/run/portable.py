@@ -129,8 +129,10 @@ def said_in_json(fact: Event, name: str) -> None:
 
 def portable_start(start: RunStart) -> RunStart:
     """A loop's first fact as it will stand in the journal: what it goes on from was said by anybody."""
-    if all(_can_be_kept(message.plain) for said in (start.history, *start.queued.values()) for message in said):
+    said = [message for messages in (start.history, *start.queued.values()) for message in messages]
+    if mended(start.name) == start.name and all(_can_be_kept(message.plain) for message in said):
         return start
+    start = start.model_copy(update={"name": mended(start.name)})
     queued = {queue: _kept(messages) for queue, messages in start.queued.items()}
     return start.model_copy(update={"history": _kept(start.history), "queued": queued})
 

@@ -22,6 +22,7 @@ from agentnb.core.events import Delta, Event, Queue, RunResumed
 from agentnb.core.loop import Design, configured
 from agentnb.core.messages import Message
 from agentnb.core.state import State
+from agentnb.core.unicode import printable
 from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
@@ -311,7 +312,8 @@ class Run(Decisions, Recording):
 
     def __repr__(self) -> str:
         where = self.stop_reason or ("paused" if self.state.paused else self.phase)
-        return f"<Run {self.name or self.id} of {self.loop.name}: {where}, {len(self._journal.events)} events>"
+        names = printable(f"{self.name or self.id} of {self.loop.name}")
+        return f"<Run {names}: {where}, {len(self._journal.events)} events>"
 
 
 _runs: weakref.WeakValueDictionary[int, Run] = weakref.WeakValueDictionary()

@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from agentnb.core.errors import RecordingMissing, StoreBusy, StoreConflict, UsageError
 from agentnb.core.events import Event, encode_body
+from agentnb.core.unicode import printable
 from agentnb.run.given import check_name, check_path, check_position, shown
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.store import exchange, journal, rows
@@ -140,7 +141,7 @@ class Store:
             names = self.names()
             if name_or_id in names:
                 raise RecordingMissing(f"{self.where} has nothing of the run {name_or_id!r} yet: it has not begun.")
-            known = ", ".join(names[:10]) or "nothing"
+            known = printable(", ".join(names[:10])) or "nothing"
             damaged = " What it says of some of its runs is damaged." if any(run.damaged for run in self.runs()) else ""
             raise RecordingMissing(f"{self.where} has no run or snapshot {name_or_id!r}; it has {known}.{damaged}")
         return int(found[0][0])

@@ -241,7 +241,7 @@ class SolutionReply(Reply):
             del self._closed[index], self._arguments[index]  # another call in the place of one that is complete
         delta = super()._fragment(chunk)
         arguments = self._arguments.setdefault(index, SolutionText())
-        arguments.feed(delta.arguments)
+        arguments.feed(self._fragments[int(index)]["arguments"][-1])  # the piece itself: what is shown of it is mended
         if arguments.closed:
             call = self._put_together(index)  # what follows a complete call is no other one
             if index not in self._closed:

@@ -14,7 +14,7 @@ from agentnb.run.frame import Frame
 from agentnb.run.past.recorded_loop import RecordedLoop
 
 _DECIDING = ("approve", "reject", "edit", "replace", "answer", "undo", "forget")
-_DRIVING = ("play", "pause", "resume", "cancel", "step", "submit_step", "result")
+_DRIVING = ("play", "pause", "resume", "cancel", "step", "submit_step", "result", "suspend_at_questions")
 _TALKING = ("steer", "follow_up", "queue", "queue_if_open", "withdraw")
 _ACTS = frozenset([*_DECIDING, *_DRIVING, *_TALKING])
 """What a run can do and a recording cannot; a replay steps all the same, and has a result, and so is not asked here."""

@@ -22,6 +22,7 @@ from agentnb.core.evolve import evolve, nested
 from agentnb.core.foreign import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
+from agentnb.core.unicode import printable
 from agentnb.run import host as hosting
 from agentnb.run.approvals.pending import Pending, schemas, waiting
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
@@ -275,7 +276,7 @@ class Replay(Recording):
 
     def __repr__(self) -> str:
         where = f"{self.position} of {len(self._recorded)} events"
-        return f"<Replay {self.name or self.id} of {self.loop.name}: {where}>"
+        return printable(f"<Replay {self.name or self.id} of {self.loop.name}: {where}>")
 
 
 def _first(found: Iterator[Any], *, last: bool) -> Any:

@@ -28,6 +28,7 @@ from agentnb.core.errors import (
 from agentnb.core.events import Event, RunStart, decode_event, encode_event
 from agentnb.core.evolve import fold
 from agentnb.core.state import State
+from agentnb.core.unicode import printable
 from agentnb.run.given import check_path, check_text
 from agentnb.run.past.possible import Possible
 from agentnb.run.reading import read_bytes
@@ -111,7 +112,8 @@ class Snapshot:
         return self._state[0]
 
     def __repr__(self) -> str:
-        return f"<Snapshot {self.name or self.run_id} of {self.start.name}: {self.position} events>"
+        names = printable(f"{self.name or self.run_id} of {self.start.name}")
+        return f"<Snapshot {names}: {self.position} events>"
 
     def to_json(self) -> str:
         """The snapshot as JSON text."""
