@@ -80,11 +80,7 @@ def call_proposed(state: State, event: e.CallProposed) -> None:
 
 def open_call(state: State, call: ToolCall, *, hidden: bool) -> None:
     """A call is open from here on."""
-    fields = call.__dict__  # a copy of the arguments: a reader who changes the answer has not changed what runs
-    own = ToolCall.make(
-        id=fields["id"], name=fields["name"], arguments=to_plain(fields["arguments"]), malformed=fields["malformed"]
-    )
-    opened = CallState(own, hidden)
+    opened = CallState(call, hidden)
     id = opened.id
     state.calls[id] = state.open[id] = opened
     state.place.ids.add(id)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from agentnb.core.unicode import mended
@@ -33,10 +34,10 @@ class Described(NamedTuple):
 
 def described(llm: Any, options: Mapping[str, Any]) -> Described:
     """Describe the request that `llm` makes with these options."""
-    try:
-        said = llm.describe(**options)
-    except Exception:  # it has none, or one that is about something else
-        said = None
+    said = None
+    if callable(describe := getattr(llm, "describe", None)):
+        with suppress(Exception):  # of a method of this name that is about something else
+            said = describe(**options)
     if isinstance(said, Mapping):
         given = said.get("options")
         return Described(

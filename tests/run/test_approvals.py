@@ -190,23 +190,14 @@ async def test_changing_what_is_pending_changes_neither_the_call_nor_the_history
     assert agent.ran == ["a>all"]
 
 
-async def test_who_changes_the_models_answer_once_a_call_is_asked_about_does_not_change_what_runs() -> None:
+@pytest.mark.parametrize("changed", ["model_end", "approval_request"])
+async def test_who_changes_an_event_once_a_call_is_asked_about_is_asked_again(changed: str) -> None:
     agent = Agent()
     run = agent.loop(sends("a"), "done").start("hi")
     await waiting(run)
-    event: Any = next(event for event in run.events if event.type == "model_end")
-    event.message.tool_calls[0].arguments["value"] = "meddled"
-    run.approve("a")
-    await run
-    assert agent.ran == ["a>all"]
-
-
-async def test_who_changes_a_question_once_a_call_is_asked_about_is_asked_again() -> None:
-    agent = Agent()
-    run = agent.loop(sends("a"), "done").start("hi")
-    await waiting(run)
-    event: Any = next(event for event in run.events if event.type == "approval_request")
-    event.arguments["value"] = "meddled"
+    event: Any = next(event for event in run.events if event.type == changed)
+    arguments = event.arguments if changed == "approval_request" else event.message.tool_calls[0].arguments
+    arguments["value"] = "meddled"
     run.approve("a")
     await until(lambda: types(run.events).count("approval_request") == 2)
     assert agent.ran == []

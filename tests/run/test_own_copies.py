@@ -95,29 +95,20 @@ async def test_each_message_is_copied_once_for_a_hook() -> None:
     assert all(one is other for one, other in zip(first, last, strict=False))
 
 
-@pytest.mark.parametrize("kind", ["model_end", "call_start", "call_proposed"])
-async def test_a_watcher_that_changes_an_event_has_not_changed_what_runs(kind: str) -> None:
+async def test_a_watcher_that_changes_the_start_of_a_call_has_not_changed_what_runs() -> None:
     ran: list[Any] = []
 
-    @tool(approve=True)
+    @tool
     async def go(where: dict[str, Any]) -> str:
         ran.append(where)
         return "gone"
 
     def change(event: Any) -> None:
-        if event.type == kind:
-            arguments = event.message.tool_calls[0].arguments if kind == "model_end" else None
-            arguments = arguments or (event.call.arguments if kind == "call_proposed" else event.arguments)
-            arguments["where"]["path"] = "[changed]"
+        if event.type == "call_start":
+            event.arguments["where"]["path"] = "[changed]"
 
-    design = ExecutionLoop if kind == "call_proposed" else SessionLoop
-    options = {"native": True} if kind == "call_proposed" else {}
-    turns = [[call("go", {"where": {"path": "home"}})], "ok"]
-    run = design(ScriptedLLM(turns), [go], **options).start("go")
+    run = SessionLoop(ScriptedLLM([[call("go", {"where": {"path": "home"}})], "ok"]), [go]).start("go")
     run.watch(change)
-    while not run.pending:
-        await run.step()
-    run.approve(run.pending[0])
     await run
     assert ran == [{"path": "home"}]
 

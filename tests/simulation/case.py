@@ -258,8 +258,9 @@ class _Live:
         for number, (fork, notes, at) in enumerate(self.person.forks):
             where, inherited = f"fork {number} at {at}", len(fork.events)
             await self._end_calmly(where, fork, notes)
-            if [event.inherited for event in fork.events] != [event.seq < inherited for event in fork.events]:
-                self.fault("its events are not marked as inherited as they are", where=where)
+            marks = [event.inherited for event in fork.events]
+            if marks != sorted(marks, reverse=True) or any(marks[inherited:]) or not marks[0]:
+                self.fault("it does not mark what it has inherited, and nothing else", where=where)
         for image in self.images:
             await self._go_on_from_disk(image)
         self._replay()

@@ -96,12 +96,12 @@ def test_an_old_recording_is_good_for_all_that_a_new_one_is(what: Path, tmp_path
     assert diff(snapshot, snapshot).first is None
     assert "It is done." in walk.to(26).panel()._repr_mimebundle_()[0]["text/html"]
     fork = walk.fork(at=11, loop=researcher(answer="Otherwise."), approve=True)
-    assert fork.events[1:12] == moved(snapshot.events[1:12], fork.id)
+    assert fork.events[1:12] == inherited(snapshot.events[1:12], fork.id)
     assert fork.cancel() is not None
 
 
-def moved(events: Sequence[Event], run_id: str) -> list[Event]:
-    return [event.model_copy(update={"run_id": run_id}) for event in events]
+def inherited(events: Sequence[Event], run_id: str) -> list[Event]:
+    return [event.model_copy(update={"run_id": run_id, "inherited": True}) for event in events]
 
 
 def test_what_an_older_agentnb_writes_that_still_has_the_store_open_is_read(old: Path) -> None:
