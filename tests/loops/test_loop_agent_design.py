@@ -557,3 +557,9 @@ def test_the_events_of_a_branch(chosen: Any, expected: str) -> None:
     ]
     ctx = InvocationContext(invocation_id="i", branch="one", session=Session(events=events))
     assert "".join(event.text for event in ctx._get_events(**chosen)) == expected
+
+
+def test_a_session_takes_its_events_and_its_state_by_position() -> None:
+    session = Session([Event(author="user", content="go")], {"draft": 1})
+    assert [event.author for event in session.events] == ["user"]
+    assert session.state == {"draft": 1}

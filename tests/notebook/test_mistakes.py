@@ -59,7 +59,7 @@ MISTAKES = [
     ("waiting.replace('w', 'red', {})", "UnknownCall", "There is no tool 'red'; there are write."),
     ("await waiting.step('line')", "UsageError", "event, call, turn, phase, not 'line'"),
     ("over.steer('left')", "UsageError", "The run is over (completed)"),
-    ("model('x').start('go', approve='yes')", "UsageError", "approve= takes True, False, a callable or rules"),
+    ("model('x').start('go', approve='yes')", "UsageError", "approve= takes True, False, a callable"),
     ("model('x').start('go', limits={'turn': 3})", "UsageError", "limits= knows calls, cost"),
     ("agentnb.Store('/nowhere/runs.db')", "StorageError", "/nowhere/runs.db cannot be used as a store"),
     ("agentnb.restore('nowhere.json', model('x'))", "RecordingMissing", "There is no file nowhere.json"),

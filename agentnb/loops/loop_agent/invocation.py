@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,13 @@ class Session(BaseModel):
     last_update_time: float = 0.0
 
     _waiting: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    def __init__(
+        self, events: Iterable[Any] | None = None, state: Mapping[str, Any] | None = None, /, **fields: Any
+    ) -> None:
+        """Take the events and the state by position as well."""
+        given = {"events": list(events) if events is not None else None, "state": state}
+        super().__init__(**{name: value for name, value in given.items() if value is not None}, **fields)
 
     @property
     def waiting(self) -> dict[str, tuple[object, Run]]:
