@@ -218,6 +218,18 @@ async def test_a_pause_that_nobody_will_end_ends_the_run_and_says_so(pause: str,
     assert ran == []
 
 
+async def test_a_paused_run_that_is_stepped_is_not_taken_for_one_that_nobody_resumes() -> None:
+    agentnb.headless(attended=False, after=0.3)
+    turns = [[call("write", {"path": f"{n}.txt"}, id=f"w{n}")] for n in range(3)]
+    run = start(*turns, approve=True, breakpoints=["model_start"])
+    waiting = asyncio.create_task(_output(run))
+    await until(lambda: run.state.paused)
+    while not run.state.over:  # in steps of which all together take longer than a pause may
+        await asyncio.sleep(0.05)
+        await run.step("event")
+    assert await waiting == "done"
+
+
 @pytest.mark.parametrize("wait", ["await", "async for"])
 async def test_a_pause_that_code_has_asked_for_stands_until_code_ends_it(wait: str) -> None:
     run = start()

@@ -123,7 +123,8 @@ class Unattended:
         paused = next(event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
         if paused.by == "human" and not hosting.environment.hosted:
             return  # left to code; in a notebook, a cell that waits holds up all code behind it
-        yield paused, max(self._seen.setdefault(paused.seq, time.monotonic()), self._waited_since) + headless.after
+        newest = self._journal.events[-1].seq  # steps move a paused run on, and each begins the time anew
+        yield paused, max(self._seen.setdefault(newest, time.monotonic()), self._waited_since) + headless.after
 
     def _end_pause(self, headless: Headless, paused: RunPaused) -> None:
         """Go on from a step, which holds nothing back, and where everything is approved; otherwise end the run."""
