@@ -238,7 +238,7 @@ async def test_the_panel_says_which_model_was_asked_and_which_has_answered(peer:
     run = SessionLoop(OpenAI("gpt-x", peer.url)).start("go")
     await run
     html = static_html(run)
-    assert "gpt-x of openai" in html
+    assert "openai gpt-x" in html
     assert "gpt-x-2026-10-01" in html
 
 

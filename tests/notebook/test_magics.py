@@ -109,7 +109,7 @@ def test_a_step_prints_its_events_one_under_the_other_in_the_words_of_the_panel(
     told = cells.run("events = %step turn").splitlines()
     assert told[:3] == [
         "    1 message           user: go",
-        "    2 model_start       turn 1, script of scripted",
+        "    2 model_start       turn 1, scripted script",
         '    3 model_end         → write(path="a.txt")',
     ]
     assert told[-1] == "waiting for you: write (w)"

@@ -207,8 +207,8 @@ def _model_start(data: Mapping[str, Any]) -> str:
     words = [f"turn {data.get('turn', 0)}", *([f"attempt {attempt}"] if attempt > 1 else [])]
     if data.get("continues"):
         words[-1] = "goes on with its answer"
-    asked = [name for name in (data.get("model"), data.get("provider")) if name]
-    return ", ".join([*words, *([" of ".join(map(str, asked))] if asked else [])])
+    asked = [str(name) for name in (data.get("provider"), data.get("model")) if name]
+    return ", ".join([*words, *([" ".join(asked)] if asked else [])])
 
 
 def _model_end(data: Mapping[str, Any]) -> str:
