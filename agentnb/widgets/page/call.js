@@ -34,7 +34,7 @@ export class Call {
     this.forms = {};
     this.seen = false; // whether the end of the arguments has been in sight; Approve is off before
     this.looked = false; // whether the browser has told
-    this.sight = new IntersectionObserver((marks) => this.look(marks));
+    this.sight = new IntersectionObserver((marks) => this.look(marks), { root: approvals.list });
     this.pick = el("input", {
       type: "checkbox",
       class: "agentnb-pick",
@@ -142,7 +142,7 @@ export class Call {
     else this.mark(this.shown.lastElementChild);
   }
 
-  // A mark at the end of a text. The browser tells when it is in sight: in the window, and not scrolled or cut away.
+  // A mark at the end of a text. The browser tells when it is in sight in the list of calls: not scrolled or cut away.
   mark(node) {
     const end = el("span", { class: "agentnb-end" });
     node.append(end);
