@@ -475,8 +475,7 @@ def test_hostile_text_from_model_and_tools_is_text_in_every_view(notebook: Noteb
             page.wait_for_timeout(100)  # a script that were run would be run by now
 
     notebook.do(look_everywhere)
-    notebook.click("Approve all")
-    notebook.set_cell(LOOK, "run.result(60); print(run.stop_reason)")
+    notebook.set_cell(LOOK, "for item in run.pending: run.approve(item)\nrun.result(60); print(run.stop_reason)")
     assert "completed" in notebook.run(LOOK, timeout=60)
     notebook.wait_output(SHOW, "What was said")
     assert notebook.do(lambda page: page.evaluate("() => window.pwned")) is None

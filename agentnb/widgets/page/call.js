@@ -241,7 +241,7 @@ export class Call {
       control.setAttribute("aria-expanded", String(name === this.open));
     this.form.replaceChildren();
     this.form.hidden = !this.open;
-    this.shown.hidden = this.open === "Edit";
+    this.shown.hidden = this.open === "Edit" && this.seen; // a form may have only the beginning of a long value
     say(this.error, "");
     this.lay();
     if (this.open) {
