@@ -122,9 +122,10 @@ def hostile_run(payload: str, *, with_huge: bool = False) -> Any:
     said = [{"type": "reasoning_delta", "content": payload}, {"type": "text_delta", "content": payload}]
     first = [*said, *(call(name, dict.fromkeys((name, "text"), payload)) for name in names)]
     first += [call("echo", {"text": payload}), call("hurt", {"text": payload}), call("huge")][: 3 if with_huge else 2]
-    turns = [first, [call(inner.name, {"input": payload})], payload, [Hurt(payload)]]
-    outer = _loop(words, words, ScriptedLLM(turns), [echo, hurt, huge, LoopTool(inner)])
-    run = outer.start({"goal": payload, words: payload}, name=words)
+    inside = LoopTool(inner)
+    turns = [first, [call(inside.name, {"input": payload})], payload, [Hurt(payload)]]
+    outer = _loop(words, words, ScriptedLLM(turns), [echo, hurt, huge, inside])
+    run = outer.start({"goal": payload, words: payload}, name=words.replace("\0", ""))  # no store keeps a NUL in a name
     playing = threading.Thread(target=run.play)  # Playwright keeps a loop marked as running on this one
     playing.start()
     playing.join()
