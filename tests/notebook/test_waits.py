@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentnb.widgets.views.standing import digest
 from tests.notebook.live_kernel import LiveKernel
 
 if TYPE_CHECKING:
@@ -55,10 +54,11 @@ class Page:
 
     def decide(self, panel: str, path: str, decision: str = "approve") -> str:
         """Decide about the call of a panel, once it is there; gives the id of the message."""
-        self.kernel.until(lambda: any(self._asks(content, panel) for content in self._updates()))
-        shown = digest("write", {"path": path})
-        content = {"type": "decision", "id": "w", "digest": shown, "decision": decision, "token": decision}
-        return self.send(panel, content)
+        self.kernel.until(lambda: bool(self._asked(panel)))
+        question = self._asked(panel)[0]
+        assert path in question["arguments"]
+        shown = {name: question[name] for name in ("run", "path", "event", "id", "attempt", "digest")}
+        return self.send(panel, {"type": "decision", **shown, "decision": decision, "token": decision})
 
     def answers(self, *tokens: str) -> dict[str, bool]:
         """Wait for the kernel's answers to decisions: whether each was the one that counts."""
@@ -73,9 +73,10 @@ class Page:
     def _updates(self) -> list[dict[str, Any]]:
         return [message["content"] for message in self.kernel.published if message["msg_type"] == "comm_msg"]
 
-    @staticmethod
-    def _asks(content: dict[str, Any], panel: str) -> bool:
-        return content["comm_id"] == panel and bool(content["data"].get("state", {}).get("pending"))
+    def _asked(self, panel: str) -> list[dict[str, Any]]:
+        """The questions that a panel has shown."""
+        states = [one["data"].get("state", {}) for one in self._updates() if one["comm_id"] == panel]
+        return [question for state in states for question in state.get("pending") or ()]
 
 
 @pytest.fixture
