@@ -19,8 +19,9 @@ def write(path: str) -> str:
     "Write a file."
     return f"wrote {path}"
 
-def loop():
-    return agentnb.SessionLoop(ScriptedLLM([[call("write", {"path": "a.txt"}, id="w")], "It is done."]), [write])
+TURNS = [[call("write", {"path": "a.txt"}, id="w")], "It is done."]
+def loop(turns=TURNS):
+    return agentnb.SessionLoop(ScriptedLLM(turns), [write])
 
 print(agentnb.headless(None, after=0.3))
 """
@@ -63,7 +64,7 @@ def test_a_person_is_waited_for_and_finds_the_runs_again(notebooks: Notebooks) -
         for theme in ("light", "dark"):
             notebook.theme("light" if theme == "light" else "dark")
             notebook.screenshot(f"{folder}/{theme}.png")
-    notebook.set_cell(3, "run = agentnb.attach('mine', loop()); run.loop.llm.requests.append(None); run")
+    notebook.set_cell(3, "run = agentnb.attach('mine', loop(TURNS[1:])); run")
     notebook.run(3)
     notebook.wait_output(3, "1 call waits for you")  # until then the last button is the dead panel's
     notebook.do(lambda page: page.get_by_role("button", name="Approve", exact=True).last.click())  # the first is dead
