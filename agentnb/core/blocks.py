@@ -34,7 +34,7 @@ def picture_in(value: Any) -> dict[str, Any] | None:
         return None
     try:
         png = _png_of(value)
-    except Exception:  # whatever the methods of an object raise: it has no picture
+    except Exception:  # a method of the user's object failed: no picture
         return None
     return _picture(png) if png else None
 

@@ -160,7 +160,7 @@ class MessageReader:
         elif kind == "text":
             if isinstance(citations := given.get("citations"), list):
                 block.citations += citations
-            if self._last_kind == "text":  # of which nobody has heard that it ended
+            if self._last_kind == "text":  # its end was not sent yet
                 chunks.append({"type": "text_end"})
             if isinstance(text := given.get("text"), str) and text:
                 chunks.append({"type": "text_delta", "content": text})

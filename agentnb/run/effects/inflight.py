@@ -166,4 +166,4 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
 def _forget(task: asyncio.Task[None]) -> None:
     _left.discard(task)
     if not task.cancelled():
-        task.exception()  # or asyncio would report that nobody has asked for it
+        task.exception()  # asyncio logs an exception that nobody retrieves
