@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Delta, Event, encode_event
+from agentnb.core.events import Delta, Event, RunStart, encode_body
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.readable import check_levels
@@ -97,25 +99,27 @@ class Journal(Watchers):
             state, events, recorder = frame.state, self.events, self.recorder
             if about is not None and state.open.get(about.id) is not about:
                 return False
-            stamp = event.__dict__  # nobody else has seen it yet, so it may still be written on
-            kind = stamp["type"]
-            if stamp["seq"] != -1:
-                raise UsageError(f"This {kind} is a fact already (seq {event.seq}); make a new one each time.")
-            phase = frame.moves.get((state.phase, stamp["phase"], kind), UNKNOWN)
-            stamp["phase"] = frame.opens(event) if phase is UNKNOWN else phase
-            if not stamp["time"]:  # a fork's change was made when that of its recording was
-                stamp["time"] = self.now()
-            stamp["path"] = frame.path
+            if event.seq != -1:
+                raise UsageError(f"This {event.type} is a fact already (seq {event.seq}); make a new one each time.")
+            phase = frame.moves.get((state.phase, event.phase, type(event)), UNKNOWN)
+            event = replace(
+                event,
+                seq=len(events),
+                time=event.time or self.now(),  # a fork's change was made when that of its recording was
+                run_id=self.run_id,
+                path=frame.path,
+                phase=frame.opens(event) if phase is UNKNOWN else phase,
+            )
             line = self._encode(event) if recorder is not None else b""
-            stamp["seq"] = seq = len(events)
-            stamp["run_id"] = self.run_id
             evolve(self.state, event)
             events.append(event)
-            if frame.above is not None and kind == "run_start":  # known before anybody is told: they may end the run
+            if frame.above is not None and isinstance(
+                event, RunStart
+            ):  # known before anybody is told: they may end the run
                 frame.state = nested(self.state, frame.path)
                 self.frames.append(frame)
             if recorder is not None:
-                recorder.record(seq, line)
+                recorder.record(event.seq, line)
             self.fresh = True
             try:
                 for observe in self.observers:
@@ -215,7 +219,7 @@ class Journal(Watchers):
 
     def _encode(self, event: Event) -> bytes:
         try:
-            line = encode_event(event)  # its run and its position are where it is kept, and it does not have them yet
+            line = encode_body(event)
             check_levels(line)
             return line
         except ValueError as error:

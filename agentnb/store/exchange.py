@@ -9,16 +9,16 @@ line can be read all the same (`salvage`).
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
-from agentnb.core.events import Event, decode_event, encode_event
+from agentnb.core.events import Event, encode_event, read_event
 from agentnb.run.given import check_name
 from agentnb.run.past.possible import Possible, check_time
 from agentnb.run.reading import read_bytes
@@ -67,7 +67,7 @@ def _lines(runs: Iterable[ExportedRun]) -> Iterator[bytes]:
     for run in runs:
         yield to_json({"run": {name: getattr(run, name) for name in ("id", "name", "loop", "created", "tags")}})
         for event in run.events:
-            yield b'{"event":' + encode_event(event, without={"run_id"}) + b"}"
+            yield b'{"event":' + encode_event(event, without=["run_id"]) + b"}"
         for name, position, created in run.snapshots:
             yield to_json({"snapshot": name, "position": position, "created": created})
         count, events = count + 1, events + len(run.events)
@@ -157,10 +157,9 @@ def _take(entry: dict[str, Any], runs: list[ExportedRun], possible: Possible, wh
             runs.append(_exported(entry["run"]))
             return Possible()
         if "event" in entry:
-            event = decode_event(json.dumps(entry["event"]))
+            event = read_event(entry["event"])
             possible.take(event)
-            event.__dict__["run_id"] = runs[-1].id  # nobody else has seen it yet
-            runs[-1].events.append(event)
+            runs[-1].events.append(replace(event, run_id=runs[-1].id))
         else:
             created = entry.get("created", runs[-1].created)  # the first agentnb did not say
             name, position = entry["snapshot"], entry["position"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import ValidationError
+from msgspec import ValidationError
 
 from agentnb.core.errors import RecordingCorrupt
 from agentnb.core.events import Event, decode_body

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from msgspec import ValidationError
 
 from agentnb.core.events import decode_event
 from agentnb.run.reading import read_bytes

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from pydantic import ValidationError
+from msgspec import ValidationError
 
 from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunEnd, decode_event
@@ -159,8 +159,7 @@ def _of_events(database: Database, wanted: Wanted, runs: list[RunRow]) -> Iterat
 
 def _with(field: str) -> list[str]:
     """The types of events that have this field."""
-    kinds = (kind.model_fields for kind in Event.__subclasses__())
-    return [fields["type"].default for fields in kinds if field in fields and "type" in fields]
+    return [str(kind.__struct_config__.tag) for kind in Event.__subclasses__() if field in kind.__struct_fields__]
 
 
 def _events(

@@ -30,9 +30,9 @@ def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None
                 if frame.reply is not None:
                     words = error.message if error is not None else journal.state.cancelled or reason
                     answer = frame.reply.broken_off("aborted", words)
-                journal.append(RunEnd.make(reason=reason, error=error, answer=answer), frame)
+                journal.append(RunEnd(reason=reason, error=error, answer=answer), frame)
 
 
 def end_at_limit(journal: Journal, why: str) -> None:
     """End the run because a limit that was given to it is reached."""
-    end_run(journal, "limit", ErrorInfo.make(type="LimitReached", message=why), why=why)
+    end_run(journal, "limit", ErrorInfo(type="LimitReached", message=why), why=why)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunResumed
 from agentnb.core.loop import Design
@@ -60,5 +62,5 @@ def _chosen(events: list[Event], chosen: dict[str, Any]) -> list[Event]:
         return events
     first, *others = events
     unchanged = dict.fromkeys(chosen)
-    resumed = [event.model_copy(update=unchanged) if isinstance(event, RunResumed) else event for event in others]
-    return [first.model_copy(update=chosen), *resumed]
+    resumed = [replace(event, **unchanged) if isinstance(event, RunResumed) else event for event in others]
+    return [replace(first, **chosen), *resumed]
