@@ -130,7 +130,7 @@ class RunStart(Event, frozen=True, tag="run_start"):
     system_prompt: str | None = None
     tools: dict[str, str] = {}
     approve: Any = None
-    limits: dict[str, float] = {}
+    limits: dict[str, float | int] = {}
     ancestors: list[tuple[str, int]] = []
 
 
@@ -209,7 +209,7 @@ class ModelEnd(Event, frozen=True, tag="model_end"):
 
     message: Message
     stop_reason: str | None = None
-    usage: dict[str, float] = {}
+    usage: dict[str, float | int] = {}
     timing: list[list[int]] = []
     sequential: bool = False
     provisional: bool = False
@@ -261,7 +261,7 @@ class RunResumed(Event, frozen=True, tag="run_resumed"):
     suspended: bool = False
     again: dict[str, list[str]] = {}
     approve: Any = None
-    limits: dict[str, float] | None = None
+    limits: dict[str, float | int] | None = None
 
 
 class CancelRequested(Event, frozen=True, tag="cancel"):

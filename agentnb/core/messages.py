@@ -58,6 +58,11 @@ class _Fields(FrozenDict):
         plain: dict[str, Any] = to_plain(self)
         return plain
 
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The same as `to_dict()`."""
+        return self.to_dict()
+
     def to_json(self) -> str:
         """Return the fields as JSON text."""
         return to_json(self).decode()
@@ -102,17 +107,18 @@ class ToolCall(_Fields):
     required = ("id", "name")
 
     def __init__(
-        self, *, id: str, name: str, arguments: Mapping[str, Any] | None = None, malformed: str | None = None
+        self, *, id: str, name: str, arguments: dict[str, Any] | None = None, malformed: str | None = None
     ) -> None:
         _check("id", id, str)
         _check("name", name, str)
-        if arguments is not None:
-            _check("arguments", arguments, Mapping)
+        if arguments is None:
+            arguments = {}
+        _check("arguments", arguments, dict)
         if malformed is None:
-            super().__init__(id=id, name=name, arguments=dict(arguments or ()))
+            super().__init__(id=id, name=name, arguments=arguments)
         else:
             _check("malformed", malformed, str)
-            super().__init__(id=id, name=name, arguments=dict(arguments or ()), malformed=malformed)
+            super().__init__(id=id, name=name, arguments=arguments, malformed=malformed)
 
     @property
     def id(self) -> str:

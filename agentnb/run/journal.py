@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -30,6 +30,8 @@ from agentnb.run.watchers import Watchers
 
 AHEAD_SECONDS = 1.0
 """By which a computer's clock is ahead when it was set, and not only corrected a little."""
+
+AnEvent = TypeVar("AnEvent", bound=Event)
 
 Watcher = Callable[[Event | Delta], object]
 Observer = Callable[[Event, Frame], object]
@@ -85,20 +87,21 @@ class Journal(Watchers):
         self._telling = False
         self._untold: deque[Event | Delta] = deque()
 
-    def append(self, event: Event, frame: Frame | None = None, about: CallState | None = None) -> bool:
-        """Make `event` a fact of the loop in `frame`, or of the outermost.
+    def append(self, event: AnEvent, frame: Frame | None = None, about: CallState | None = None) -> AnEvent | None:
+        """Record `event` as one of the loop in `frame`, or of the outermost.
 
-        With `about`, the call that the event is about, it becomes a fact only while that call is open: another thread
-        may have ended the call or the run in the meantime. Gives whether it has become one.
+        With `about`, the call that the event is about, it is recorded only while that call is open: another thread
+        may have ended the call or the run in the meantime.
 
-        Raises IllegalTransition or NotSerializable, and then nothing has happened.
+        Returns the event as it is recorded: a copy with its number, time, run, path and phase; None if it is not.
+        Raises IllegalTransition, ImpossibleEvent or NotSerializable, and then nothing has happened.
         """
         if frame is None:
             frame = self.root
         with self.lock:  # and no `acquire` with a `try` behind it: Ctrl-C may come in between
             state, events, recorder = frame.state, self.events, self.recorder
             if about is not None and state.open.get(about.id) is not about:
-                return False
+                return None
             if event.seq != -1:
                 raise UsageError(f"This {event.type} is a fact already (seq {event.seq}); make a new one each time.")
             phase = frame.moves.get((state.phase, event.phase, type(event)), UNKNOWN)
@@ -127,7 +130,7 @@ class Journal(Watchers):
             finally:  # Ctrl-C may break off a breakpoint's function, and it is a fact all the same
                 if self.watchers:
                     self.tell(event)
-        return True
+        return event
 
     def now(self) -> float:
         """The time by the run's own clock, in seconds since the epoch, for its events and its deadlines.

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct, to_builtins
 from msgspec.structs import asdict, replace
 from pydantic_core import to_json, to_jsonable_python
 
@@ -77,7 +78,9 @@ def _mend_inside(value: Any, above: tuple[int, ...] = ()) -> Any:
 
 
 def _number_or_text(value: Any) -> Any:
-    """A number of another library, a picture as a content block, or the text of anything else."""
+    """A number of another library, a picture as a content block, a struct's fields, or the text of anything else."""
+    if isinstance(value, Struct):
+        return to_builtins(value)
     number = number_in(value)
     if number is not None:
         return number
@@ -173,16 +176,18 @@ def error_info(error: BaseException) -> ErrorInfo:
 
 def not_serializable(event: Event, error: ValueError) -> NotSerializable:
     """The error for an event that is not JSON, with the path to the value at fault."""
-    return NotSerializable(f"{event.type}{_path_to_fault(asdict(event))} is not JSON: {error}")
+    return NotSerializable(f"{event.type}{_path_to_fault(event)} is not JSON: {error}")
 
 
 def _path_to_fault(value: Any) -> str:
+    if isinstance(value, Struct):
+        value = asdict(value)
     items = (
         value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else ()
     )
     for key, item in items:
         try:
-            to_json(item)
-        except ValueError:
+            to_json(item, fallback=to_builtins)
+        except (ValueError, TypeError):
             return f".{key}{_path_to_fault(item)}" if isinstance(key, str) else f"[{key}]{_path_to_fault(item)}"
     return ""

@@ -145,9 +145,9 @@ class Decisions:
                 result=portable(result),
                 **self._decided_by(frame, call, reviewer),
             )
-            self._journal.append(decision, frame)
+            recorded = self._journal.append(decision, frame)
             # A watcher that is told of the decision may have ended the run, and the call with it.
-            carry_out(self._journal, frame, call, decision)
+            carry_out(self._journal, frame, call, recorded)
 
     def undo(self, id: str | Decided | Pending, *, reviewer: str | None = None) -> None:
         """Take back what was decided about a call that has not begun: it is asked about again, with the time it had.

@@ -19,8 +19,7 @@ def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: 
     fields = {"question": question_of(call), **fields}
     with journal.lock:
         decision = ApprovalDecision(call_id=call.id, decision="reject", by=by, reason=portable_text(reason), **fields)
-        journal.append(decision, frame, call)
-        carry_out(journal, frame, call, decision)
+        carry_out(journal, frame, call, journal.append(decision, frame, call))
 
 
 def terminate(journal: Journal, frame: Frame, call: CallState, verdict: Verdict) -> None:
@@ -33,9 +32,9 @@ def terminate(journal: Journal, frame: Frame, call: CallState, verdict: Verdict)
             journal.append(CancelRequested(reason=f"ended by {by}" + (f": {why}" if why else "")))
 
 
-def carry_out(journal: Journal, frame: Frame, call: CallState, decision: ApprovalDecision) -> None:
-    """Give the call the end that was decided: the rejection, or the answer."""
-    if call.decision is not decision:  # a watcher that was told of it has taken it back
+def carry_out(journal: Journal, frame: Frame, call: CallState, decision: ApprovalDecision | None) -> None:
+    """Give the call the end that was decided: the rejection, or the answer. `decision` is the recorded one, if any."""
+    if decision is None or call.decision is not decision:  # a watcher that was told of it has taken it back
         return
     words = f"Rejected: {decision.reason}" if decision.reason else "Rejected by the user."
     end = end_in_words(call, words, "rejected")

@@ -312,7 +312,7 @@ class Calling:
     def _say(self, said: Event | Delta, call: CallState) -> bool:
         """Make a fact, or show, what a call says on its way; False where nobody waits for the call any more."""
         if not isinstance(said, Delta):
-            return self._journal.append(checked(said), self._frame, call)
+            return self._journal.append(checked(said), self._frame, call) is not None
         said.run_id, said.path = self._journal.run_id, self._frame.path
         with self._journal.lock:  # its result may become a fact in another thread
             if self._frame.state.open.get(call.id) is not call:

@@ -167,5 +167,6 @@ def _said(event: Event) -> str:
 
 
 def _short(event: Event) -> str:
-    text = " ".join(f"{name}={value!r}" for name, value in asdict(event).items() if name not in _STAMP)
+    fields = {"type": event.type, **asdict(event)}
+    text = " ".join(f"{name}={value!r}" for name, value in fields.items() if name not in _STAMP)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

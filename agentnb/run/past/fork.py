@@ -124,9 +124,9 @@ def settle(made: Branch, journal: Journal) -> None:
     assert frame is not None  # `_checked` has seen it
     call = frame.state.open[id]
     decision = structs.replace(decision, question=question_of(call))
-    journal.append(decision, frame)
+    recorded = journal.append(decision, frame)
     if decision.decision in ("reject", "answer"):
-        carry_out(journal, frame, call, decision)
+        carry_out(journal, frame, call, recorded)
 
 
 def _checked(made: Branch, loop: Design) -> Branch:
