@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from agentnb import LimitReached, Loop, Run, RunCancelled, SessionLoop, tool
+from agentnb import ExecutionLoop, LimitReached, Loop, Run, RunCancelled, SessionLoop, tool
+from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent
 from agentnb.loops.loop_agent import Event as Said
+from agentnb.run.effects import inflight
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import assert_one_terminal_event_last
 
@@ -147,3 +150,134 @@ async def test_clean_up_that_ends_in_time_has_run(made: str, drive: Callable[...
     run.cancel()
     await driving
     assert did == ["put away"]
+
+
+# -- what runs in threads, which nothing ends ------------------------------------------------------------------------
+
+
+def _sync_tool(work: Callable[[], Any], **options: Any) -> Loop:
+    @tool(**options)
+    def hang() -> None:
+        work()
+
+    return SessionLoop(ScriptedLLM([[call("hang", {}, id="c")], "done"]), [hang])
+
+
+def _nested_sync_tool(work: Callable[[], Any]) -> Loop:
+    inner = _sync_tool(work)
+    inner.name = "inner"
+    return SessionLoop(ScriptedLLM([[call("inner", {"input": "x"})], "done"]), [inner])
+
+
+def _sync_generator_tool(work: Callable[[], Any]) -> Loop:
+    @tool
+    def hang() -> Any:
+        yield work()
+
+    return SessionLoop(ScriptedLLM([[call("hang", {}, id="c")], "done"]), [hang])
+
+
+def _detached(work: Callable[[], Any]) -> Loop:
+    @tool(detached=True)
+    def hang() -> None:
+        work()
+
+    return ExecutionLoop(ScriptedLLM(['{"calls": [{"_tool": "hang"}], "output": 1}']), [hang])
+
+
+def _want(work: Callable[[], Any]) -> Loop:
+    @Loop.from_generator
+    def steps(_: Any) -> Any:
+        yield want.call(hang)
+
+    def hang() -> None:
+        work()
+
+    return steps
+
+
+def _sync_model(work: Callable[[], Any]) -> Loop:
+    class Model:
+        def complete(self, messages: Any) -> str:
+            work()
+            return "late"
+
+    return SessionLoop(Model())
+
+
+THREADED = {
+    "tool": (_sync_tool, "The call 'hang' of 'session_loop'"),
+    "tool in a thread of its own": (lambda work: _sync_tool(work, thread="own"), "The call 'hang' of 'session_loop'"),
+    "nested tool": (_nested_sync_tool, "The call 'hang' of 'inner'"),
+    "generator": (_sync_generator_tool, "The call 'hang' of 'session_loop'"),
+    "detached tool": (_detached, "The call 'hang' of 'execution_loop'"),
+    "function of a generator loop": (_want, "The call 'hang' of 'steps'"),
+    "model": (_sync_model, "The request to the model of 'session_loop'"),
+}
+
+
+async def _cancelled_in(run: Run, drive: Callable[..., Any], begun: threading.Event) -> None:
+    driving = asyncio.create_task(drive(run))
+    assert await asyncio.to_thread(begun.wait, 30)
+    run.cancel()
+    await driving
+
+
+@pytest.mark.parametrize("drive", [follow, wait, play])
+@pytest.mark.parametrize("made", THREADED)
+async def test_a_function_that_goes_on_in_its_thread_is_named(
+    made: str, drive: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(30)
+
+    make, name = THREADED[made]
+    with pytest.warns(RuntimeWarning, match=f"{name} .* still runs in a thread"):
+        await _cancelled_in(make(work).start("go"), drive, begun)
+    may_end.set()
+
+
+@pytest.mark.parametrize("drive", [follow, wait, play])
+@pytest.mark.parametrize("made", THREADED)
+async def test_a_function_that_ends_in_time_in_its_thread_has_ended(made: str, drive: Callable[..., Any]) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        time.sleep(0.03)  # it has nothing to wait for: nothing tells it of the cancellation
+        ended.set()
+
+    make, _ = THREADED[made]
+    await _cancelled_in(make(work).start("go"), drive, begun)
+    assert ended.is_set()
+
+
+async def test_a_tool_that_took_too_long_holds_up_no_end() -> None:
+    may_end = threading.Event()
+    run = _sync_tool(lambda: may_end.wait(30), timeout=0.02).start("go")
+    assert await asyncio.wait_for(run, 1.5) == "done"
+    may_end.set()
+
+
+def test_whoever_blocks_for_the_result_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    said: list[str] = []
+    monkeypatch.setattr(inflight, "warn_of", said.append)  # the warning comes in agentnb's own thread
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(30)
+
+    run = _sync_tool(work).start("go")
+    cancelling = threading.Thread(target=lambda: begun.wait(30) and run.cancel())
+    cancelling.start()
+    with pytest.raises(RunCancelled):
+        run.result(30)
+    assert ["'hang'" in words for words in said] == [True]
+    may_end.set()
+    cancelling.join()

@@ -164,6 +164,12 @@ class Work:
             self.asked_by_us = True
             state = self.frame.state
             if state.model == "asked":
+                # An answer that pauses is one turn, however many requests it takes; what they use is limited.
+                if self.asking.has_paused and (
+                    why := self._gate.limit_reached(self._journal.state, starting="own", more=self.asking.used)
+                ):
+                    end_at_limit(self._journal, why)
+                    return None
                 again = ModelStart.make(
                     turn=state.turn,
                     attempt=state.attempt + 1,
