@@ -81,6 +81,8 @@ class Work:
         self._detaches_none = kind.detaches is Design.detaches
         self.inside: dict[str, Work] = {}
         """The loops that perform calls of this one, by the call."""
+        self.names_inside: set[str] = set()
+        """What those are called in their paths."""
 
     def wants(self) -> Sequence[Effect]:
         """What of this loop must be in flight."""
