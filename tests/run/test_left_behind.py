@@ -7,11 +7,23 @@ import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentnb import ExecutionLoop, LimitReached, Loop, Run, RunCancelled, SessionLoop, tool
+from agentnb import (
+    ConversationEngine,
+    ExecutionLoop,
+    LimitReached,
+    Loop,
+    LoopAgent,
+    Run,
+    RunCancelled,
+    SessionLoop,
+    tool,
+)
 from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent
 from agentnb.loops.loop_agent import Event as Said
@@ -150,6 +162,85 @@ async def test_clean_up_that_ends_in_time_has_run(made: str, drive: Callable[...
     run.cancel()
     await driving
     assert did == ["put away"]
+
+
+# -- what else of a user's can hang ----------------------------------------------------------------------------------
+
+
+def _with_a_call(hangs: Callable[..., Any], where: str) -> Run:
+    @tool
+    def look() -> str:
+        return "seen"
+
+    options = {} if where == "approve" else {where: hangs}
+    loop = SessionLoop(ScriptedLLM([[call("look", {}, id="c")], "done"]), [look], **options)
+    return loop.start("go", approve=hangs if where == "approve" else None)
+
+
+def _executing(hangs: Callable[..., Any]) -> Run:
+    planner = SimpleNamespace(decompose_goal=lambda goal: [{"id": "a", "description": "a", "priority": 0}])
+    return ConversationEngine(lambda goal: {}, planner, hangs).start("go")
+
+
+def _calling(hangs: Callable[..., Any]) -> Run:
+    @Loop.from_generator
+    def steps(_: Any) -> Any:
+        yield want.call(hangs)
+
+    return steps.start("go")
+
+
+def _in_a_child(hangs: Callable[..., Any]) -> Run:
+    made = tool(name="immortal")(hangs)
+    child = SessionLoop(ScriptedLLM([[call("immortal", {}, id="c")], "done"]), [made], name="child")
+    return LoopAgent("agent", [child], 1).start("go")
+
+
+HANGING: dict[str, tuple[Callable[..., Run], str]] = {
+    "policy": (lambda hangs: _with_a_call(hangs, "approve"), "The call 'look'"),
+    "before_tool_call": (lambda hangs: _with_a_call(hangs, "before_tool_call"), "The call 'look'"),
+    "after_tool_call": (lambda hangs: _with_a_call(hangs, "after_tool_call"), "The call 'look'"),
+    "transform_context": (lambda hangs: _with_a_call(hangs, "transform_context"), "The request to the model"),
+    "executor": (_executing, "The call"),
+    "function of a generator loop": (_calling, "The call 'hangs'"),
+    "tool of a child": (lambda hangs: _in_a_child(lambda: hangs()), "The call 'immortal' of 'child'"),
+}
+
+
+@pytest.mark.parametrize("hanging", HANGING)
+async def test_whatever_hangs_is_named_and_holds_nobody_up(hanging: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def hangs(given: Any = None) -> None:
+        begun.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
+
+    make, name = HANGING[hanging]
+
+    async def run_and_cancel() -> None:
+        run = make(hangs)
+        waiting = asyncio.create_task(wait(run))
+        await begun.wait()
+        run.cancel()
+        await asyncio.wait_for(waiting, 10)
+
+    with pytest.warns(RuntimeWarning, match=name):
+        await run_and_cancel()
+    may_end.set()
+
+
+async def test_closing_the_events_does_not_wait_for_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    may_end = threading.Event()
+    events = _sync_tool(lambda: may_end.wait(30)).start("go").__aiter__()
+    while (await anext(events)).type != "call_start":
+        pass
+    with pytest.warns(RuntimeWarning, match="The call 'hang'"):
+        await asyncio.wait_for(events.aclose(), 10)  # type: ignore[attr-defined]  # a generator
+    may_end.set()
 
 
 # -- what runs in threads, which nothing ends ------------------------------------------------------------------------
