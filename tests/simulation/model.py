@@ -10,7 +10,9 @@ fit. Calls are known by the run, the path and their id, questions by the run, th
 - Nothing that was finished is lost or runs again after a restore.
 - The state at any event is what the events up to it fold to. There is one terminal event, and it is the last.
 - What goes to a model is valid for a provider.
-- A store has what memory has. What a person said and what is about to have an effect is on disk first.
+- A store has what memory has. What a person said, what a consumer is given and what is about to have an effect is on
+  disk first.
+- Each request to a model is counted once: by the run that made it, and by no fork of that.
 - What a model said before it was broken off is in the record.
 - When a run has ended, nothing of it is in flight.
 """
@@ -33,9 +35,10 @@ from agentnb.core.events import (
     ModelEnd,
     RunEnd,
 )
+from agentnb.core.evolve import fold
 from tests.designs import states
 from tests.simulation.people import Said
-from tests.simulation.worlds import ASKING, IDEMPOTENT, Notes, Ran
+from tests.simulation.worlds import ASKING, IDEMPOTENT, USAGE, Notes, Ran
 from tests.worlds import provider_faults
 
 YES = ("approve", "edit", "replace")
@@ -57,7 +60,10 @@ class _Call:
 def faults(
     run: Run, notes: Notes, said: Sequence[Said], *, has_policy: bool = False, inherited: int = 0
 ) -> Iterator[str]:
-    """What of a run that has ended does not fit the model; it has taken over `inherited` events of another process."""
+    """What of a run that has ended does not fit the model.
+
+    It has taken over `inherited` events, of the run before it was restored or of the run that it is a fork of.
+    """
     events = list(run.events)
     yield from notes.problems
     yield from _order(events)
@@ -66,9 +72,10 @@ def faults(
     yield from found
     yield from _decisions(events, said)
     yield from _functions(run, calls, notes.ran, inherited)
-    if run.stop_reason != "suspended":
+    if run.stop_reason != "suspended":  # then calls and requests are open, and are made again
         yield from _results(calls)
-    yield from _partial_answers(events, notes)
+        yield from _partial_answers(events, notes)
+    yield from _usage(run, notes, inherited)
 
 
 def _order(events: Sequence[Event]) -> Iterator[str]:
@@ -82,7 +89,7 @@ def _order(events: Sequence[Event]) -> Iterator[str]:
 
 def _states(run: Run) -> Iterator[str]:
     """The last state, and what each loop would send to a model."""
-    if run.at(len(run.events) - 1).state != run.state:
+    if run.at(len(run.events) - 1).state != run.state or fold(run.events) != run.state:
         yield "the state is not what the events fold to"
     for state in states(run.state):
         if state.started is None:
@@ -250,6 +257,17 @@ def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
     for asked in notes.asked:
         if asked.end != "whole" and not any(asked.text in text for text in texts):
             yield f"what {asked.loop} said is lost ({asked.end}): {asked.text!r}"
+
+
+def _usage(run: Run, notes: Notes, inherited: int) -> Iterator[str]:
+    """Whether each request was counted once. One that was broken off while it told its usage may be counted or not."""
+    before = fold(run.events[:inherited]).own_usage
+    least = sum(asked.is_counted for asked in notes.asked)
+    most = sum(asked.end == "whole" for asked in notes.asked)
+    for name, each in USAGE.items():
+        used = run.usage.get(name, 0) - before.get(name, 0)
+        if not least * each <= used <= most * each:
+            yield f"{used} {name} are counted, and {least} to {most} requests have used {each} each"
 
 
 # -- restored runs -----------------------------------------------------------------------------------------------------
