@@ -28,7 +28,17 @@ from agentnb.run.approvals.pending import Pending
 from tests.simulation import model
 from tests.simulation.choices import Choices
 from tests.simulation.loop import EPOCH, Hang, VirtualLoop, run
-from tests.simulation.people import DECISIONS, OF_A_QUESTION, PATIENCE, RESTLESS, Act, Person, draw_act, draw_acts
+from tests.simulation.people import (
+    DECISIONS,
+    FORKING,
+    OF_A_QUESTION,
+    PATIENCE,
+    RESTLESS,
+    Act,
+    Person,
+    draw_act,
+    draw_acts,
+)
 from tests.simulation.store import Trouble, UnreliableDatabase, copied, draw_trouble
 from tests.simulation.worlds import IDEMPOTENT, NOTES, Notes, Plan, Ran, build, draw_plan
 
@@ -102,7 +112,7 @@ def draw_case(choices: Choices) -> Case:
         limits=given.pick(None, None, None, None, {"calls": 4}, {"turns": 3}, {"seconds": 3.0}, {"tokens": 20}),
         breakpoints=given.pick((), (), (), (), ("call_start",), ("asking",), ("call_end",)),
         acts=draw_acts(part("acts"), 60),
-        later=tuple(draw_act(one) for one in part("later").many(8)),
+        later=tuple(draw_act(one, FORKING) for one in part("later").many(8)),
         watches=tuple((one.below(60), draw_act(one, RESTLESS)) for one in part("watches").many(5, 40)),
         drives=(given.pick("await", "pull", "pull", "play", "step"), given.pick(None, None, None, given.below(30))),
         reads=tuple(one.pick(None, None, 1 + one.below(40)) for one in part("reads").many(2, 40)),
@@ -437,7 +447,7 @@ class _Live:
             await self._go_on(label, Snapshot.from_json(text), asked, generation, is_policy_given=number % 2 > 0)
         for number, (fork, notes, at) in enumerate(person.forks):
             label, inherited = f"{where}fork {number} at {at}", len(fork.events)
-            await self._end_calmly(label, fork, notes, list(run.pending), generation)
+            await self._end_calmly(label, fork, notes, person.seen, generation)
             marks = [event.inherited for event in fork.events]
             if marks != sorted(marks, reverse=True) or any(marks[inherited:]) or not marks[0]:
                 self.fault("it does not mark what it has inherited, and nothing else", where=label)

@@ -30,6 +30,7 @@ from agentnb.core.events import (
     ApprovalDecision,
     ApprovalRequest,
     CallEnd,
+    CallProposed,
     CallStart,
     Event,
     ModelEnd,
@@ -38,7 +39,7 @@ from agentnb.core.events import (
 from agentnb.core.evolve import fold
 from tests.designs import states
 from tests.simulation.people import Said
-from tests.simulation.worlds import ASKING, IDEMPOTENT, USAGE, Notes, Ran
+from tests.simulation.worlds import ASKING, CHANGED, IDEMPOTENT, USAGE, Notes, Ran
 from tests.worlds import provider_faults
 
 YES = ("approve", "edit", "replace")
@@ -50,6 +51,8 @@ PEOPLE = ("human", "code")
 class _Call:
     """What is known of a call while its events are read."""
 
+    made: Mapping[str, Any] | None = None
+    """The arguments that the model, or the loop, has given it."""
     asked: ApprovalRequest | None = None
     decided: ApprovalDecision | None = None
     starts: list[CallStart] = field(default_factory=list)
@@ -75,6 +78,7 @@ def faults(
     if run.stop_reason != "suspended":  # then calls and requests are open, and are made again
         yield from _results(calls)
         yield from _partial_answers(events, notes)
+        yield from _edits(events, notes)
     yield from _usage(run, notes, inherited)
 
 
@@ -112,6 +116,8 @@ def _read(events: Iterable[Event], *, has_policy: bool) -> tuple[dict[tuple[str,
         if isinstance(event, ModelEnd):
             for made in event.message.tool_calls:
                 calls.setdefault((event.path, made.id), _Call()).is_made = True
+        if isinstance(event, CallProposed):
+            calls.setdefault((event.path, event.call.id), _Call()).made = event.call.arguments
         if not id:
             continue
         call = calls.setdefault((event.path, id), _Call())
@@ -167,6 +173,8 @@ def _started(call: _Call, start: CallStart, has_policy: bool) -> Iterator[str]:
     if asked is None and decided is None:
         if start.name in ASKING or has_policy:
             yield "started, and nobody has decided"
+        if call.made is not None and "†" not in str(call.made) and _plain(start.arguments) != _plain(call.made):
+            yield f"ran with {start.arguments}, and what was made is {call.made}"
         return
     if decided is None:
         yield "started before the question was answered"
@@ -240,6 +248,9 @@ def _functions(run: Run, calls: Mapping[tuple[str, str], _Call], ran: Sequence[R
             given = {name: int(value) for name, value in start.arguments.items() if name == "n"}
             if one.name != start.name or one.arguments != given:
                 yield f"{where} with {one.arguments}, and what was started is {start.name} with {given}"
+            for end in calls[key].ends:
+                if end.outcome == "returned" and one.name != "yielding" and end.result not in (given["n"], CHANGED):
+                    yield f"{where} with {given}, and its result is {end.result}"
 
 
 def _results(calls: Mapping[tuple[str, str], _Call]) -> Iterator[str]:
@@ -257,6 +268,19 @@ def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
     for asked in notes.asked:
         if asked.end != "whole" and not any(asked.text in text for text in texts):
             yield f"what {asked.loop} said is lost ({asked.end}): {asked.text!r}"
+
+
+def _edits(events: Sequence[Event], notes: Notes) -> Iterator[str]:
+    """Whether what a hook has put in place is in the record, unless the call was over by then."""
+    recorded = {
+        (event.call_id, event.arguments["n"])
+        for event in events
+        if isinstance(event, ApprovalDecision) and event.by == "hook" and event.arguments is not None
+    }
+    over = {event.call_id for event in events if isinstance(event, CallEnd) and event.outcome in ("aborted", "skipped")}
+    for id, n in notes.edits:
+        if (id, n) not in recorded and id not in over:
+            yield f"a hook has put n={n} in place for {id!r}, and that is not in the record"
 
 
 def _usage(run: Run, notes: Notes, inherited: int) -> Iterator[str]:

@@ -27,6 +27,7 @@ CALM = (
     *("reject", "edit", "replace", "answer", "regret", "undo", "remember", "forget", "late"),
     *("steer", "follow_up", "withdraw", "snapshot", "keep", "fork", "resume", "play"),
 )
+FORKING = (*CALM, *("fork",) * 6, *("keep",) * 3)
 RESTLESS = (*CALM, "pause", "pause", "resume", "resume", "breakpoint", "step", "cancel")
 
 

@@ -239,6 +239,8 @@ class Notes:
         self.running = 0
         self.asked: list[Asked] = []
         self.failed: set[tuple[str, int]] = set()
+        self.edits: list[tuple[str, int]] = []
+        """What hooks have put in place: the id of the call, and its `n` from then on."""
         self.problems: list[str] = []
         self.is_over: Callable[[], bool] = lambda: False
         """Whether the run has ended; what a model says after that belongs to no answer."""
@@ -299,9 +301,9 @@ def build(plan: Plan, notes: Notes) -> Loop:
             before, after, transforms = (options.pop(name) for name in ("before", "after", "transforms"))
             hooks: dict[str, Any] = {"transform_context": _transformed} if transforms else {}
             if before:
-                hooks["before_tool_call"] = _hook(before, {"block": True, "reason": "The hook says no."})
+                hooks["before_tool_call"] = _hook(notes, before, {"block": True, "reason": "The hook says no."})
             if after:
-                hooks["after_tool_call"] = _hook(after, {"content": "The hook has changed it."})
+                hooks["after_tool_call"] = _hook(notes, after, {"content": CHANGED})
             return SessionLoop(_Speaks(plan, notes), [*tools, *inside], name=plan.name, **options, **hooks)
         case "agent":
             retriever = _retrieve if options.pop("retrieves") else None
@@ -451,6 +453,7 @@ MADE = {
 }
 TOOLS = tuple(name for name in MADE if name != "later")
 """All of the tools but the detached one, which only an ExecutionLoop takes."""
+CHANGED = "The hook has changed it."
 ASKING = frozenset({"asking", "telling", "plain_asking"})
 IDEMPOTENT = frozenset({"idem", "telling"})
 
@@ -569,7 +572,7 @@ async def _retrieve(query: str) -> list[str]:
     return ["a document"]
 
 
-def _hook(table: Sequence[str | None], changes: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _hook(notes: Notes, table: Sequence[str | None], changes: Mapping[str, Any]) -> Callable[[Any], Any]:
     async def hook(context: Any) -> Any:
         n = context.args.get("n")
         what = table[n % len(table)] if isinstance(n, int) else None
@@ -579,8 +582,9 @@ def _hook(table: Sequence[str | None], changes: Mapping[str, Any]) -> Callable[[
                 await asyncio.sleep(0.3)
             case "fail":
                 raise ValueError("The hook fails.")
-            case "edit":
+            case "edit" if n != 3:
                 context.args["n"] = 3
+                notes.edits.append((context.tool_call.id, 3))
             case "block" | "change":
                 return changes
         return None
