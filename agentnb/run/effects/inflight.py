@@ -14,6 +14,7 @@ from typing import Any
 
 from agentnb.core.errors import THROWN_IN
 from agentnb.core.threads import let_go, unfinished
+from agentnb.core.unicode import printable
 from agentnb.core.wanted import Effect
 from agentnb.run.frame import Frame
 from agentnb.run.host import call_in
@@ -186,6 +187,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
 
 def warn_of(words: str) -> None:
     """Warn of what the end of a run has left behind."""
+    words = printable(words)
     try:
         warnings.warn(words, RuntimeWarning, stacklevel=3)
     except RuntimeWarning:  # where warnings are errors: it is none of this run, which is over
