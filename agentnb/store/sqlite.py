@@ -34,6 +34,7 @@ from agentnb.store.sqlite_file import (
     kind,
     may_write,
     rescue,
+    wait_no_more,
 )
 from agentnb.store.sqlite_tables import WORDS, check_tables
 from agentnb.store.write_ahead_log import log_of
@@ -103,6 +104,7 @@ class SqliteDatabase:
                 self._connection.execute(f"PRAGMA wal_autocheckpoint={LOG_BYTES // page_bytes}")
                 self.query("SELECT count(*) FROM sqlite_master")  # SQLite opens the log when it reads
                 self._files = self._identities()
+            wait_no_more(self._connection)
         except BaseException as error:
             self._disconnect()
             if isinstance(error, FAULTS):

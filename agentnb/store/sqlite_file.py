@@ -36,10 +36,15 @@ _HELP = {
 
 
 def connect(place: str | Path, *, uri: bool = False) -> sqlite3.Connection:
-    """A connection to a file, for several threads. SQLite itself waits for no lock: it would hold up the caller."""
-    connection = sqlite3.connect(place, timeout=0, isolation_level=None, check_same_thread=False, uri=uri)
+    """A connection to a file, for several threads. It waits for other processes until `wait_no_more`."""
+    connection = sqlite3.connect(place, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri)
     connection.text_factory = _text
     return connection
+
+
+def wait_no_more(connection: sqlite3.Connection) -> None:
+    """Have SQLite raise at once where another process holds a lock: while it waits, the event loop stands still."""
+    connection.execute("PRAGMA busy_timeout=0")
 
 
 def _text(data: bytes) -> str:
