@@ -119,6 +119,11 @@ class ToolCall(_Fields):
             _check("malformed", malformed, str)
             super().__init__(id=id, name=name, arguments=arguments, malformed=malformed)
 
+    def __missing__(self, name: str) -> None:
+        """Return None for `malformed` of a call that was well formed."""
+        if name != "malformed":
+            raise KeyError(name)
+
     @property
     def id(self) -> str:
         """What its result refers to it by."""
@@ -176,6 +181,12 @@ class Message(_Fields):
                     _check(name, value, kind)
             present[name] = value
         super().__init__(present)
+
+    def __missing__(self, name: str) -> Any:
+        """Return the default of a field that the message does not have."""
+        if name not in OPTIONAL:
+            raise KeyError(name)
+        return {list: [], bool: False}.get(OPTIONAL[name])
 
     @property
     def role(self) -> str:
