@@ -1,4 +1,4 @@
-"""Pausing, resuming, stepping and cancelling at the events of every design inside every other (SEMANTICS 4g.5).
+"""Pausing, resuming, stepping and cancelling at the events of every design inside every other.
 
 Whatever is done at an event, the run comes to what it comes to where nothing is done. Where it rests, nothing moves, no
 opaque agent's code has gone past what it is known to have said, and no engine is in the middle of a task.
@@ -19,6 +19,8 @@ from tests.nestings import THREE, TWO, Marks, nesting, tasks_under_way
 from tests.test_designs import check, outcome
 
 Names = Sequence[str]
+
+pytestmark = pytest.mark.sampled(3)  # 721 cases of one kind: a push runs a third, a night all of them
 
 EVERY_NESTING = [*((names, 3) for names in TWO), *((names, 7) for names in THREE)]
 every_nesting = pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Reply: a model's answer, put together from the chunks it streams (DESIGN 4, "Models and tools").
+"""Reply: a model's answer, put together from the chunks it streams (`agentnb.llms.protocol`).
 
 A chunk is a dict, an object with the same attributes, or text alone. Tool calls come as fragments by index, whole one
 by one, or all together, with arguments as an object or as JSON text. Text and calls of one answer are both kept.
@@ -29,7 +29,7 @@ _OTHER_WORDS = {"max_tokens": "length", "max_output_tokens": "length"}
 """What models of one's own may hand on as their server has said it."""
 
 _BROKEN_OFF = frozenset({"error", "aborted"})
-"""Reasons to stop by which a model says in its stream that the answer has failed (SEMANTICS 3c, 3e)."""
+"""Reasons to stop by which a model says in its stream that the answer has failed."""
 
 CUT_OFF = "(the answer was cut off before them)"
 """The arguments of a call that had none when its answer was cut short: nobody knows whether it was to have some."""
@@ -125,6 +125,12 @@ class Reply:
         """
         return self._stop_reason in _PAUSED and not self._fragments and not self._calls
 
+    @property
+    def used(self) -> dict[str, float]:
+        """What the requests for this answer have used so far."""
+        names = {**self._used_before, **self._usage}
+        return {name: self._used_before.get(name, 0) + self._usage.get(name, 0) for name in names}
+
     def resume(self) -> None:
         """Get ready for the rest of an answer that is paused."""
         self.pauses += 1
@@ -166,10 +172,7 @@ class Reply:
                 self._add(whole)
         if cut_off and not self._calls and not self.text.strip():
             raise ModelError(f"The answer was cut off before it said anything ({self._stop_reason}).")
-        usage = self._usage
-        if self._used_before:
-            names = [*self._used_before, *usage]
-            usage = {name: self._used_before.get(name, 0) + usage.get(name, 0) for name in names}
+        usage = self.used if self._used_before else self._usage
         reason = self._stop_reason
         if reason is None or (reason in _PAUSED and self._calls):
             reason = "tool_calls" if self._calls else "stop"

@@ -1,4 +1,4 @@
-"""Run: what every loop gives. Drive it, watch it, decide about its calls, save where it stands (DESIGN 4).
+"""Run: what every loop gives. Drive it, watch it, decide about its calls, save where it stands.
 
 A run is driven by one of four: a consumer that pulls its events (`async for`), a caller that awaits it, a step, or a
 task in the background (`play`). Whoever comes second watches. Control methods are safe from every thread and event
@@ -79,8 +79,8 @@ class Run(Decisions, Recording):
         )
         if approve is None and not kept.over and (name_of_policy := lost_function(kept.approve)) is not None:
             warnings.warn(
-                f"The policy of this run was {name_of_policy}, which its recording does not keep: every call is asked"
-                " about until approve= is given again.",
+                f"The policy of this run was {printable(name_of_policy)}, which its recording does not keep: every call"
+                " is asked about until approve= is given again.",
                 UserWarning,
                 stacklevel=3,
             )

@@ -19,6 +19,7 @@ from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.reply import Reply
 from agentnb.core.running import act_for
 from agentnb.core.state import State
+from agentnb.core.threads import working_for
 from agentnb.llms.adapt import as_model, in_one_piece
 from agentnb.llms.description import described
 from agentnb.llms.protocol import Model
@@ -76,6 +77,11 @@ class Asking:
         """Whether the model has paused its answer, and is to be asked to go on with it."""
         return self._paused is not None and self._paused[0] == self._frame.state.turn
 
+    @property
+    def used(self) -> Mapping[str, float]:
+        """What the requests for the paused answer have used so far."""
+        return self._paused[1].used if self._paused is not None and self.has_paused else {}
+
     async def ask(self, *, pulled: bool = False) -> None:
         """One request to the model, from the stream's start to its end."""
         state = self._frame.state
@@ -90,6 +96,7 @@ class Asking:
         end: ModelEnd | None = None
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         act_for(self._journal, self._frame.path)  # each request has a context of its own
+        working_for.set((self._journal.run_id, self._frame.path, ""))
         # The store may be locked.
         while self._holds_up and not self._inflight.news.flush() and self._inflight.crash is None:  # noqa: ASYNC110 - it writes
             await asyncio.sleep(RETRY_SECONDS)
@@ -126,10 +133,10 @@ class Asking:
             if state.model != "asked" or here is None or here.cancelling():
                 raise
             self._failed(error, reply)  # its own: nobody has cancelled it
-        except BaseException as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
+        except BaseException as error:  # it pauses the run (ARCHITECTURE.md, 3. Three kinds of failure)
             if is_thrown_in(error, task):
                 raise
-            if state.open:  # the calls it has made already come to their results first (SEMANTICS 2g.17)
+            if state.open:  # the calls that it has already made get their results first
                 await self._inflight.calls_end(self._frame)
             self._failed(error, reply)
         else:

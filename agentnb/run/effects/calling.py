@@ -26,6 +26,7 @@ from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.messages import to_plain
 from agentnb.core.running import act_for
 from agentnb.core.state import CallState
+from agentnb.core.threads import let_go, working_for
 from agentnb.core.tools import Acted, Invocation, Tool, current_call
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts, PolicyContext, contexts_at
@@ -122,7 +123,7 @@ class Calling:
                 seen = self._for_a_hook(call, arguments)
                 given = to_plain(seen.arguments)
                 said = await settled(self._design.before_call(seen, self._frame.state))
-            except BaseException as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
+            except BaseException as error:  # a hook that fails must not leave the call without a result
                 self._go_if_ended(call, error, task)
                 return blocked(call, words_of(error))
             if isinstance(said, ApprovalDecision):
@@ -233,6 +234,7 @@ class Calling:
         # In a context of the call's own.
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         current_call.set((journal.run_id, frame.path, call.id, task))
+        working_for.set((journal.run_id, frame.path, call.id))
         act_for(journal, None)
         is_own = call.hidden and frame.is_own(call)
         if is_own or getattr(self._tools.get(call.name), "takes_context", False):
@@ -258,7 +260,7 @@ class Calling:
             end = end_in_words(call, ABORTED, "aborted")
         except _TimedOut as error:
             end = end_in_words(call, str(error), "timed_out", error.__cause__)
-        except BaseException as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+        except BaseException as error:  # ARCHITECTURE.md, 3. Three kinds of failure
             self._go_if_ended(call, error, task)
             end = self._raised(call, error)
         if design.after_call is not None and not is_own:
@@ -327,14 +329,14 @@ class Calling:
         progress = partial(self._progress, call)
         return invocation(progress) if tool.timeout is None else self._in_time(call, tool, invocation(progress))
 
-    @staticmethod
-    async def _in_time(call: CallState, tool: Tool, running: Awaitable[Any]) -> Any:
+    async def _in_time(self, call: CallState, tool: Tool, running: Awaitable[Any]) -> Any:
         clock = asyncio.timeout(tool.timeout)
         try:
             async with clock:
                 return await running
         except TimeoutError as error:
             if clock.expired():  # otherwise it is the tool's own
+                let_go(self._journal.run_id, self._frame.path, call.id)  # its result says that it took too long
                 error.args = (f"{call.name} took longer than {tool.timeout:g} s.",)  # it came without words
                 raise _TimedOut(*error.args) from error
             raise
@@ -344,7 +346,7 @@ class Calling:
         assert hook is not None
         try:
             changed = await settled(hook(self._for_a_hook(call, call.arguments), end, self._frame.state))
-        except BaseException as error:  # an error result, as in SEMANTICS 3e
+        except BaseException as error:  # an error result
             self._go_if_ended(call, error, task)
             return self._raised(call, error)
         if not changed:
@@ -352,7 +354,7 @@ class Calling:
         return end.model_copy(update={name: portable(value) for name, value in changed.items()})
 
     def _progress(self, call: CallState, data: Any) -> None:
-        """Show progress; after the call has its result there is nothing left to show (SEMANTICS 3g.11)."""
+        """Show progress; after the call has its result there is nothing left to show."""
         if self._say(Delta(type="call_delta", call_id=call.id, data=portable(data)), call):
             self._inflight.news.nudge()  # a consumer that pulls the run waits for it to move
 
