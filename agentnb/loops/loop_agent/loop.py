@@ -75,6 +75,16 @@ class LoopAgent(CompositeAgent):
         self.max_iterations = max_iterations
         self._has_warned = False
 
+    def _get_start_state(self, agent_state: LoopAgentState | None) -> tuple[int, int]:
+        """The complete passes and the index of the sub-agent to go on with, for a loop that is written by hand."""
+        if agent_state is None:
+            return 0, 0
+        names = [agent.name for agent in self.sub_agents]
+        current = agent_state.current_sub_agent
+        if current and current not in names:
+            self._warn_of_one_gone(current)
+        return agent_state.times_looped, names.index(current) if current in names else 0
+
     def _run_live_impl(self, ctx: InvocationContext) -> Any:
         raise NotImplementedError("A LoopAgent does not run by voice or video.")
 
@@ -156,8 +166,11 @@ class LoopAgent(CompositeAgent):
         if not self.sub_agents:
             return RunEnd.make(reason="empty")
         if gone:
-            logger.warning("%s has no sub-agent %r any more; its pass begins anew.", self.name, gone)
+            self._warn_of_one_gone(gone)
         return self._checkpoint(self.sub_agents[0].name, passes, runs, **more)
+
+    def _warn_of_one_gone(self, name: str) -> None:
+        logger.warning("%s has no sub-agent %r any more; its pass begins anew.", self.name, name)
 
     def _warn_of_silence(self, state: State) -> None:
         """A pass in which nobody says anything is likely to be followed by more of them (1g.12)."""
