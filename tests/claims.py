@@ -1,4 +1,4 @@
-"""What the claims' tests share: a model of its own, and a run's events written in the short hand of SEMANTICS 3h.
+"""What the claims' tests share: a model of its own, and and the notation of session_loop/SEMANTICS.md, 9. Notation.
 
 Nothing here knows agentnb but by its public names: these tests are the published texts, not the code.
 """
@@ -97,7 +97,7 @@ async def _all(stream: Any) -> list[Any]:
 
 
 def short(events: Any) -> list[str]:
-    """The short hand of SEMANTICS 3h; deltas are left out."""
+    """The notation of session_loop/SEMANTICS.md, 9. Notation; deltas are left out."""
     out: list[str] = []
     for event in events:
         kind = event.type

@@ -1,4 +1,4 @@
-"""The promises of DESIGN 2, held at every event of every design, and of loops inside loops."""
+"""The promises (ARCHITECTURE.md, 4. Promises), held at every event of every design, and of loops inside loops."""
 
 from __future__ import annotations
 

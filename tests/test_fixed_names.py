@@ -1,4 +1,4 @@
-"""Every name, signature, field and value that others rely on (DESIGN 4), touched and seen to do what it is for."""
+"""Every name, signature, field and value that others rely on, touched and seen to do what it is for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pausing, resuming, stepping and cancelling at the events of every design inside every other (SEMANTICS 4g.5).
+"""Pausing, resuming, stepping and cancelling at the events of every design inside every other.
 
 Whatever is done at an event, the run comes to what it comes to where nothing is done. Where it rests, nothing moves, no
 opaque agent's code has gone past what it is known to have said, and no engine is in the middle of a task.

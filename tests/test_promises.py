@@ -1,4 +1,4 @@
-"""The promises of DESIGN 2, held against random runs: any script, any interruption, at every event.
+"""The promises (ARCHITECTURE.md, 4. Promises), held against random runs: any script, any interruption, at every event.
 
 A script is a list of turns; a turn some words and calls, each of which succeeds, fails, takes its time, asks, or does
 not exist. An interference is something a person does when the run's n-th event has happened.

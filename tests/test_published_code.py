@@ -53,7 +53,7 @@ async def test_an_engine_is_taken_by_anext_paused_and_read_to_its_end() -> None:
     stream = engine.run("write a report")
     for _ in range(5):
         await stream.__anext__()
-    engine.pause()  # False: nothing is scheduled yet (SEMANTICS 4g.3)
+    engine.pause()  # False: nothing is scheduled yet (conversation_engine/SEMANTICS.md, 6. Pausing)
     assert engine.current_progress == 0.0
     engine.resume()
     async for event in stream:
@@ -162,7 +162,7 @@ async def test_a_queue_is_filled_while_a_session_streams() -> None:
                 queue.add_followup("later")
                 queue.add_steering("now")
     assert [content for role, content in said if role == "user"] == ["first", "now", "later"]
-    assert asked == 2  # steering is heard before the first request already (SEMANTICS 3c.1)
+    assert asked == 2  # steering comes before the first request (session_loop/SEMANTICS.md, 3. Algorithm)
 
 
 async def test_an_execution_loops_events_are_read_by_async_for() -> None:

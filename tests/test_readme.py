@@ -1,4 +1,4 @@
-"""The README says what is so: its example runs as it stands, its commands and paths exist."""
+"""The repository's text is true: the README's code runs, and every path, link and section that a text names exists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,18 @@ from tests.kernels import without_ports
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = ["README.md", ".github/CONTRIBUTING.md", ".github/CHANGELOG.md", "notebooks/data/README.md"]
+RULES = sorted(ROOT.glob("agentnb/loops/*/SEMANTICS.md"))
+DOCUMENTS = [ROOT / "agentnb/ARCHITECTURE.md", *RULES]
+PAGES = [
+    "README.md",
+    ".github/CONTRIBUTING.md",
+    ".github/CHANGELOG.md",
+    "notebooks/data/README.md",
+    *(str(document.relative_to(ROOT)) for document in DOCUMENTS),
+]
+SOURCES = [path for folder in ("agentnb", "tests") for path in (ROOT / folder).rglob("*.py")]
+SOURCES += (ROOT / "agentnb").rglob("*.js")
+CITATION = re.compile(r"(?<![\w/])((?:\w+/)*)(SEMANTICS|ARCHITECTURE)\.md((?:[,;] \d+\. [^;)]*)*)")
 
 
 def test_the_distribution_has_its_own_name_and_brings_no_command() -> None:
@@ -125,3 +136,85 @@ def test_builds_run_the_command_that_the_readme_names() -> None:
 def test_the_pictures_are_small_enough_to_load() -> None:
     pictures = re.findall(r"!\[.+?\]\((.+?)\)", README)
     assert 0 < sum((ROOT / picture).stat().st_size for picture in pictures) < 300_000
+
+
+# -- citations ---------------------------------------------------------------------------------------------------------
+
+
+def headings(document: Path) -> list[str]:
+    """Return the numbered headings of a document, such as "5. Steering"."""
+    return re.findall(r"^## (\d+\. .+)$", document.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
+def unknown_citations(text: str, source: Path) -> list[str]:
+    """Return the citations of a source file's text that name a document or a heading that does not exist.
+
+    A citation is `SEMANTICS.md, 5. Steering`, or `agent/SEMANTICS.md, 5. Event pairs` from another folder. Several
+    headings are separated by semicolons.
+    """
+    unknown = []
+    for match in CITATION.finditer(re.sub(r"\s+(#\s+)?", " ", text)):
+        folder, name, cited = match.groups()
+        candidates = [ROOT / "agentnb" / folder, ROOT / "agentnb/loops" / folder] if folder else [source.parent]
+        if name == "ARCHITECTURE":
+            candidates = [ROOT / "agentnb"]
+        document = next((path / f"{name}.md" for path in candidates if (path / f"{name}.md").exists()), None)
+        if document is None:
+            unknown.append(match[0])
+            continue
+        known = headings(document)
+        sections = re.split(r"[,;] (?=\d+\. )", cited)[1:]
+        unknown += [section for section in sections if not section.startswith(tuple(known))]
+    return unknown
+
+
+def test_every_citation_of_a_section_finds_it() -> None:
+    unknown = {
+        str(source.relative_to(ROOT)): found
+        for source in SOURCES
+        if source != Path(__file__) and (found := unknown_citations(source.read_text(encoding="utf-8"), source))
+    }
+    assert unknown == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("(SEMANTICS.md, 5. Steering)", []),
+        ("(SEMANTICS.md, 3. Algorithm; 5. Steering). It goes on.", []),
+        ("(SEMANTICS.md, 5.\n    # Steering)", []),
+        ("(SEMANTICS.md, 5. Stirring)", ["5. Stirring"]),
+        ("(SEMANTICS.md, 3. Algorithm; 6. Steering)", ["6. Steering"]),
+        ("(agent/SEMANTICS.md, 5. Steering)", ["5. Steering"]),
+        ("(ARCHITECTURE.md, 4. Promises)", []),
+        ("(nowhere/SEMANTICS.md)", ["nowhere/SEMANTICS.md"]),
+    ],
+)
+def test_a_citation_of_a_section_that_does_not_exist_is_found(text: str, unknown: list[str]) -> None:
+    assert unknown_citations(text, ROOT / "agentnb/loops/session_loop/loop.py") == unknown
+
+
+def test_no_source_cites_a_document_that_is_not_in_the_repository() -> None:
+    elsewhere = re.compile(r"\b(?:SEMANTICS|DESIGN)(?:\.md)?,? \d|\bDESIGN, promise|\(\d[a-h]\.\d+\)")
+    texts = {source: source.read_text(encoding="utf-8") for source in SOURCES if source != Path(__file__)}
+    own = re.compile(r"SEMANTICS\.md, \d+\. ")
+    found = {str(source.relative_to(ROOT)): elsewhere.findall(own.sub("", text)) for source, text in texts.items()}
+    assert {source: cited for source, cited in found.items() if cited} == {}
+
+
+def test_every_design_has_its_rules_with_its_source_first() -> None:
+    designs = {path.parent.name for path in (ROOT / "agentnb/loops").glob("*/__init__.py")}
+    assert {path.parent.name for path in RULES} == designs
+    assert all(headings(path)[0] in ("1. Source", "1. State") for path in RULES)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.parent.name)
+def test_the_sections_of_a_document_are_numbered_in_order(document: Path) -> None:
+    assert [int(heading.split(".")[0]) for heading in headings(document)] == [*range(1, len(headings(document)) + 1)]
+
+
+def test_every_file_that_the_architecture_names_exists() -> None:
+    text = (ROOT / "agentnb/ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:[a-z_]+/)+[\w.]*)`", text)
+    assert len(named) > 40
+    assert [path for path in named if not ((ROOT / "agentnb" / path).exists() or (ROOT / path).exists())] == []

@@ -108,7 +108,7 @@ def provider_faults(messages: Sequence[Mapping[str, Any]], *, unfinished: bool =
     each 'tool_call_id'"; "messages with role 'tool' must be a response to a preceding message with 'tool_calls'".
     Anthropic (messages): "Each `tool_use` block must have a corresponding `tool_result` block in the next message";
     "Each `tool_result` block must have a corresponding `tool_use` block in the previous message". That the results
-    stand in the order of the calls is ours (DESIGN, promise 3).
+    stand in the order of the calls is ours (ARCHITECTURE.md, 4. Promises).
     """
     faults = []
     waiting: list[str] = []
@@ -143,7 +143,7 @@ def _faults_of_a_message(message: Mapping[str, Any]) -> list[str]:
 
 
 def notation(events: Sequence[Any]) -> list[str]:
-    """A session's stream in the words of SEMANTICS 3h: AS TS M(user:hi) M(A) XS(t1) XE(t1!) TE[t1] AE(4)."""
+    """A session's stream in the notation of session_loop/SEMANTICS.md, 9. Notation."""
     said: list[str] = []
     open_message: str | None = None
     for event in events:

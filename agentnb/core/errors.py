@@ -33,7 +33,8 @@
         ├── StoreConflict           another process goes on with the same run
         └── StoreBusy               another process writes to the store just now
 
-A tool's failure goes to the model as a result, a model's pauses the run, ours ends it loudly (DESIGN 1).
+A tool's failure goes to the model as a result, a model's pauses the run, ours ends it loudly (ARCHITECTURE.md,
+3. Three kinds of failure).
 """
 
 from __future__ import annotations

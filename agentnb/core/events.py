@@ -4,7 +4,7 @@ An event is an immutable fact. The driver stamps it with `seq` (its position in 
 since the epoch), `run_id`, `path` (where it happened in nested loops, `""` for the outermost) and `phase` (the phase of
 the loop that this event opens, None where it stays in the same one). Everything a run knows is folded from these
 (`agentnb.core.evolve`); nothing is ever taken back, except that `call_end` with outcome `skipped` replaces a
-result the model has not seen yet (SEMANTICS 3, steering mode `discard`).
+result the model has not seen yet (loops/session_loop/SEMANTICS.md, 5. Steering: mode `discard`).
 
 Loops do not add events of their own. What a loop decides is said in these words too: `advance` returns the fact that
 comes next, unstamped.

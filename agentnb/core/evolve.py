@@ -1,7 +1,7 @@
 """evolve: how an event changes where a run stands; nothing else does.
 
 Folding the first n events of a journal gives the state at n, so a snapshot is a position, restoring is a fold and
-replaying is a fold that shows its work (DESIGN 1).
+replaying is a fold that shows its work.
 
 A state is mutated in place. Copying the history at every event would make a run quadratic; whoever wants the state of
 another moment folds a prefix (`fold`).

@@ -3,7 +3,7 @@
 A message has a `role` (`system`, `user`, `assistant`, `tool`, or a role of your own), `content` (text, or a list of
 blocks that each have a `type`), and where they apply `tool_calls`, `tool_call_id`, `is_error`. It is a pydantic model
 that also reads as a mapping of the fields it has, so `message["role"]`, `message.get("tool_calls")`, `dict(message)`
-and `message == {"role": "user", "content": "hi"}` do what they say (DESIGN 4).
+and `message == {"role": "user", "content": "hi"}` do what they say.
 
 `plain` is the message as the dict that a model gets. It is made once per message: converting the history again for
 every request would make a run quadratic.

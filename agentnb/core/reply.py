@@ -1,4 +1,4 @@
-"""Reply: a model's answer, put together from the chunks it streams (DESIGN 4, "Models and tools").
+"""Reply: a model's answer, put together from the chunks it streams (`agentnb.llms.protocol`).
 
 A chunk is a dict, an object with the same attributes, or text alone. Tool calls come as fragments by index, whole one
 by one, or all together, with arguments as an object or as JSON text. Text and calls of one answer are both kept.
@@ -29,7 +29,7 @@ _OTHER_WORDS = {"max_tokens": "length", "max_output_tokens": "length"}
 """What models of one's own may hand on as their server has said it."""
 
 _BROKEN_OFF = frozenset({"error", "aborted"})
-"""Reasons to stop by which a model says in its stream that the answer has failed (SEMANTICS 3c, 3e)."""
+"""Reasons to stop by which a model says in its stream that the answer has failed."""
 
 CUT_OFF = "(the answer was cut off before them)"
 """The arguments of a call that had none when its answer was cut short: nobody knows whether it was to have some."""

@@ -2,7 +2,7 @@
 
 The loop designs were published with interfaces of their own: `generate_with_tools(messages, tools)`, or
 `complete(messages)`. What these give (text, a mapping, or an object with `content` and `tool_calls`) becomes the chunks
-of one answer; text and calls of the same answer are both kept (SEMANTICS 5g.6). Either may be async; one that is not
+of one answer; text and calls of the same answer are both kept. Either may be async; one that is not
 runs in a thread, because nothing else goes on while it holds the event loop up: no other run, and no click either.
 
 Beside `generate_with_tools` there may be a `stream(messages)` that knows of no tools: it is asked where there are none.

@@ -1,6 +1,6 @@
 """How a cell waits for a run: what the run layer is given in a kernel or a shell instead of a plain wait.
 
-A run lives on agentnb's own thread and loop (DESIGN 2, promise 8); a cell that wants its result only waits for a
+A run lives on agentnb's own thread and loop (ARCHITECTURE.md, 4. Promises); a cell that wants its result waits for a
 `concurrent.futures.Future`. Waiting is where a kernel differs from any other process: clicks must get in meanwhile,
 Stop must be noticed, and where nothing can be clicked the person has to be asked in another way. The first two are the
 gate's work, the last is the keyboard's; this class is the whole of what the run layer sees of them.

@@ -2,7 +2,7 @@
 
 Outside a kernel a run is driven by whoever awaits it, in their event loop. Inside a kernel it lives on a thread and an
 event loop of agentnb's own, so that it outlives the cell that started it and a cell that blocks does not stop it
-(DESIGN, promise 8). The same thread serves callers without an event loop, and `play()`.
+(ARCHITECTURE.md, 4. Promises). The same thread serves callers without an event loop, and `play()`.
 
 `environment` is the seam: `agentnb.notebook` puts its own in place when it finds itself in a kernel, because waiting
 there has to let clicks in (see `agentnb.notebook.gate`). Nothing here knows of Jupyter.

@@ -45,7 +45,7 @@ _CUT_OFF: Mapping[CutOff, str] = {
 
 
 def cut_off(call: CallState, why: CutOff) -> Refusal:
-    """The no to a call of an answer that was cut off: its arguments may be, too (SEMANTICS 3c.4)."""
+    """The no to a call of an answer that was cut off: its arguments may be, too."""
     return _refusal(call, f"Not executed: the answer that made this call {_CUT_OFF[why]}.", "skipped")
 
 

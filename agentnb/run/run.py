@@ -1,4 +1,4 @@
-"""Run: what every loop gives. Drive it, watch it, decide about its calls, save where it stands (DESIGN 4).
+"""Run: what every loop gives. Drive it, watch it, decide about its calls, save where it stands.
 
 A run is driven by one of four: a consumer that pulls its events (`async for`), a caller that awaits it, a step, or a
 task in the background (`play`). Whoever comes second watches. Control methods are safe from every thread and event

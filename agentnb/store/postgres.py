@@ -214,7 +214,7 @@ def _words(error: Exception) -> str:
 
 
 def without_password(url: str) -> str:
-    """An address fit to be shown: whoever reads an error need not know the password (DESIGN, promise 10).
+    """An address fit to be shown: whoever reads an error need not know the password (ARCHITECTURE.md, 4. Promises).
 
     Raises UsageError where it is not clear what of it is the password.
     """

@@ -1,7 +1,7 @@
 """Tools that say themselves, by a JSON schema, what they take: objects of other designs, and methods of `**arguments`.
 
 Such an object is called by name where its method takes any name, and otherwise by place, as SessionLoop's design calls
-its tools: `execute(id, args, signal, on_update)`, or as many of these as it takes (SEMANTICS 3b). What a model says is
+its tools: `execute(id, args, signal, on_update)`, or as many of these as it takes. What a model says is
 checked against the schema as far as that can be read here, and a text that stands for a number, a truth value, a list
 or an object is that, as a function's arguments are.
 """

@@ -11,7 +11,7 @@ from typing import Any
 from agentnb.loops.conversation_engine import ConversationEngine, EngineEvent
 
 TWO = [{"id": "b", "description": "B", "priority": 2}, {"id": "a", "description": "A", "priority": 1}]
-"""The plan of SEMANTICS 4h."""
+"""The plan of conversation_engine/SEMANTICS.md, 9. Scenarios of the tests."""
 
 PLANNED = [
     *("SC(idle>receiving)", "SC(receiving>context_fetching)", "CONTEXT(0,0,0)", "SC(context_fetching>decomposing)"),

@@ -1,4 +1,4 @@
-"""Tools, scripts and words for the tests of ExecutionLoop: the activities of SEMANTICS 2h."""
+"""Tools, scripts and words for the tests of ExecutionLoop: execution_loop/SEMANTICS.md, 14. Activities of the tests."""
 
 from __future__ import annotations
 

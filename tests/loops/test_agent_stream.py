@@ -24,7 +24,7 @@ async def events_of(agent: Agent, prompt: Any = "hi", **options: Any) -> list[Ag
     return events
 
 
-# -- the events, in order (SEMANTICS 5h) ----------------------------------------------------------------------------
+# -- the events, in order (agent/SEMANTICS.md, 3. Algorithm) ----------------------------------------------------------
 
 
 async def test_lm_01_a_text_turn() -> None:

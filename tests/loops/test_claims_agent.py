@@ -1,4 +1,4 @@
-"""Agent as SEMANTICS 5 and DESIGN 4 describe it, claim by claim, through the public names only."""
+"""Agent as agent/SEMANTICS.md describes it, claim by claim, through the public names only."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def event(author: str, text: str, what: str = "") -> Event:
 
 
 def short(said: Event) -> str:
-    """SEMANTICS 1h's notation."""
+    """The notation of loop_agent/SEMANTICS.md, 8. Notation."""
     state = said.actions.agent_state
     if state is not None:
         assert set(state) == {"current_sub_agent", "times_looped"}
@@ -108,7 +108,7 @@ def loop(*agents: Any, name: str = "L", **options: Any) -> LoopAgent:
     return LoopAgent(name=name, sub_agents=list(agents), **options)
 
 
-# --- scenarios 1h -----------------------------------------------------------------------------------------------------
+# --- scenarios --------------------------------------------------------------------------------------------------------
 
 
 async def test_adk_01_a_checkpoint_stands_before_each_run() -> None:

@@ -1,4 +1,4 @@
-"""SessionLoop as SEMANTICS 3 and DESIGN 4 describe it, claim by claim, through the public names only."""
+"""SessionLoop as session_loop/SEMANTICS.md describes it, claim by claim, through the public names only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scenarios of SEMANTICS 2 to 5 told otherwise: in other orders, twice, with nothing, in other alphabets."""
+"""The designs' scenarios told otherwise: in other orders, twice, with nothing, in other alphabets."""
 
 from __future__ import annotations
 

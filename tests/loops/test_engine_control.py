@@ -18,7 +18,7 @@ from agentnb.testing import ScriptedLLM
 from tests.loops.engines import PLANNED, WHOLE, World, boom, in_words, is_chain, is_waiting, notation, rest, take
 from tests.worlds import assert_folds, assert_one_terminal_event_last, collect, running_tasks, until
 
-# -- pausing (SEMANTICS 4h, 4g.1-6) ---------------------------------------------------------------------------------
+# -- pausing (conversation_engine/SEMANTICS.md, 6. Pausing) -----------------------------------------------------------
 
 
 async def paused_after_a(world: World) -> Any:

@@ -25,7 +25,7 @@ from tests.benchmarks.measure import median_growth
 from tests.loops.engines import PLANNED, TWO, WHOLE, World, boom, is_chain, notation, rest, take
 from tests.worlds import assert_folds, collect
 
-# -- the events, in order (SEMANTICS 4h) ----------------------------------------------------------------------------
+# -- the events, in order (conversation_engine/SEMANTICS.md, 3. Events) -----------------------------------------------
 
 
 async def test_ce_01_a_full_run() -> None:

@@ -45,7 +45,7 @@ def restored(snapshot: Any, world: World, **options: Any) -> ConversationEngine:
     return engine
 
 
-# -- what it holds (SEMANTICS 4d, 4g.9, 4g.13) ----------------------------------------------------------------------
+# -- what it holds (conversation_engine/SEMANTICS.md, 7. Snapshots) ---------------------------------------------------
 
 
 async def test_a_snapshot_says_where_the_engine_stands() -> None:

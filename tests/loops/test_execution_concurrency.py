@@ -1,4 +1,4 @@
-"""How many calls run at once, and that one which is being asked about is none of them (SEMANTICS 2f, 2g.11)."""
+"""How many calls run at once; one that awaits approval does not count (execution_loop/SEMANTICS.md, 5. Algorithm)."""
 
 from __future__ import annotations
 

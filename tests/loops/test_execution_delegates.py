@@ -1,4 +1,4 @@
-"""Scopes and delegates: what a call may see of the context, and who performs it (SEMANTICS 2b, 6a)."""
+"""What a call sees, and who performs it (execution_loop/SEMANTICS.md, 8. Scopes and delegates)."""
 
 from __future__ import annotations
 

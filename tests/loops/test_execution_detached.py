@@ -1,4 +1,4 @@
-"""Detached tools: started and not waited for inside a request, but at the end of the run (SEMANTICS 2g.8)."""
+"""Detached tools are awaited at the end of the run (execution_loop/SEMANTICS.md, 10. Detached tools)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ExecutionLoop as a part of a LoopAgent hears what it would hear on its own (SEMANTICS 2b, 6c)."""
+"""An ExecutionLoop as a part of a LoopAgent hears what it would hear on its own."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def told(loop: ExecutionLoop) -> list[str]:
     return notation(events)
 
 
-# -- the scenarios of SEMANTICS 2h ---------------------------------------------------------------------------------
+# -- scenarios (execution_loop/SEMANTICS.md, 14. Activities of the tests) ---------------------------------------------
 
 
 async def test_el_01_an_output_ends_the_loop() -> None:

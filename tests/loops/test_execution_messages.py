@@ -1,5 +1,5 @@
 """Messages that tools return and that contexts are made of: each is appended, written, or a mistake in words
-(SEMANTICS 2b, 2e, 2g.8, 2g.14)."""
+(execution_loop/SEMANTICS.md, 6. Writing results)."""
 
 from __future__ import annotations
 

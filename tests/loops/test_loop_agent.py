@@ -1,4 +1,4 @@
-"""LoopAgent's design, as SEMANTICS 1 tells it: what an invocation says, pass after pass."""
+"""LoopAgent's design (loop_agent/SEMANTICS.md): what an invocation says, pass after pass."""
 
 from __future__ import annotations
 

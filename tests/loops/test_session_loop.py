@@ -53,7 +53,7 @@ def results(loop: SessionLoop) -> dict[str, str]:
     return {m.tool_call_id: m.content for m in loop.messages if m.role == "tool"}
 
 
-# -- the ten events, in order (SEMANTICS 3h) ------------------------------------------------------------------------
+# -- the ten events, in order (session_loop/SEMANTICS.md, 9. Notation) ------------------------------------------------
 
 
 async def test_pi_01_a_text_turn() -> None:

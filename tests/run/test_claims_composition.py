@@ -1,4 +1,4 @@
-"""Any loop runs inside any other: steps, approvals, limits, cancelling and snapshots across the nesting (DESIGN 4)."""
+"""Any loop runs inside any other: steps, approvals, limits, cancelling and snapshots across the nesting."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The vocabulary of an agent's stream: AgentEvent and what it carries (SEMANTICS 5b).
+"""The vocabulary of an agent's stream: AgentEvent and what it carries (SEMANTICS.md, 2. Vocabulary).
 
-All of it is data, JSON in and out (5g.12). `tool_result` and `error` are fields of an event and constructors of the
-class (5g.11): the constructors are methods of the metaclass, where an instance does not find them.
+All of it is data, JSON in and out. `tool_result` and `error` are fields of an event and constructors of the
+class: the constructors are methods of the metaclass, where an instance does not find them.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class EventCollector:
         return "".join(event.content or "" for event in self.filter(T.LLM_DELTA))
 
     def get_tool_results(self) -> list[ToolResult]:
-        """The result of every call; those of calls that failed say `is_error` (SEMANTICS 5g.18)."""
+        """The result of every call; those of calls that failed say `is_error`."""
         return [
             event.tool_result
             for event in self.events

@@ -1,4 +1,4 @@
-"""AgentExecutor: an agent that goes on from messages and a turn (SEMANTICS 5a, 5d).
+"""AgentExecutor: an agent that continues from messages and a turn (SEMANTICS.md, 2. Vocabulary).
 
 The design persists the messages and the turn's state at each turn, and calls `execute_stream` with them again.
 """

@@ -1,4 +1,4 @@
-"""Agent: a model, its tools and a retriever, as one stream of events (SEMANTICS 5).
+"""Agent: a model, its tools and a retriever, as one stream of events (SEMANTICS.md).
 
 Written top to bottom it would read:
 
@@ -9,7 +9,7 @@ Written top to bottom it would read:
         run the calls
     raise LimitReached
 
-The design itself recurs once per turn; here it is a loop, and a turn costs the same however many there were (5g.2). As
+The design itself recurs once per turn; here it is a loop, and a turn costs the same however many there were. As
 a decision it is `advance`, and its events are a projection of the run's (`agent_stream`).
 """
 
@@ -91,7 +91,7 @@ class Agent(Loop):
     # -- the decision ----------------------------------------------------------------------------------------------
 
     def advance(self, state: State) -> Event:
-        """What comes next (SEMANTICS 5c)."""
+        """Return the next event (SEMANTICS.md, 3. Algorithm)."""
         if state.queues["input"]:
             return take(state, "input")
         if not state.messages and not state.queues["steering"]:
@@ -116,7 +116,7 @@ class Agent(Loop):
         return {"phase": "tool_execution", "sequential": self.tool_execution == "sequential"}
 
     def ends_at_limit(self, state: State) -> bool:
-        """Whether the limit is what comes next: it goes before a cancellation (SEMANTICS 5c)."""
+        """Return True if the limit ends the run, which goes before a cancellation (SEMANTICS.md, 3. Algorithm)."""
         is_between_turns = state.model == "idle" and not state.open and not state.over and _answer(state) is None
         return is_between_turns and self.max_iterations is not None and state.turn >= self.max_iterations
 

@@ -1,7 +1,7 @@
-"""What a run's facts are in an agent's words (SEMANTICS 5c).
+"""What a run's facts are in an agent's words (SEMANTICS.md, 5. Event pairs).
 
 `Projection` reads the facts one by one, so that the stream of a live run and of a recording tell the same. What it
-opens is written down with what closes it. Every start has its end, except for what a failure has cut off (5g.8): a
+opens is written down with what closes it. Every start has its end, except for what a failure has cut off: a
 model that fails has no LLM_COMPLETE, so that whoever counts these counts answers. The one terminal event comes last.
 """
 

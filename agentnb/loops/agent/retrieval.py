@@ -1,4 +1,4 @@
-"""Retrieval: what an agent is told beside the conversation, looked up for the user's last message (SEMANTICS 5g.14).
+"""Retrieval: documents that are looked up for the user's last message (SEMANTICS.md, 6. Retrieval).
 
 What is found is a fact of the run, and is sent to the model together with the message it was looked up for: before the
 user's own words and in the user's name, because a document is no instruction of the system's. The history stays as it

@@ -1,4 +1,4 @@
-"""Agent's own stream: AgentEvents as the run goes on, and what may stop it (SEMANTICS 5g.15, 5g.16)."""
+"""Agent's own stream of AgentEvents, and its cancellation (SEMANTICS.md, 8. Errors and cancellation)."""
 
 from __future__ import annotations
 

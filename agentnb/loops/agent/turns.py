@@ -1,7 +1,7 @@
-"""TurnState: which turn an agent is in, as a value (SEMANTICS 5b).
+"""TurnState: which turn an agent is in, as a value (SEMANTICS.md, 4. Turns).
 
-The limit, and whether the history was compressed, are part of it and are carried from turn to turn (5g.1). A turn's id
-is the run's and its number, so the same recording always tells of the same turns (5g.10).
+The limit, and whether the history was compressed, are part of it and are carried from turn to turn. A turn's id
+is the run's and its number, so the same recording always tells of the same turns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ConversationEngine: fetch context, decompose a goal into tasks, run them one by one (SEMANTICS 4)."""
+"""ConversationEngine: fetch context, decompose a goal into tasks, run them one by one (SEMANTICS.md)."""
 
 from agentnb.loops.conversation_engine.loop import ConversationEngine
 from agentnb.loops.conversation_engine.ports import EngineContext

@@ -2,8 +2,8 @@
 
 They cover the core's Run. Its facts are pulled one by one and said in the engine's words (`stream`), so the
 engine never runs ahead of whoever reads it; where it stands is folded from the same facts. Pausing follows the
-published rule, only while tasks are scheduled or executed (4g.3), and `state` says paused from the request on, while
-ENGINE_PAUSED waits for the task that runs (4g.5).
+published rule, only while tasks are scheduled or executed, and `state` says paused from the request on, while
+ENGINE_PAUSED waits for the task that runs (SEMANTICS.md, 6. Pausing).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class EngineControls(EngineStanding):
                     for event in delivery.tell(fact, projection.say(fact)):
                         yield event
                     if run.pausing and self._has_failed(projection.state):
-                        run.resume()  # an error goes before a pause (4c)
+                        run.resume()  # an error goes before a pause (SEMANTICS.md, 4. Algorithm)
         except RunFailed:
             if not run.state.over and run.state.failure is None:
                 raise

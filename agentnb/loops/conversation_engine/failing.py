@@ -1,4 +1,4 @@
-"""How an engine ends in an error (SEMANTICS 4e, 4g.12)."""
+"""How an engine ends in an error (SEMANTICS.md, 8. Errors)."""
 
 from __future__ import annotations
 

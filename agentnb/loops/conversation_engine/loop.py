@@ -1,4 +1,4 @@
-"""ConversationEngine: fetch context, decompose a goal into tasks, run them one by one (SEMANTICS 4).
+"""ConversationEngine: fetch context, decompose a goal into tasks, run them one by one (SEMANTICS.md).
 
 Written top to bottom it would read:
 
@@ -13,7 +13,7 @@ the decomposition is a request to it, with the plan's JSON schema: seen as it is
 again by the run's `resume` where the model failed; the call after it reads the plan out of the answer.
 
 Pausing is the run's own: what is in flight comes to its end, a task that a loop executes too, and nothing new is
-started (4g.5). The design's own methods, from `run` to `reset`, are in `controls`.
+started (SEMANTICS.md, 6. Pausing). The design's own methods, from `run` to `reset`, are in `controls`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ConversationEngine(EngineControls):
     """
 
     listens = False  # but the loops inside it may
-    pauses_inside = False  # but between tasks (4g.5)
+    pauses_inside = False  # but between tasks (SEMANTICS.md, 6. Pausing)
     phases: ClassVar[Mapping[str, Sequence[str]]] = PHASES
     opened_by: ClassVar[Mapping[str, str]] = {"run_end": EngineState.ERROR.value}  # unless it says completed
 
@@ -112,7 +112,7 @@ class ConversationEngine(EngineControls):
     # -- the decision ----------------------------------------------------------------------------------------------
 
     def advance(self, state: State) -> Event:
-        """What comes next (SEMANTICS 4c)."""
+        """Return the next event (SEMANTICS.md, 4. Algorithm)."""
         match state.phase:
             case EngineState.IDLE:
                 return _enter(state, EngineState.RECEIVING)

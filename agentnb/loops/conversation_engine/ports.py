@@ -1,7 +1,7 @@
 """What an engine is given, as the activities its run calls: where the context comes from, who decomposes, who executes.
 
 Each may be sync or async; a sync one runs in a worker thread, so that it holds up nobody. `decompose_goal` and
-`execute` get the context as a second argument where they name one `context` or cannot do without one (4g.14). Each may
+`execute` get the context as a second argument where they name one `context` or cannot do without one. Each may
 be a loop, which the driver runs inside the engine: the coordinator's and the planner's output is given to the activity
 that comes after it, which reads it as it reads a function's result.
 """

@@ -1,4 +1,4 @@
-"""Going back to an engine's snapshot (SEMANTICS 4g.9).
+"""Going back to an engine's snapshot (SEMANTICS.md, 7. Snapshots).
 
 Facts are made of it: a journal that leads to where the engine stood, for a run to go on from. So a task that was
 completed does not run again, and one that was running does.

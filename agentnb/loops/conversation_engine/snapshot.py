@@ -1,9 +1,9 @@
-"""An engine's own snapshots: a JSON dict of the engine as it stands (SEMANTICS 4d, 4g.9).
+"""An engine's own snapshots: a JSON dict of the engine as it stands (SEMANTICS.md, 7. Snapshots).
 
 A snapshot names its tasks in the order they run in, with what has become of each, and the state before a pause. How an
 engine goes on from it is in `restore`.
 
-What is not a snapshot is refused as a whole, before anything is changed (4g.10). One without a `version` is of the
+What is not a snapshot is refused as a whole, before anything is changed. One without a `version` is of the
 published design: it knows neither the input nor the order.
 """
 

@@ -33,7 +33,7 @@ class EngineStanding(Loop):
         return run is not None and run.driven and not run.state.over and run.state.failure is None
 
     def _has_failed(self, state: State) -> bool:
-        """Whether a call has failed that the engine will end with: no pause comes before that (4c)."""
+        """Whether a call has failed that the engine will end with: no pause comes before that."""
         calls = tuple(state.calls.values())  # at once: the run may be driven in another thread
         ends = (call.end for call in calls if call.hidden)
         return any(

@@ -1,4 +1,4 @@
-"""ConversationEngine's state machine (SEMANTICS 4b): nine states, and the table of what may follow what.
+"""ConversationEngine's state machine (SEMANTICS.md, 2. States): nine states, and the table of what may follow what.
 
 The table is the design's, with the decided additions: a paused engine may fail or be reset, and every state in which
 the engine works may end in an error. A run's own table of phases is made from it. Two arrows are not a run's: pausing,

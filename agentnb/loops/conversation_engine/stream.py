@@ -1,8 +1,7 @@
-"""ConversationEngine's own vocabulary: its events, as a projection of the run's (SEMANTICS 4b, 4c).
+"""ConversationEngine's own vocabulary: its events, as a projection of the run's (SEMANTICS.md, 3. Events).
 
 `Projection` folds the same facts as the run and says them in the design's words, so that the events of a live run and
-of a recording are the same. Every change of state is said before what belongs to it, pausing and failing included
-(4g.4).
+of a recording are the same. Every change of state is said before what belongs to it, pausing and failing included.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SubTasks: the plan, read from whatever a decomposition gave and put in order (SEMANTICS 4b, 4g.10, 4g.14)."""
+"""SubTasks: the plan, read from what a decomposition returned, and put in order (SEMANTICS.md, 5. Tasks)."""
 
 from __future__ import annotations
 

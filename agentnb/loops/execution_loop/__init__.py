@@ -1,4 +1,4 @@
-"""ExecutionLoop: requests that answer with calls and data, until one has an output (SEMANTICS 2)."""
+"""ExecutionLoop: requests that answer with calls and data, until one has an output (SEMANTICS.md)."""
 
 from agentnb.loops.execution_loop.loop import ExecutionLoop
 from agentnb.loops.execution_loop.projection import ExecutionEvent

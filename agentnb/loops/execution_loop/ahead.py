@@ -1,4 +1,4 @@
-"""Reading ahead: what is read goes on while its reader is busy (SEMANTICS 6a).
+"""Reading ahead: the run continues while its reader is busy (SEMANTICS.md, 13. Reading ahead).
 
 Calls of an execution loop run while the answer streams and beside each other, whatever whoever reads the events does in
 the meantime. So the run is pulled by a task of its own, which hands on each event at once: a reader that keeps up sees

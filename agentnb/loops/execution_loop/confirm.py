@@ -1,4 +1,4 @@
-"""confirm: the loop's own question about each call, right before it is launched (SEMANTICS 2g.11).
+"""confirm: the loop's own question about each call, right before its launch (SEMANTICS.md, 7. Confirmation).
 
 It is asked about a copy of the call with its data, call by call, while the others go on (where it is not async, in a
 thread), and before any policy or person is.

@@ -1,4 +1,4 @@
-"""The context of a run: everything that was written to it, and the data this folds to (SEMANTICS 2b, 2g.6).
+"""The context of a run: its log, and the data that the log folds to (SEMANTICS.md, 2. Messages and data).
 
 The log only grows. It stands in the history: what the run was given, and at the end of each tick what its calls have
 written, in the order in which they ended, and then its errors. While a tick goes on, what its calls have written so far

@@ -1,4 +1,4 @@
-"""Writing to the context's data: the five output methods, each at the write's own path (SEMANTICS 2b, 2g.6, 2g.7).
+"""Writing to the context's data: the five output methods (SEMANTICS.md, 2. Messages and data).
 
 The data of an identity is a fold: every write changes what stands at its path, in the order of the writes, and a read
 is a look at the result. So a leaf below something that was overwritten is gone, and what was merged is whole.

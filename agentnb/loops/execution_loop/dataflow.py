@@ -1,4 +1,4 @@
-"""Dataflow: which calls may start, and with what (SEMANTICS 2c.2).
+"""Dataflow: which calls may start, and with what (SEMANTICS.md, 5. Algorithm).
 
 A call is `free` when everything it refers to is there, `blocked` while something is not, and `broken` when it can never
 run as it stands: a reference or an output path that is malformed, a kind of data that nobody writes, a tool that does

@@ -1,4 +1,4 @@
-"""Delegates: loops that perform calls, each in a context of its own (SEMANTICS 2b `_delegate`, 6a).
+"""Delegates: loops that perform calls, each in its own context (SEMANTICS.md, 8. Scopes and delegates).
 
 A tool's schema names who performs its calls in `_delegate`: a constant, or a schema by which the model chooses; a call
 of a tool that says nothing cannot be delegated, since the person or policy that lets a tool run must know what runs.

@@ -1,4 +1,4 @@
-"""The call graph of a tick: which calls read what others write (SEMANTICS 2b, 2c.2).
+"""The call graph of a tick: which calls read what others write (SEMANTICS.md, 4. References).
 
 A call reads what another writes where one of its references and the other's output path lead to the same place, or one
 of them to a place inside the other's: whoever reads `†state` reads `†state.name`. Every path of an expression counts,

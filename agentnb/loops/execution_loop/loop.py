@@ -1,4 +1,4 @@
-"""ExecutionLoop: requests that answer with calls and data, until one has an output (SEMANTICS 2).
+"""ExecutionLoop: requests that answer with calls and data, until one has an output (SEMANTICS.md).
 
 Written top to bottom it would read:
 
@@ -111,8 +111,8 @@ class ExecutionLoop(ExecutionRequests):
     # -- the decision ----------------------------------------------------------------------------------------------
 
     def advance(self, state: State) -> Event | None:
-        """What comes next (SEMANTICS 2c)."""
-        if len(state.open) > state.detached:  # nothing can start any more: what still waits would for ever (2g.1)
+        """Return the next event (SEMANTICS.md, 5. Algorithm)."""
+        if len(state.open) > state.detached:  # no call can start any more (SEMANTICS.md, 5. Algorithm)
             call = next(call for call in state.open.values() if not call.detached)
             why = self.flow(state).why_unresolved(call) or "unresolved reference"
             return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="invalid")
@@ -143,19 +143,19 @@ class ExecutionLoop(ExecutionRequests):
         return ModelStart.make(turn=state.turn + 1)
 
     def _is_new_plan(self, state: State) -> bool:
-        """Whether the calls of the last request are to become the plan (2g.16)."""
+        """Whether the calls of the last request are to become the plan (SEMANTICS.md, 9. Plans)."""
         has_calls = state.reply is not None and bool(state.reply.message.tool_calls)
         return has_calls and Context.of(state).planned != state.turn and not self.flow(state).cycle()
 
     def _end(self, state: State, reason: StopReason, output: Any = None) -> Event | None:
-        """The end, once everything has ended that is detached (2g.8)."""
+        """The end, once everything has ended that is detached (SEMANTICS.md, 10. Detached tools)."""
         return RunEnd.make(reason=reason, output=output) if not state.detached else None
 
     def _may_ask(self, state: State) -> bool:
         return self.max_requests is None or state.turn < self.max_requests
 
     def _why_end(self, state: State, tick: Tick) -> StopReason | None:
-        """Why the loop is over with this tick (2c: output, then the limit, then stalled)."""
+        """Return the stop reason if the loop ends with this tick, else None (SEMANTICS.md, 5. Algorithm)."""
         cut_off = tick.reply.cut_off
         if tick.has_output:
             return cut_off or "completed"

@@ -1,4 +1,4 @@
-"""The messages of a context: data messages, errors and text, from outside and from calls (SEMANTICS 2b).
+"""The messages of a context: data messages, errors and text (SEMANTICS.md, 2. Messages and data).
 
 In the history of a run a data message has the role `data` and the fields it is written with: `type`, `kind`, `data`,
 and behind an underscore what the model is not told: the call that wrote it (`_call`, with the id the loop gave it),
@@ -189,7 +189,7 @@ def _is_text(said: Mapping[str, Any]) -> bool:
 
 
 def writes(call: CallState) -> Iterator[Message]:
-    """The data messages that a call which has ended adds to the context (SEMANTICS 2g.8, 2g.9, 2g.14)."""
+    """The messages that a call which has ended adds to the context (SEMANTICS.md, 6. Writing results)."""
     end = call.end
     if end is None or end.is_error:
         return
@@ -245,7 +245,7 @@ def error_of(call: CallState) -> Message | None:
 
 
 def rejection(call: CallState) -> str:
-    """What the model is told of a call that somebody has rejected (SEMANTICS 2g.11)."""
+    """The text that the model is sent for a rejected call (SEMANTICS.md, 7. Confirmation)."""
     reason = call.decision.reason if call.decision is not None else ""
     return f"rejected by user: {reason}" if reason else "rejected by user"
 

@@ -1,4 +1,4 @@
-"""Plans: the calls of a request as a graph without a cycle, told to the next request (SEMANTICS 2b, 2g.16).
+"""Plans: the calls of a request as an acyclic graph, sent to the next request (SEMANTICS.md, 9. Plans).
 
 What a request calls is a strategy. It becomes a Plan where plans are enabled (`plan=`), its graph has no cycle, and
 there is a next request: only then is it passed on, as a data message of the kind `plan` that takes the place of the

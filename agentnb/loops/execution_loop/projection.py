@@ -1,4 +1,4 @@
-"""ExecutionLoop's own vocabulary: its ten kinds of events (SEMANTICS 2b).
+"""ExecutionLoop's own vocabulary: its ten kinds of events (SEMANTICS.md, 12. Events).
 
 The events are a projection of the run's: `Projection` folds the same facts and says them in the design's words, so that
 the stream of a live run and of a recording are the same. `call_unblocked` is no fact of its own: it is said when the
@@ -61,7 +61,7 @@ FIELDS: dict[Type, tuple[str, ...]] = {
 
 
 class ExecutionEvent(Record):
-    """One event of an execution loop; which fields it has depends on its type (SEMANTICS 2b), and as data it has those.
+    """One event of an execution loop. Its type determines its fields and its JSON (SEMANTICS.md, 12. Events).
 
     For whoever reads it in Python there is more: `call` is the call as the model wrote it, `result` what it gave,
     `error` what went wrong, `errors` those of the last tick, which no request has seen.

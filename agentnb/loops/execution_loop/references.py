@@ -1,4 +1,4 @@
-"""References: how a call names what another call writes (SEMANTICS 2b, 2g.12 to 2g.14).
+"""References: how a call names what another call writes (SEMANTICS.md, 4. References).
 
 A parameter that is as a whole such a text stands for data of the context: `†state.profile.name` is the value at a path
 of the kind `state`. `A || B` is the first of them that is found, `A && B` needs both and is the last; `&&` binds

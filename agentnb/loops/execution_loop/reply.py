@@ -1,4 +1,4 @@
-"""Solutions as they stream: a call is there as soon as its own object has closed (SEMANTICS 2g.19, 2g.21).
+"""Solutions as they stream: a call exists when its own object has closed (SEMANTICS.md, 3. Calls and tools).
 
 The text of an answer goes through an incremental JSON parser (ijson, in C where it can), so that no call is ever made
 of part of an object. The parser reads a text or a number that has not ended again with each piece; so it gets one when

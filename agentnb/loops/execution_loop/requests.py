@@ -50,7 +50,7 @@ class ExecutionRequests(ExecutionStanding):
         return {"schema": prompt.solution_schema(tools, self._output_check.schema)}
 
     def messages_for(self, state: State) -> list[dict[str, Any]]:
-        """The context, and not the answers (SEMANTICS 2b)."""
+        """The context, and not the answers (SEMANTICS.md, 2. Messages and data)."""
         return self.sends(state, {"native": self.native})
 
     @classmethod
@@ -103,7 +103,7 @@ class ExecutionRequests(ExecutionStanding):
         return returned(value)
 
     def detaches(self, call: CallState) -> bool:
-        """Whether its tool is detached (SEMANTICS 2g.8)."""
+        """Whether its tool is detached (SEMANTICS.md, 10. Detached tools)."""
         return is_detached((self.tools_by_name or {}).get(call.name))
 
     def loop_for(self, call: CallState, state: State | None = None) -> Design | None:

@@ -1,4 +1,4 @@
-"""Scopes: which part of the context a call is performed with (SEMANTICS 2b, `_scopes`).
+"""Scopes: which part of the context a call is performed with (SEMANTICS.md, 8. Scopes and delegates).
 
 An allow-list: kinds of data (`state`, `input`, any other), paths (`†state.profile`), and `text` or `system` for the
 messages that are no data. Who is let see data gets it as it stands when the call is launched, one message for each

@@ -1,4 +1,4 @@
-"""A tick at its end: what it adds to the log, and whether it has an output (SEMANTICS 2c.4 to 2c.6, 2g.3, 2g.4)."""
+"""The end of a tick: what it adds to the log, and whether it has an output (SEMANTICS.md, 5. Algorithm)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools as JSON schemas: latent ones, and those that an activity performs (SEMANTICS 2b).
+"""Tools as JSON schemas: latent ones, and those that an activity performs (SEMANTICS.md, 3. Calls and tools).
 
 A tool may be given as the design writes it: a JSON schema whose names with an underscore are not parameters. Where no
 activity of its name (or of the name in `_activity`) is known, it is latent: the model has given the result in
@@ -116,7 +116,7 @@ class SchemaTool:
 
 
 def is_detached(tool: Any) -> bool:
-    """Whether the loop goes on while a call of this tool runs (SEMANTICS 2g.8)."""
+    """Whether the loop goes on while a call of this tool runs (SEMANTICS.md, 10. Detached tools)."""
     return bool(getattr(tool, "detached", False))
 
 

@@ -1,4 +1,4 @@
-"""The execution loop's own values: Call, Solution, ErrorMessage, Reject (SEMANTICS 2b)."""
+"""The execution loop's own values: Call, Solution, ErrorMessage, Reject (SEMANTICS.md, 3. Calls and tools)."""
 
 from __future__ import annotations
 

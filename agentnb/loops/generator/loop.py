@@ -1,4 +1,4 @@
-"""The generator form: a loop written top to bottom, on the same core as one that is written as a decision (DESIGN 1).
+"""The generator form: a loop written top to bottom, on the same core as a decision (SEMANTICS.md).
 
 A plain generator yields what it wants (`agentnb.loops.want`), is sent what came of it, and returns the run's output. As
 every loop it is a pure decision over the state: `advance` finds how far the generator has come in what is recorded, and

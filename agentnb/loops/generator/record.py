@@ -1,8 +1,8 @@
 """Where a generator stands in the record of its run: what of a want has happened, what is missing, what it came to.
 
-A generator's state is the list of results it has been fed (DESIGN 1). They need no record of their own: what it has
-said and heard are the run's messages, what it has called the run's own calls, and the phases it has entered stand in
-the state too, each in order. So a `Place` is a position in these three lists, and a want is compared with what stands
+A generator's state is the list of results it has been fed (SEMANTICS.md, 1. State). They need no own record: what it
+said and heard are the run's messages, what it called the run's own calls, and the phases it has entered stand in the
+state too, each in order. So a `Place` is a position in these three lists, and a want is compared with what stands
 there. Where it is not what the generator wanted then, the generator is not the one that was recorded, or does not
 always want the same.
 """

@@ -1,4 +1,4 @@
-"""LoopAgent: runs its sub-agents in order, pass after pass (SEMANTICS 1)."""
+"""LoopAgent: runs its sub-agents in order, pass after pass (SEMANTICS.md)."""
 
 from contextlib import aclosing as Aclosing
 

@@ -1,8 +1,8 @@
-"""BaseAgent: an agent written top to bottom, as an async generator of events (SEMANTICS 1).
+"""BaseAgent: an agent written top to bottom, as an async generator of events (SEMANTICS.md).
 
 Its code is opaque: what it says is journaled event by event, and where it stands in between is not known. So it is one
-call of a loop of its own, and where that call was broken off, by a crash or by a pause, it runs again from its start
-(1d); what it must not do twice it has to look up in the session. It is told apart from its surroundings by what it ends
+call of a loop of its own, and where that call was broken off, by a crash or by a pause, it runs again from its start;
+what it must not do twice it has to look up in the session. It is told apart from its surroundings by what it ends
 with: `completed`, `escalated`, or `suspended`.
 """
 
@@ -179,7 +179,7 @@ class BaseAgent(AgentInTree):
         return {"paused": False, "escalate": None, "output": result, "said": 1}
 
     def answer_to(self, id: str, result: Any, state: State) -> Fact | None:
-        """What the user says to a call whose answer was to come later: the agent finds it in the session (1d)."""
+        """Return the answer to a long-running call, for the session (SEMANTICS.md, 6. Pauses and questions)."""
         asked = [call for event in _events_in(state.messages) for call in event.long_running_calls]
         call = next((call for call in asked if read(call, "id") == id), None)
         if call is None:
@@ -214,7 +214,7 @@ class BaseAgent(AgentInTree):
                 async for event in events:
                     if not isinstance(event, Event):
                         raise TypeError(f"{self.name} says a {type(event).__name__}, which is no Event.")
-                    if not event.partial:  # what is not kept decides nothing (1g.14)
+                    if not event.partial:  # (SEMANTICS.md, 4. Escalation)
                         ctx.add(event)
                         said += event.content is not None
                         pausing += [event] if event.pauses else []

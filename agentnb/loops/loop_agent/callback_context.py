@@ -1,4 +1,4 @@
-"""CallbackContext: what the callbacks around an agent are called with (SEMANTICS 1b)."""
+"""CallbackContext: what the callbacks around an agent are called with (SEMANTICS.md, 2. Vocabulary)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carrier: how the code of an agent runs a loop of another design by hand (SEMANTICS 1b).
+"""Carrier: how the code of an agent runs a loop of another design by hand (SEMANTICS.md, 2. Vocabulary).
 
 `async for event in self.writer.run_async(ctx)` is how agents of the design run others, and a writer may be any loop. To
 be part of the invocation such a loop is carried by an agent, which says nothing itself.

@@ -1,4 +1,4 @@
-"""CompositeAgent: an agent that is a decision over its sub-agents, with the callbacks around it (SEMANTICS 1b).
+"""CompositeAgent: an agent that decides over its sub-agents, with callbacks around it (SEMANTICS.md, 2. Vocabulary).
 
 Its own decision is `decide`. Before the first and after the last come the callbacks, as calls of the loop's own. What
 the first says stands for the run; the second is asked when the agent has come to its own end, and not when it was

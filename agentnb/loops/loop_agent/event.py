@@ -1,4 +1,4 @@
-"""The events that LoopAgent's design is written in, and the actions they carry (SEMANTICS 1b).
+"""The events of LoopAgent's design, and the actions that they carry (SEMANTICS.md, 2. Vocabulary).
 
 An event is what an agent says, as plain data that the driver journals as a message. What it does besides, leaving a
 loop or saying where its agent stands, are its actions.

@@ -1,4 +1,4 @@
-"""exit_loop: the tool with which a model leaves the loop that its own loop is a sub-agent of (SEMANTICS 1g.7)."""
+"""exit_loop: the tool with which a model leaves the loop around its own loop (SEMANTICS.md, 4. Escalation)."""
 
 from __future__ import annotations
 

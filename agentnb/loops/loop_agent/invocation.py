@@ -1,4 +1,4 @@
-"""The context of an invocation: what its agents share while it runs (SEMANTICS 1b).
+"""The context of an invocation: what its agents share while it runs (SEMANTICS.md, 2. Vocabulary).
 
 Its two maps, `agent_states` and `end_of_agents`, are all that is needed to resume an invocation in another process. How
 a run finds the context of the invocation that it is part of: `agentnb.loops.loop_agent.companion`.
@@ -394,7 +394,7 @@ class InvocationContext:
             self.set_agent_state(event.author, agent_state=actions.agent_state, end_of_agent=end)
 
     def hear(self) -> None:
-        """Let what the user said be in the session where it answers calls: whoever made them looks there (1d)."""
+        """Let what the user said be in the session where it answers calls: whoever made them looks there."""
         said = Event(author="user", content=self.user_content, invocation_id=self.invocation_id)
         heard = (event.content for event in self.session.events if event.author == "user")
         if said.get_function_responses() and said.content not in heard:

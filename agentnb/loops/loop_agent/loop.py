@@ -1,4 +1,4 @@
-"""LoopAgent: runs its sub-agents in order, pass after pass (SEMANTICS 1).
+"""LoopAgent: runs its sub-agents in order, pass after pass (SEMANTICS.md).
 
 Written top to bottom it would read:
 
@@ -14,7 +14,8 @@ As a decision it is `advance`. A sub-agent is a loop of its own: a `BaseAgent`, 
 it was broken off, or any other loop of agentnb, another LoopAgent included, which goes on exactly where it was. The
 checkpoint is the loop's own state, so where to resume is a position in the journal.
 
-An escalation leaves the nearest loop, unless it names another one (1g.6); it counts as no pass (1g.2).
+An escalation leaves the nearest loop, unless it names another one (SEMANTICS.md, 4. Escalation). An escalated pass is
+not counted.
 """
 
 from __future__ import annotations
@@ -98,13 +99,13 @@ class LoopAgent(CompositeAgent):
         return bool(event.actions.escalate) and (scope is None or isinstance(self.find_agent(scope), LoopAgent))
 
     def perform(self, call: CallState, state: State) -> Any:
-        """Run a sub-agent; one that is gone when a recording of it goes on comes to nothing (SEMANTICS 1g.10)."""
+        """Run a sub-agent; one that no longer exists returns None (SEMANTICS.md, 5. Checkpoints and resuming)."""
         return super().perform(call, state) if call.name in self.activities else None
 
     # -- the decision ----------------------------------------------------------------------------------------------
 
     def decide(self, state: State) -> Fact:
-        """What comes next (SEMANTICS 1c)."""
+        """Return the next event (SEMANTICS.md, 3. Algorithm)."""
         return self._in_a_pass(state) if "current_sub_agent" in state.values else self._begin(state)
 
     def _begin(self, state: State) -> Fact:
@@ -173,7 +174,7 @@ class LoopAgent(CompositeAgent):
         logger.warning("%s has no sub-agent %r any more; its pass begins anew.", self.name, name)
 
     def _warn_of_silence(self, state: State) -> None:
-        """A pass in which nobody says anything is likely to be followed by more of them (1g.12)."""
+        """Warn about a loop without a limit whose pass emitted nothing (SEMANTICS.md, 3. Algorithm)."""
         if self.max_iterations is None and not self._has_warned and not any(map(has_spoken, state.children.values())):
             self._has_warned = True
             logger.warning("%s loops without a limit over sub-agents that say nothing: give max_iterations.", self.name)
@@ -198,7 +199,7 @@ class LoopAgent(CompositeAgent):
     def goes_on_after_an_error_from(self, events: Sequence[Fact]) -> int:
         """Up to where an agent's code has failed: it runs again, and what was said and answered before it did stays.
 
-        A loop of another design that has failed begins anew at its checkpoint (SEMANTICS 1e).
+        A loop of another design that has failed begins anew at its checkpoint (SEMANTICS.md, 7. Failures).
         """
         ends = takewhile(lambda event: isinstance(event, (CallEnd, RunEnd, RunPaused, RunResumed)), reversed(events))
         for behind, event in enumerate(ends, 1):

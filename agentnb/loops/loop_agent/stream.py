@@ -1,4 +1,4 @@
-"""The events of an invocation: a run's facts in the words of LoopAgent's design (SEMANTICS 1b, 1c).
+"""The events of an invocation, as a projection of the run's events (SEMANTICS.md, 2. Vocabulary).
 
 What a sub-agent says is handed on as it is. Checkpoints are facts of every run, and events where the invocation is
 resumable: one with the state of a loop agent before each sub-agent, and one that says it has ended. What other loops

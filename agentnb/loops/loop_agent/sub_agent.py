@@ -1,4 +1,4 @@
-"""Between a loop agent and its sub-agents: what they are told, and what they come to (SEMANTICS 1c, 1g)."""
+"""Input and output of the sub-agents of a loop agent (SEMANTICS.md, 3. Algorithm; 4. Escalation)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents as a tree: each has a name, and its sub-agents, which belong to nobody else (SEMANTICS 1b)."""
+"""The tree of agents: each has a name, and sub-agents with no other parent (SEMANTICS.md, 2. Vocabulary)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session's own methods: one conversation, run by run, with the design's words for talking to it (SEMANTICS 3c)."""
+"""A session's own methods: one conversation over several runs (SEMANTICS.md, 7. Failures and abort; 8. Continuing)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SessionControls(Loop):
         """Go on without saying anything: answer a last message that is the user's or a tool's, or hear what is queued.
 
         options: as for `start`. Raises UsageError while a stream is open, and where there is nothing to go on from
-        (SEMANTICS 3c).
+        (SEMANTICS.md, 8. Continuing).
         """
         self._check_not_open()
         messages = showable(_read(self.messages))

@@ -1,4 +1,4 @@
-"""The conversation that a session goes on from, put in order for a model (SEMANTICS 3g.1).
+"""The conversation that a session goes on from, put in order for a model (SEMANTICS.md, 4. Tool calls).
 
 Whoever gives it may have kept it elsewhere, or only its end, or cut it where a process died: a call in it may be
 without a result or have several, a result without its call, and an answer may be there that never came to its end.

@@ -1,4 +1,4 @@
-"""SessionLoop's hooks, as the core calls them (SEMANTICS 3b, 3c). Each may be sync or async."""
+"""SessionLoop's hooks, as the core calls them (SEMANTICS.md, 6. Hooks). Each may be sync or async."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SessionLoop: a chat agent's loop, two loops in one (SEMANTICS 3).
+"""SessionLoop: a chat agent's loop, two loops in one (SEMANTICS.md).
 
 Written top to bottom it would read:
 
@@ -11,7 +11,7 @@ Written top to bottom it would read:
 As a decision it is `advance`: take what has been said, ask the model while there is something to answer, then take a
 follow-up, then end. Steering is heard at the start and after every turn. What happens to a batch of calls when the user
 steers in the middle of it is `steering_mode` (`steering.py`). In every mode each call has exactly one result, in the
-order the model made the calls, before the next message (3g.1).
+order the model made the calls, before the next message (SEMANTICS.md, 4. Tool calls).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class SessionLoop(SessionControls):
         "acting": ["thinking", "listening", "done"],
         "done": [],
     }
-    checks_in_order = True  # SEMANTICS 3c.4
+    checks_in_order = True  # SEMANTICS.md, 4. Tool calls
     opened_by: ClassVar[Mapping[str, str]] = {
         "message": "listening",
         "model_start": "thinking",
@@ -131,7 +131,7 @@ class SessionLoop(SessionControls):
     # -- the decision ----------------------------------------------------------------------------------------------
 
     def advance(self, state: State) -> Event:
-        """What comes next (SEMANTICS 3c)."""
+        """Return the next event (SEMANTICS.md, 3. Algorithm)."""
         if state.unsaid and (skipped := passed_over(state, self.steering_mode)):
             return skipped
         queues, heard = state.queues, state.heard
@@ -183,7 +183,7 @@ class SessionLoop(SessionControls):
         return [effect for effect in wants if effect is MODEL or effect.id in kept]
 
     def instead_of(self, call: CallState, state: State) -> CallEnd | None:
-        """Steering may come while the calls behind it are still checked (SEMANTICS 3c: nothing prepared runs)."""
+        """Skip a call that is checked, but not started, when steering arrives (SEMANTICS.md, 5. Steering)."""
         if self.steering_mode == "after_batch" or call.hidden or call.attempt > 1:  # one run again may have happened
             return None
         if state.reply is not None and state.reply.sequential:  # each runs as soon as it is checked

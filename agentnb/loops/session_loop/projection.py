@@ -1,9 +1,9 @@
-"""SessionLoop's own vocabulary: its ten kinds of events, as a projection of the run's (SEMANTICS 3b).
+"""SessionLoop's ten event types, as a projection of the run's events (SEMANTICS.md, 2. Vocabulary).
 
 `Projection` folds the same facts and says them in the design's words, so that the stream of a live run and of a
 recording are the same. Every start has its end, and `agent_end` is always the last.
 
-A call's start is said before anybody looks at it (3c.4): a hook, or a person who is asked, may wait for whoever reads
+A call's start is said before anybody looks at it: a hook, or a person who is asked, may wait for whoever reads
 the stream. Where nobody does, it is said with the fact that the tool has begun: its reader may wait for the tool.
 """
 
@@ -38,7 +38,7 @@ Type = Literal[
 
 
 class SessionEvent(Record):
-    """One event of a session; which fields it has depends on its type (SEMANTICS 3b)."""
+    """One event of a session; which fields it has depends on its type (SEMANTICS.md, 2. Vocabulary)."""
 
     type: Type
     message: Message | None = None
@@ -202,7 +202,7 @@ class Projection:
         yield _event("tool_execution_end", result=end.result, is_error=end.is_error, **_call_fields(call))
 
     def _last_words(self) -> Iterator[SessionEvent]:
-        """What nobody has heard, and the answer that never came, which says why (SEMANTICS 3c, 3e)."""
+        """Undelivered input, and the answer that never came, with the reason (SEMANTICS.md, 7. Failures and abort)."""
         yield from self._open_turn()
         answer = None
         for message in last_words(self._state):

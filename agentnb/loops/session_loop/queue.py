@@ -1,4 +1,4 @@
-"""MessageQueue: what the user says while a session runs (SEMANTICS 3b)."""
+"""MessageQueue: what the user says while a session runs (SEMANTICS.md, 2. Vocabulary)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What becomes of a batch of calls where the user steers in the middle of it (SEMANTICS 3).
+"""What becomes of a batch of calls where the user steers in the middle of it (SEMANTICS.md, 5. Steering).
 
 `after_batch` runs it to its end, `skip_pending` passes over the calls that have not started, `discard` also replaces
-the results there are (3g.1).
+the results there are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def why_pass_over(state: State, mode: SteeringMode) -> str | None:
 
 
 def first_in_turn(state: State) -> CallState | None:
-    """The call that a sequential turn begins with, before it begins: steering is looked for behind each call (3c).
+    """The call that a sequential turn begins with, before it begins: steering is looked for behind each call.
 
     None where a person is asked about it: the call waits, and what the user has said may be why it is not to run.
     """

@@ -1,4 +1,4 @@
-"""SessionLoop's own stream: its events as the run goes on (SEMANTICS 3b)."""
+"""SessionLoop's own stream: its events as the run goes on (SEMANTICS.md, 2. Vocabulary)."""
 
 from __future__ import annotations
 

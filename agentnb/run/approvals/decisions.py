@@ -1,6 +1,6 @@
 """Decide about calls: approve, reject, edit, replace, answer, and take a decision back.
 
-A decision binds what was shown (DESIGN, promise 5). It answers one question, which is identified by its run, its path
+A decision binds what was shown (ARCHITECTURE.md, 4. Promises). It answers one question, identified by its run, its path
 and the number of its event; ids that models, servers or users choose identify nothing by themselves. An approved call
 runs with exactly the arguments of its question; edited arguments are checked against the tool's schema before anything
 changes. The first decision stands, unless it is taken back before the call begins; then the call is asked about again,

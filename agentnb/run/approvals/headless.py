@@ -1,7 +1,7 @@
 """Nobody there: who decides about a call that waits for a person where none can come.
 
 A notebook that a program executes, or a script, must come to its end. There the policy that was declared for it
-answers, and without one the answer is no (DESIGN 2: no answer means no). What it decides is a fact like any decision,
+answers, and without one the answer is no (ARCHITECTURE.md, 4. Promises). What it decides is a fact like any decision,
 and says why and how to declare another.
 
 Whether somebody is there is not guessed: only where the environment has a reason to say that nobody is

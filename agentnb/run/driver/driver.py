@@ -1,4 +1,4 @@
-"""The driver: makes what the state wants happen, and nothing else (DESIGN 1).
+"""The driver: makes what the state wants happen, and nothing else (ARCHITECTURE.md, 2. How a run works).
 
 `pump` is an async generator that moves a run on, and yields whenever there may be news. Whoever iterates over it sets
 the pace: a consumer that pulls events, a task that drains it, a step that stops at its boundary. What it does next, one
@@ -189,7 +189,7 @@ class Driver:
             await self.written()
         except (RunFailed, asyncio.CancelledError, *THROWN_IN):
             raise
-        except BaseException as error:  # ours or the loop's: it ends the run, loudly (DESIGN 1)
+        except BaseException as error:  # it ends the run (ARCHITECTURE.md, 3. Three kinds of failure)
             self._note_crash(error)
             self._end_in(error)
             raise RunFailed(f"{type(error).__name__}: {error}") from error

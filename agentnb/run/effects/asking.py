@@ -126,10 +126,10 @@ class Asking:
             if state.model != "asked" or here is None or here.cancelling():
                 raise
             self._failed(error, reply)  # its own: nobody has cancelled it
-        except BaseException as error:  # the model's failure pauses the run, whatever it is (DESIGN 1)
+        except BaseException as error:  # it pauses the run (ARCHITECTURE.md, 3. Three kinds of failure)
             if is_thrown_in(error, task):
                 raise
-            if state.open:  # the calls it has made already come to their results first (SEMANTICS 2g.17)
+            if state.open:  # the calls that it has already made get their results first
                 await self._inflight.calls_end(self._frame)
             self._failed(error, reply)
         else:

@@ -122,7 +122,7 @@ class Calling:
                 seen = self._for_a_hook(call, arguments)
                 given = to_plain(seen.arguments)
                 said = await settled(self._design.before_call(seen, self._frame.state))
-            except BaseException as error:  # a hook that fails must not leave the call without a result (SEMANTICS 3e)
+            except BaseException as error:  # a hook that fails must not leave the call without a result
                 self._go_if_ended(call, error, task)
                 return blocked(call, words_of(error))
             if isinstance(said, ApprovalDecision):
@@ -258,7 +258,7 @@ class Calling:
             end = end_in_words(call, ABORTED, "aborted")
         except _TimedOut as error:
             end = end_in_words(call, str(error), "timed_out", error.__cause__)
-        except BaseException as error:  # a tool's failure goes to the model as a result (DESIGN 1)
+        except BaseException as error:  # ARCHITECTURE.md, 3. Three kinds of failure
             self._go_if_ended(call, error, task)
             end = self._raised(call, error)
         if design.after_call is not None and not is_own:
@@ -344,7 +344,7 @@ class Calling:
         assert hook is not None
         try:
             changed = await settled(hook(self._for_a_hook(call, call.arguments), end, self._frame.state))
-        except BaseException as error:  # an error result, as in SEMANTICS 3e
+        except BaseException as error:  # an error result
             self._go_if_ended(call, error, task)
             return self._raised(call, error)
         if not changed:
@@ -352,7 +352,7 @@ class Calling:
         return end.model_copy(update={name: portable(value) for name, value in changed.items()})
 
     def _progress(self, call: CallState, data: Any) -> None:
-        """Show progress; after the call has its result there is nothing left to show (SEMANTICS 3g.11)."""
+        """Show progress; after the call has its result there is nothing left to show."""
         if self._say(Delta(type="call_delta", call_id=call.id, data=portable(data)), call):
             self._inflight.news.nudge()  # a consumer that pulls the run waits for it to move
 

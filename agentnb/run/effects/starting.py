@@ -2,7 +2,7 @@
 
 Intent is a fact before an effect starts, and on disk before a tool runs. What is wanted and was started by a process
 that is gone is what a crash left behind: a model is asked again, a call runs again only where its tool is idempotent,
-and otherwise the person is asked (DESIGN, promise 2).
+and otherwise the person is asked (ARCHITECTURE.md, 4. Promises).
 """
 
 from __future__ import annotations

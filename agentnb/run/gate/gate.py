@@ -1,7 +1,7 @@
 """The gate: whether something new may start.
 
 Three things close it: a pause that somebody asked for, a breakpoint, and a step whose permit is used up. What is in
-flight is never held back by it and always becomes a fact when it ends; only starting is (SEMANTICS 4g.5). That is all
+flight is never held back by it and always becomes a fact when it ends; only starting is. That is all
 there is to stepping: a permit is out until the event arrives that ends the step. A step of a loop's own that says
 things on its way (an async generator) is not in flight where it has said one: to let it go on is to start something.
 

@@ -1,4 +1,4 @@
-"""Divergence: whether a loop decides today what a recording says was decided (DESIGN, promise 6).
+"""Divergence: whether a loop still decides as its recording says (ARCHITECTURE.md, 4. Promises).
 
 What comes from outside is taken as it was recorded: what a person did, what a model answered, what a tool gave. What
 the loop decided is asked of it again, from the same state: its next fact (`advance`), what a call runs with, whether a

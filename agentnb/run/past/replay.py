@@ -1,4 +1,4 @@
-"""Replay: a recording as a run that performs nothing (DESIGN, promise 6).
+"""Replay: a recording as a run that performs nothing (ARCHITECTURE.md, 4. Promises).
 
 Every moment is a fold of the events up to it, so going back is folding fewer of them. No model is asked, no tool runs
 and no clock is read; what a replay gives is what was recorded.

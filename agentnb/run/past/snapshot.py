@@ -1,4 +1,4 @@
-"""Snapshots: a position in a journal, made portable (DESIGN 1).
+"""Snapshots: a position in a journal, made portable (ARCHITECTURE.md, 2. How a run works).
 
 A snapshot holds the journal up to a position, the kind and the configuration of the loop that made it, and the state it
 folds to, as JSON text with one event a line. A chain of hashes runs through the lines and a digest closes the text, so

@@ -39,7 +39,7 @@ def as_of(run_id: str, events: Sequence[Event]) -> list[Event]:
 
 
 def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_limits: bool = False) -> Sequence[Event]:
-    """Without a cancellation or a suspension: those end a run in its process only (DESIGN 4).
+    """Without a cancellation or a suspension: they end a run in its process (ARCHITECTURE.md, 2. How a run works).
 
     Nor with the end at a limit, where there are new ones; nor with a part of an end that was not recorded to its own:
     it goes on from before that.
