@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any, ClassVar
 
+from agentnb.core.ending import ending
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.events import CallEnd, CallProposed, RunEnd, RunPaused, RunResumed, StateUpdate
+from agentnb.core.events import CallEnd, CallProposed, CallStart, RunEnd, RunPaused, RunResumed, StateUpdate
 from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
@@ -46,6 +46,11 @@ class LoopAgent(CompositeAgent):
 
     name, sub_agents, and the keywords of `BaseAgent`. max_iterations: None is no limit, 0 and less is no pass. A
     subclass may override `_run_async_impl`, and run the loop itself by `super()._run_async_impl(ctx)`.
+
+    A run that has ended in an error can be restored, and goes on at what has failed: the code of an agent, a hook or a
+    task of a loop inside, a step of a generator, a decision that raised. What had finished before does not run again,
+    but for an agent's code, which begins anew. A sub-agent whose own decision was to end in an error begins anew at its
+    checkpoint, and makes its calls again.
 
     Raises InvalidArguments where sub-agents share a name or belong to another agent.
     """
@@ -197,19 +202,53 @@ class LoopAgent(CompositeAgent):
         return self._sub_agent(call.name)
 
     def goes_on_after_an_error_from(self, events: Sequence[Fact]) -> int:
-        """Up to where an agent's code has failed: it runs again, and what was said and answered before it did stays.
+        """Up to what has failed: that runs again, and what was said and answered before it did stays.
 
-        A loop of another design that has failed begins anew at its checkpoint (SEMANTICS.md, 7. Failures).
+        Where a decision has raised, that is the decision; where a call of a loop's own has failed, that call: the code
+        of an agent, a hook, a task. A loop inside that has failed otherwise begins anew at its checkpoint, and the
+        calls that it had made with it.
         """
-        ends = takewhile(lambda event: isinstance(event, (CallEnd, RunEnd, RunPaused, RunResumed)), reversed(events))
-        for behind, event in enumerate(ends, 1):
-            if isinstance(event, CallEnd) and event.is_error and event.name in (RUN, BEFORE, AFTER):
-                return len(events) - behind
-        for position in range(len(events) - 1, 0, -1):
-            event = events[position]
-            if isinstance(event, StateUpdate) and "current_sub_agent" in event.values:
-                return position + 1
-        return 1
+        over = ending(events)
+        before = events[over - 1]
+        if not (isinstance(before, CallEnd) and before.is_error and not before.path):
+            return over
+        failed = _own_call_that_failed(events)
+        return failed if failed is not None else _last_checkpoint(events)
+
+    def failed_steps(self, events: Sequence[Fact]) -> Mapping[str, list[str]]:
+        """The steps of generators inside whose failure has ended this recording."""
+        return {path: ids for agent in self.sub_agents for path, ids in agent.failed_steps(events).items()}
+
+
+def _own_call_that_failed(events: Sequence[Fact]) -> int | None:
+    """Where the call of its own has failed that has ended the innermost loop; None where that ended otherwise.
+
+    Behind that call comes only what the loop has noted of it, and what its end has broken off.
+    """
+    ends = len(events)
+    while isinstance(events[ends - 1], (CallEnd, RunEnd, RunPaused, RunResumed)):
+        ends -= 1
+    innermost = next(position for position in range(ends, len(events)) if isinstance(events[position], RunEnd))
+    position, path = innermost - 1, events[innermost].path
+    while isinstance(event := events[position], StateUpdate) or _is_broken_off(event):
+        position -= 1
+    if not (isinstance(event, CallEnd) and event.is_error and event.path == path):
+        return None
+    starts = (start for start in events[:position] if isinstance(start, CallStart) and start.path == path)
+    is_own = event.name in (RUN, BEFORE, AFTER) or any(start.own for start in starts if start.call_id == event.call_id)
+    return position if is_own else None
+
+
+def _is_broken_off(event: Fact) -> bool:
+    return isinstance(event, CallEnd) and event.outcome == "aborted"
+
+
+def _last_checkpoint(events: Sequence[Fact]) -> int:
+    for position in range(len(events) - 1, 0, -1):
+        event = events[position]
+        if isinstance(event, StateUpdate) and "current_sub_agent" in event.values:
+            return position + 1
+    return 1
 
 
 def _call_id(state: State) -> str:
