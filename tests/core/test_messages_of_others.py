@@ -217,10 +217,14 @@ async def test_a_developer_s_message_is_sent_to_the_model(design: Any) -> None:
     assert [(m["role"], m["content"]) for m in llm.requests[0].messages] == [("developer", "be brief"), ("user", "hi")]
 
 
+GO = {"role": "user", "content": "go"}
+
+
 @pytest.mark.parametrize(
-    "given", [Said("user", "go"), [Said("user", "go")], [SimpleNamespace(role="user", content="go")]]
+    ("given", "goal"),
+    [(Said(**GO), GO), ([Said(**GO)], [GO]), ([SimpleNamespace(**GO)], [GO]), ((Completion(**GO), "on"), [GO, "on"])],
 )
-async def test_an_engine_takes_a_goal_of_message_objects(given: Any) -> None:
+async def test_an_engine_takes_message_objects(given: Any, goal: Any) -> None:
     class Planner:
         async def decompose_goal(self, goal: Any) -> list[Any]:
             goals.append(goal)
@@ -229,4 +233,4 @@ async def test_an_engine_takes_a_goal_of_message_objects(given: Any) -> None:
     goals: list[Any] = []
     async for _ in ConversationEngine(llm=Planner()).run(given):
         pass
-    assert goals == [[{"role": "user", "content": "go"}]]
+    assert goals == [goal]

@@ -40,6 +40,9 @@ from agentnb.loops.loop_agent.sub_agent import escalated, has_spoken, input_for
 
 logger = logging.getLogger("agentnb")
 
+_PAUSING = (RunPaused, RunResumed)
+"""What people have done to the run, which may be recorded between any two of its facts."""
+
 
 class LoopAgent(CompositeAgent):
     """Run sub-agents in order, pass after pass, until one escalates or `max_iterations` passes are complete.
@@ -209,7 +212,7 @@ class LoopAgent(CompositeAgent):
         calls that it had made with it.
         """
         over = ending(events)
-        before = events[over - 1]
+        before = next(event for event in reversed(events[:over]) if not isinstance(event, _PAUSING))
         if not (isinstance(before, CallEnd) and before.is_error and not before.path):
             return over
         failed = _own_call_that_failed(events)
@@ -226,11 +229,11 @@ def _own_call_that_failed(events: Sequence[Fact]) -> int | None:
     Behind that call comes only what the loop has noted of it, and what its end has broken off.
     """
     ends = len(events)
-    while isinstance(events[ends - 1], (CallEnd, RunEnd, RunPaused, RunResumed)):
+    while isinstance(events[ends - 1], (CallEnd, RunEnd, *_PAUSING)):
         ends -= 1
     innermost = next(position for position in range(ends, len(events)) if isinstance(events[position], RunEnd))
     position, path = innermost - 1, events[innermost].path
-    while isinstance(event := events[position], StateUpdate) or _is_broken_off(event):
+    while isinstance(event := events[position], (StateUpdate, *_PAUSING)) or _is_broken_off(event):
         position -= 1
     if not (isinstance(event, CallEnd) and event.is_error and event.path == path):
         return None
