@@ -64,7 +64,7 @@ export class Head {
  * The outermost loop's phase and those of the loops that run in it; those beside one another after a comma.
  * @param {Status} status
  */
-function breadcrumb(status) {
+export function breadcrumb(status) {
   let told = `phase ${status.phase || "-"}`,
     above = "";
   for (const loop of status.nested ?? []) {
@@ -80,7 +80,7 @@ function breadcrumb(status) {
  * no model is asked (an engine has tasks) it would be a row of noughts above all that happens.
  * @param {Status} status
  */
-function asked({ nested, requests = 0, turn = 0, calls = 0 }) {
+export function asked({ nested, requests = 0, turn = 0, calls = 0 }) {
   if (nested?.length) return [count(requests, "model request"), count(calls, "call")];
   return turn || calls ? [`turn ${turn}`, count(calls, "call")] : [];
 }

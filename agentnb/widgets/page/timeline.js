@@ -285,7 +285,7 @@ function waitedFor(thing, end, { rows, trace }) {
 }
 
 /** @param {number} rough */
-function niceStep(rough) {
+export function niceStep(rough) {
   if (rough > 40) {
     const minutes = [60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200].find((step) => step >= rough);
     return minutes ?? 86400 * Math.ceil(rough / 86400);
@@ -298,7 +298,7 @@ function niceStep(rough) {
  * @param {number} tick
  * @param {number} step
  */
-function tickWords(tick, step) {
+export function tickWords(tick, step) {
   if (step >= 60) return duration(tick);
   if (step < 0.001) return `${(tick * 1000).toFixed(2)} ms`;
   return step < 0.1 ? `${Math.round(tick * 1000)} ms` : `${tick.toFixed(step < 1 ? 1 : 0)} s`;
