@@ -284,7 +284,10 @@ function waitedFor(thing, end, { rows, trace }) {
   return beside.length ? [`waiting for ${beside.join(" and ")} ${duration(Math.max(0, end - thing.opened))}`] : [];
 }
 
-/** @param {number} rough */
+/**
+ * Give the distance between two ticks: a round number of seconds, near to the one that is asked for.
+ * @param {number} rough
+ */
 export function niceStep(rough) {
   if (rough > 40) {
     const minutes = [60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200].find((step) => step >= rough);
@@ -295,8 +298,9 @@ export function niceStep(rough) {
 }
 
 /**
- * @param {number} tick
- * @param {number} step
+ * Write a tick as exactly as the distance to the next one asks for.
+ * @param {number} tick seconds
+ * @param {number} step seconds
  */
 export function tickWords(tick, step) {
   if (step >= 60) return duration(tick);
