@@ -12,6 +12,7 @@ import inspect
 import pkgutil
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -247,7 +248,8 @@ def _found(where: str) -> Design:
     """The loop at `module:name`, made where that makes one."""
     given: object = where
     needed = f"loop= is 'module:name' of a loop, or of a function without arguments that makes one, not {where!r}."
-    if not isinstance(given, str) or not where.partition(":")[2].isidentifier():
+    words = where.replace(":", ".").split(".") if isinstance(given, str) else []
+    if not isinstance(given, str) or not where.partition(":")[2].isidentifier() or any(map(iskeyword, words)):
         raise UsageError(needed)
     try:
         found = pkgutil.resolve_name(where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from collections.abc import Iterator
 
 import numpy  # noqa: F401 - hypothesis looks into it where it is there, and a panel's thread could be half-way through
@@ -14,6 +15,41 @@ from agentnb.run.approvals import headless
 # Three test processes on two cores: how long an example takes says nothing here.
 settings.register_profile("agentnb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("agentnb")
+
+# What a test needs beside Python is told by its fixtures; `.ci/test fast` leaves these out.
+MARK_OF_FIXTURE = {
+    "kernel": "kernel",
+    "newest": "kernel",
+    "kernel_name": "kernel",
+    "browser": "browser",
+    "page": "browser",
+    "postgres": "postgres",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs every case of the tests that are sampled otherwise."""
+    parser.addoption("--all-cases", action="store_true", help="run all cases of the tests marked `sampled`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by their fixtures, and keep one case in n of those marked `sampled(n)`."""
+    for item in items:
+        for fixture in MARK_OF_FIXTURE.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(MARK_OF_FIXTURE[fixture])
+        if "postgres" in item.name:  # a parameter of the fixture `place`
+            item.add_marker("postgres")
+    # A case that is named on the command line runs, sampled or not.
+    if config.option.all_cases or any("[" in arg for arg in config.args):
+        return
+    left_out = []
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None and zlib.crc32(item.nodeid.encode()) % sampled.args[0]:
+            left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,8 @@ from tests.test_designs import check, outcome
 
 Names = Sequence[str]
 
+pytestmark = pytest.mark.sampled(3)  # 721 cases of one kind: a push runs a third, a night all of them
+
 EVERY_NESTING = [*((names, 3) for names in TWO), *((names, 7) for names in THREE)]
 every_nesting = pytest.mark.parametrize(
     ("names", "stride"), EVERY_NESTING, ids=["-".join(names) for names, _ in EVERY_NESTING]

@@ -32,14 +32,14 @@ _BothPlaces = tuple[Places, Places]
 
 def as_text(difference: Difference) -> str:
     """The differences, a line each, after `-` on the left and after `+` on the right."""
-    left, right = difference.left, difference.right
+    left, right = (one_line(visible(name)) for name in (difference.left, difference.right))
     if not difference:
         return f"{left} and {right} say the same in all their {len(difference.events)} events."
     lines = [f"{left} and {right}: the same in {difference.common} events, then"]
     at = _places(difference)
     for pair in _shown(difference.events):
         lines += [f"  {sign} {told}" for sign, told in _signed(pair, at)] if pair is not None else ["    ..."]
-    lines += [f"  {change.where}: {' | '.join(_values(change))}" for change in difference.state]
+    lines += [f"  {visible(change.where)}: {' | '.join(_values(change))}" for change in difference.state]
     return "\n".join(lines)
 
 

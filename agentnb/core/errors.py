@@ -41,6 +41,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from agentnb.core.unicode import printable
+
 __all__ = [
     "AgentnbError",
     "AlreadyDecided",
@@ -85,7 +87,14 @@ for ever."""
 
 
 class AgentnbError(Exception):
-    """Base of everything agentnb raises on purpose."""
+    """Base of everything agentnb raises on purpose.
+
+    `str(error)` can be printed in a terminal: what a model or a tool put into it is shown as an escape where it is not
+    text. `args` have it as it was.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), but="\n\t")
 
 
 class UsageError(AgentnbError):
@@ -108,7 +117,7 @@ class UnknownCall(UsageError, KeyError):
     """No call with that id is waiting for a decision."""
 
     def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""  # KeyError would show the repr
+        return printable(str(self.args[0]), but="\n\t") if self.args else ""  # KeyError would show the repr
 
 
 class UnknownName(UsageError, AttributeError):
@@ -207,7 +216,10 @@ class ModelProtocolError(ModelError):
 
 
 class ToolError(AgentnbError):
-    """A tool's own failure, in words meant for the model."""
+    """A tool's own failure, in words meant for the model: it gets them as they are."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class StorageError(AgentnbError):

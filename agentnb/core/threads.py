@@ -51,6 +51,10 @@ def forgotten_in_a_fork(forget: Callable[[], None]) -> None:
         os.register_at_fork(after_in_child=forget)
 
 
+def _nothing() -> None:
+    """What is left of a call that was made."""
+
+
 class _Call(Future[Any]):
     """A call in a thread. To cancel it while it runs is to give it up."""
 
@@ -70,12 +74,15 @@ class _Call(Future[Any]):
         """Call, unless it was cancelled."""
         if not self.set_running_or_notify_cancel():
             return
+        work, self._work = self._work, _nothing
         try:
-            result = self._work()
+            result = work()
         except BaseException as error:
+            del work
             self.set_exception(error)
             del self  # the error has this frame, and the frame is not to have the error
         else:
+            del work  # whoever is told the result may count on it that the thread holds nothing of the call
             self.set_result(result)
 
 

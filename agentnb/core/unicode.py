@@ -16,11 +16,14 @@ def mended(text: str) -> str:
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def printable(text: str) -> str:
-    """`text` for a terminal: what is not to be printed there, or not seen, is shown as an escape."""
+def printable(text: str, *, but: str = "") -> str:
+    """`text` for a terminal: what is not to be printed there, or not seen, is shown as an escape.
+
+    but: characters that stay, such as line breaks.
+    """
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return "".join(char if char.isprintable() or char in but else repr(char)[1:-1] for char in text)
 
 
 def mended_inside(value: Any) -> Any:

@@ -37,6 +37,7 @@ from agentnb.core.json_data import json_of
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, plain_message, text_of, to_said
 from agentnb.core.tools import Tool
+from agentnb.core.unicode import printable
 
 __all__ = ["Ask", "Call", "Phase", "Say", "Want", "ask", "call", "phase", "say"]
 
@@ -145,7 +146,8 @@ def phase(name: str) -> Phase:
 def shown_call(name: str, arguments: Mapping[str, Any]) -> str:
     """A call, for people."""
     given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-    return f"call({name}{', ' if given else ''}{given if len(given) <= _SHOWN else given[:_SHOWN] + '…'})"
+    shown = given if len(given) <= _SHOWN else given[:_SHOWN] + "…"
+    return printable(f"call({name}{', ' if given else ''}{shown})")
 
 
 def shown_message(message: Message) -> str:

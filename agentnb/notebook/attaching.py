@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, UsageError
+from agentnb.core.unicode import printable
 from agentnb.loops.base import Loop
 from agentnb.notebook.commands import run_here
 from agentnb.notebook.recorded import RecordedRun
@@ -95,7 +96,7 @@ def headline(run: Run | RecordedRun) -> str:
 def _headline(run: Run | RecordedRun) -> tuple[str, str]:
     """The same as words, and what to type."""
     name = run.name or run.id
-    said = f"{one_line(name, 80)} ({run.loop.kind()}): {where(run)}"
+    said = visible(f"{one_line(name, 80)} ({run.loop.kind()}): {where(run)}")
     if not isinstance(run, RecordedRun):
         return said, ""
     said += f"; {len(run.events)} events in {run.store.where}, read only"
@@ -175,7 +176,7 @@ def _under_way(kept: Iterable[tuple[Store, RunInfo]]) -> Iterator[RecordedRun]:
             try:
                 yield RecordedRun(at, info)
             except RecordingCorrupt as error:
-                warnings.warn(f"The run {info.name or info.id} is not shown: {error}", stacklevel=4)
+                warnings.warn(f"The run {printable(info.name or info.id)} is not shown: {error}", stacklevel=4)
 
 
 def _find(name: str, store: Store | str | Path | None) -> tuple[Store, RunInfo]:

@@ -112,7 +112,7 @@ class RunMagics(Magics):
         `%restore` takes it. As a function: agentnb.notebook.snapshot(name).
         """
         snapshot = commands.snapshot(line)
-        print(f"{snapshot.position} events in {line}{commands.SUFFIX}")  # noqa: T201
+        print(visible(f"{snapshot.position} events in {line}{commands.SUFFIX}"))  # noqa: T201
         return snapshot
 
     @line_magic

@@ -125,14 +125,15 @@ def _one(error: BaseException, frames: list[Frame]) -> Iterator[str]:
     """One error: where it came from, and what it says."""
     for file, line, function in frames[-FRAMES:]:
         inside = "" if function == "<module>" else f" in {function}"
-        yield f"{_GREEN}{_place(file)}{_OFF}, line {line}{inside}"
+        yield f"{_GREEN}{visible(_place(file))}{_OFF}, line {line}{inside}"
         yield from _source(file, line)
     yield from _said(error)
 
 
 def _said(error: BaseException) -> list[str]:
     """Its type, and its words."""
-    words = visible("\n".join([str(error), *getattr(error, "__notes__", ())]).strip())
+    text = str(error.args[0]) if isinstance(error, AgentnbError) and error.args else str(error)  # its str() has escapes
+    words = visible("\n".join([text, *getattr(error, "__notes__", ())]).strip())
     return [f"{_RED}{type(error).__name__}{_OFF}: {words[:MESSAGE]}{'…' if len(words) > MESSAGE else ''}"]
 
 

@@ -19,6 +19,7 @@ from agentnb.core.events import Event, RunStart
 from agentnb.core.evolve import evolve
 from agentnb.core.state import State
 from agentnb.core.threads import forgotten_in_a_fork
+from agentnb.core.unicode import printable
 from agentnb.core.views import Prefix
 from agentnb.run import Pending, Snapshot
 from agentnb.run import host as hosting
@@ -123,7 +124,8 @@ class RecordedRun(Recording):
 
     def __repr__(self) -> str:
         where = self.stop_reason or self.phase
-        return f"<Recorded run {self.name or self.id} of {self.loop.name}: {where}, {len(self.events)} events>"
+        names = f"{self.name or self.id} of {self.loop.name}"
+        return printable(f"<Recorded run {names}: {where}, {len(self.events)} events>")
 
 
 _followed: WeakSet[RecordedRun] = WeakSet()

@@ -90,10 +90,10 @@ class RunTable(Sequence[Row]):
 
     def __repr__(self) -> str:
         if not self._rows:
-            return f"No runs ({self.note})."
+            return visible(f"No runs ({self.note}).")
         lines = [COLUMNS, *(row.cells() for row in self._rows)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
-        return "\n".join([*(_aligned(line, widths) for line in lines), f"({self.note})"])
+        return "\n".join([*(_aligned(line, widths) for line in lines), visible(f"({self.note})")])
 
     def _repr_html_(self) -> str:
         if not self._rows:

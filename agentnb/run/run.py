@@ -79,8 +79,8 @@ class Run(Decisions, Recording):
         )
         if approve is None and not kept.over and (name_of_policy := lost_function(kept.approve)) is not None:
             warnings.warn(
-                f"The policy of this run was {name_of_policy}, which its recording does not keep: every call is asked"
-                " about until approve= is given again.",
+                f"The policy of this run was {printable(name_of_policy)}, which its recording does not keep: every call"
+                " is asked about until approve= is given again.",
                 UserWarning,
                 stacklevel=3,
             )

@@ -33,6 +33,7 @@ from agentnb.core.maybe_async import listed, settled
 from agentnb.core.schemas import misfits, why_none
 from agentnb.core.threads import THREADS
 from agentnb.core.tools import Invocation, Progress
+from agentnb.core.unicode import printable
 from agentnb.json_schema import read_by
 from agentnb.tools.called import called_in, whole_of, words_of
 from agentnb.tools.context import ToolContext, acted
@@ -187,7 +188,7 @@ class FunctionTool:
         return in_thread(functools.partial(self.function, **values), self._in_thread)
 
     def __repr__(self) -> str:
-        return f"<tool {self.name}>"
+        return printable(f"<tool {self.name}>")
 
 
 def _check_options(timeout: Any, yes_or_no: Mapping[str, Any]) -> None:

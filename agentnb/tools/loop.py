@@ -11,6 +11,7 @@ from typing import Any
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.loop import Design
 from agentnb.core.tools import Invocation, legal_name
+from agentnb.core.unicode import printable
 
 _WORDS = "Hands a task to {}, which works on it and answers."
 _OPTIONS = ("name", "description", "approve", "needs", "sequential", "view")
@@ -58,7 +59,7 @@ class LoopTool:
         return _never
 
     def __repr__(self) -> str:
-        return f"<tool {self.name}: a loop>"
+        return printable(f"<tool {self.name}: a loop>")
 
 
 def loop_of(tool: object) -> Design | None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, TextIO, cast
 
 from agentnb.core.errors import ToolError, UsageError
+from agentnb.core.unicode import printable
 from agentnb.tools.described import DescribedTool
 from agentnb.tools.mcp_wire import NOT_SENT, SESSION_GONE, raw_of, read_in_parts, result_in, why_unusable
 
@@ -183,7 +184,7 @@ class Connection:
 
     def __repr__(self) -> str:
         without = f"; not usable: {', '.join(self.unusable)}" if self.unusable else ""
-        return f"<MCP server {self._where}: {', '.join(tool.name for tool in self.tools)}{without}>"
+        return printable(f"<MCP server {self._where}: {', '.join(tool.name for tool in self.tools)}{without}>")
 
     def _follow(self, listing: Listing) -> None:
         """Make the tools those that the server has listed."""
@@ -195,7 +196,8 @@ class Connection:
                 name = told.get("name") if isinstance(told, dict) else None
                 unusable[name if isinstance(name, str) and name else f"tool {number}"] = why
         for name in unusable.keys() - self.unusable.keys():
-            _LOGGER.warning("The tool %s of the MCP server %s cannot be used: %s.", name, self._where, unusable[name])
+            said = printable(f"The tool {name} of the MCP server {self._where} cannot be used: {unusable[name]}.")
+            _LOGGER.warning("%s", said)
         names = _names(self._prefix + told["name"] for told in usable)
         self.unusable = unusable
         self.tools[:] = [self._tool(told, name) for told, name in zip(usable, names, strict=True)]

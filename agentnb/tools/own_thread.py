@@ -43,17 +43,31 @@ class OwnThread:
 
 
 def _serve(queue: SimpleQueue[_Work | None]) -> None:
-    while (one := queue.get()) is not None:
-        future, work = one
-        if future.set_running_or_notify_cancel():
-            try:
-                result = work()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-                del result
-        del one, future, work  # a thread that waits is not to hold on to what it has called last
+    while _serve_one(queue):
+        pass
+
+
+def _serve_one(queue: SimpleQueue[_Work | None]) -> bool:
+    """Wait for a call and perform it; False where there are no more.
+
+    In a frame of its own: a thread that waits is not to hold on to what it has called last.
+    """
+    one = queue.get()
+    if one is None:
+        return False
+    future, work = one
+    del one
+    if future.set_running_or_notify_cancel():
+        try:
+            result = work()
+        except BaseException as error:
+            del work
+            future.set_exception(error)
+            del future  # the error has this frame, and the frame is not to have the error
+        else:
+            del work  # whoever is told the result may count on it that the thread holds nothing of the call
+            future.set_result(result)
+    return True
 
 
 _OF_OBJECTS: weakref.WeakKeyDictionary[Any, OwnThread] = weakref.WeakKeyDictionary()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -51,3 +52,23 @@ def test_functions_run_in_the_caller_s_thread_where_threads_are_inline() -> None
     threads = Threads(1, "test")
     threads.inline = True
     assert threads.call(threading.get_ident).result(timeout=0) == threading.get_ident()
+
+
+def test_whoever_is_told_how_a_call_ended_finds_nothing_of_it_held_by_the_thread() -> None:
+    class Thing:
+        pass
+
+    thing, may_end, told, gone = Thing(), threading.Event(), threading.Event(), []
+    there = weakref.ref(thing)
+
+    def tell(_: object) -> None:
+        gone.append(there() is None)
+        told.set()
+
+    threads = Threads(1, "test")
+    ended = threads.call(lambda _: may_end.wait(10), thing)
+    del thing
+    ended.add_done_callback(tell)
+    may_end.set()
+    assert told.wait(10)
+    assert gone == [True]

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import json
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from xml.dom import minidom
 
 import pytest
 
-from agentnb import Run, SessionLoop, Snapshot, Store, replay, tool
+import agentnb
+from agentnb import LoopAgent, Run, SessionLoop, Snapshot, Store, analysis, replay, restore, tool
 from agentnb.core.events import Delta
-from agentnb.errors import RecordingMissing, UsageError
-from agentnb.testing import write_test
+from agentnb.errors import ModelRequestError, RecordingMissing, ToolError, UsageError
+from agentnb.loops.want import ask, phase, say
+from agentnb.loops.want import call as want_call
+from agentnb.testing import ScriptedLLM, call, write_test
 
 HALF = "\ud800"
 HOSTILE = f"x{HALF}\x1b[31mred\x07\u202e\n"
+
+WORDS = "x\x1b[31mred\x9b5m\x07\r\u202e end"
+"""The same where a store keeps it as a name: Unicode, on one line."""
 
 remembered: SessionLoop | None = None
 
@@ -45,6 +59,13 @@ async def hostile(told: list[Any]) -> Run:
     run.watch(told.append)
     await run
     return run
+
+
+def assert_printable(text: str) -> None:
+    """Lines of text that can be encoded, and in which a terminal finds nothing to act on."""
+    assert text
+    assert text.encode()
+    assert text.replace("\n", "").replace("\t", "").isprintable(), repr(text)
 
 
 async def test_what_a_watcher_is_told_can_be_encoded() -> None:
@@ -90,3 +111,213 @@ async def test_a_written_test_can_be_parsed_whatever_the_run_s_name(
     await run
     path = write_test(run, tmp_path / "test_it.py", "tests.run.test_printed:remembered")
     ast.parse(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("place", ["import.loops:made", "made.loops:class"])
+async def test_a_test_that_could_not_be_parsed_is_not_written(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = SessionLoop(Model(), [look])
+    module = types.ModuleType("loops")
+    vars(module).update({"made": loop, "class": loop})
+    for name in ("import", "made"):
+        package = types.ModuleType(name)
+        vars(package)["loops"] = module
+        monkeypatch.setitem(sys.modules, name, package)
+        monkeypatch.setitem(sys.modules, f"{name}.loops", module)
+    run = loop.start("hi")
+    await run
+    with pytest.raises(UsageError, match="loop= is"):
+        write_test(run, tmp_path / "test_it.py", place)
+    assert not os.listdir(tmp_path)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+class Failing:
+    """A model that fails with an error in hostile words."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def stream(self, messages: Any, **options: Any) -> Any:
+        raise self._error
+        yield
+
+
+@tool(approve=True)
+async def write(path: str) -> str:
+    return HOSTILE
+
+
+async def asking(**options: Any) -> Run:
+    """A run with hostile names that waits for a decision."""
+    run = SessionLoop(ScriptedLLM([[call("write", {"path": HOSTILE}, id=WORDS)], "ok"]), [write], name=WORDS).start(
+        HOSTILE, name=WORDS, **options
+    )
+    await run.step("turn")
+    return run
+
+
+@pytest.mark.parametrize("error", [ValueError(HOSTILE), ModelRequestError(HOSTILE), ToolError(HOSTILE)], ids=repr)
+async def test_the_error_of_a_run_whose_model_failed_can_be_printed(error: Exception) -> None:
+    run = SessionLoop(Failing(error)).start("hi")
+    with pytest.raises(agentnb.errors.RunFailed) as failed:
+        await run
+    assert_printable(str(failed.value))
+    run.cancel(HOSTILE)
+    with pytest.raises(agentnb.errors.RunCancelled) as cancelled:
+        await run
+    assert_printable(str(cancelled.value))
+
+
+@pytest.mark.parametrize("name", agentnb.errors.__all__)
+def test_every_error_can_be_printed_and_keeps_its_words(name: str) -> None:
+    if name == "ToolError":
+        return
+    more = {"ReplayDiverged": (None, None)}.get(name, ())
+    error = getattr(agentnb.errors, name)(f"{HOSTILE}\tof a peer", *more)
+    assert_printable(str(error))
+    assert str(error).startswith("x\\ud800\\x1b[31mred\\x07\\u202e\n\tof")
+    assert error.args[0] == f"{HOSTILE}\tof a peer"
+
+
+async def test_a_model_gets_the_words_of_a_tool_s_error_as_they_are() -> None:
+    @tool
+    async def fails() -> str:
+        raise ToolError("\x1b[31mred")
+
+    run = SessionLoop(ScriptedLLM([[call("fails", {})], "ok"]), [fails]).start("hi")
+    await run
+    assert run.messages[2].content == "\x1b[31mred"
+
+
+MISTAKES: dict[str, Callable[[Run], Any]] = {
+    "an id": lambda run: run.approve(WORDS + "?"),
+    "half an id": lambda run: run.approve(HALF),
+    "arguments": lambda run: run.edit(run.pending[0], {WORDS: 1}),
+    "a tool": lambda run: run.replace(run.pending[0], WORDS, {}),
+    "what to remember": lambda run: run.approve(run.pending[0], remember=WORDS),  # type: ignore[arg-type]
+    "a condition": lambda run: run.breakpoints.add({"where": WORDS}),
+    "a limit": lambda run: run.loop.start("hi", limits={WORDS: 1}),
+    "a rule": lambda run: run.loop.start("hi", approve=[{WORDS: 1}]),
+    "a policy's file": lambda run: run.loop.start("hi", approve=WORDS),
+    "a snapshot's name": lambda run: run.snapshot(HALF),
+    "a file": lambda run: Snapshot.load(f"/nowhere/{WORDS}"),
+    "another loop": lambda run: restore(run.snapshot(), LoopAgent("x", [], 1)),
+    "an address": lambda run: agentnb.llms.OpenAI(WORDS, base_url=f"{WORDS}://x"),
+    "a header": lambda run: agentnb.llms.OpenAI("x", base_url="http://127.0.0.1:9", headers={WORDS: WORDS}),
+    "two tools": lambda run: SessionLoop(ScriptedLLM([]), [Named(WORDS), Named(WORDS)]),
+    "a run to attach": lambda run: agentnb.attach(WORDS + "?"),
+}
+
+
+class Named:
+    """A tool of a peer's, with that name."""
+
+    description = HOSTILE
+    parameters: ClassVar = {"type": "object"}
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def execute(self, args: dict[str, Any]) -> str:
+        return HOSTILE
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+async def test_a_refusal_of_what_was_given_can_be_printed(mistake: Callable[[Run], Any]) -> None:
+    run = await asking()
+    with pytest.raises(agentnb.errors.AgentnbError) as refused:
+        mistake(run)
+    assert_printable(str(refused.value))
+    run.cancel()
+
+
+# -- what is written on the screen -------------------------------------------------------------------------------------
+
+
+async def test_the_line_about_a_refused_call_is_one_line_that_can_be_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    await SessionLoop(ScriptedLLM([[call("write", {"path": HOSTILE}, id=WORDS)], "ok"]), [write]).start("hi")
+    line = capsys.readouterr().err
+    assert "was refused" in line
+    assert_printable(line)
+    assert line.count("\n") == 1
+
+
+async def test_a_warning_can_be_printed() -> None:
+    run = await asking()
+    snapshot = Snapshot.from_json(run.snapshot().to_json())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+
+        @tool(approve=True)
+        async def write(path: str, more: str = WORDS) -> str:
+            return path
+
+        restore(snapshot, SessionLoop(ScriptedLLM([]), [write], name=WORDS, system_prompt=WORDS)).cancel()
+    assert told
+    for one in told:
+        assert_printable(str(one.message))
+    run.cancel()
+
+
+async def test_what_represents_loops_tools_and_wants_can_be_printed() -> None:
+    run = await asking(breakpoints=[{"arguments": [{"field": WORDS, "operator": "is", "value": WORDS}]}])
+    wants = [ask(HOSTILE), say(HOSTILE), phase(WORDS), want_call(WORDS, text=HOSTILE)]
+    shown = [run.loop, *wants, run.breakpoints, *run.breakpoints, run.pending, agentnb.headless]
+    for one in (*shown, agentnb.llms.OpenAI(WORDS, base_url="http://127.0.0.1:9")):
+        assert_printable(str(one))
+        assert_printable(repr(one))
+    run.cancel()
+
+
+async def test_runs_that_were_found_again_and_their_table_can_be_printed(tmp_path: Path) -> None:
+    with contextlib.closing(Store(tmp_path / "a\x1b[31m.db")) as store:
+        run = await asking(store=store)
+        recorded = agentnb.attach(store=store)
+        run.cancel()
+        with contextlib.suppress(agentnb.errors.RunCancelled):
+            await run
+        one = agentnb.attach(WORDS, store=store)
+        for shown in (recorded, one, agentnb.runs(store), store, agentnb.attach(store=store)):
+            assert_printable(repr(shown))
+        assert_printable(agentnb.runs(store)._repr_html_())
+
+
+async def test_what_compares_recordings_can_be_printed() -> None:
+    one, other = await asking(), await asking()
+    other.reject(other.pending[0], HOSTILE)
+    await other
+    other.name = WORDS
+    difference, tree = analysis.diff(one, other), analysis.branches([one, other])
+    judged = analysis.backtest(lambda call: {}[HOSTILE], [other])
+    for text in (str(difference), difference._repr_html_(), str(tree), tree._repr_html_(), repr(judged)):
+        assert_printable(text)
+    one.cancel()
+
+
+# -- what is written into files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+async def test_every_written_file_can_be_read(tmp_path: Path) -> None:
+    with contextlib.closing(Store(tmp_path / "runs.db")) as store:
+        run = await asking(store=store)
+        run.reject(run.pending[0], HOSTILE)
+        await run
+        store.export(tmp_path / "all.jsonl")
+        for line in (tmp_path / "all.jsonl").read_text("utf-8").splitlines():
+            json.loads(line)
+        with contextlib.closing(Store(tmp_path / "other.db")) as other:
+            assert len(other.import_(tmp_path / "all.jsonl")) == 1
+    json.loads(run.snapshot().save(tmp_path / "saved.json").read_text("utf-8"))
+    for table in (analysis.events, analysis.calls, analysis.messages, analysis.decisions):
+        table(run).to_csv(tmp_path / "table.csv")
+        assert len((tmp_path / "table.csv").read_text("utf-8")) > 1
+    for figure in (analysis.timeline, analysis.approvals):
+        figure(run).figure.savefig(tmp_path / "figure.svg")
+        minidom.parse(str(tmp_path / "figure.svg"))

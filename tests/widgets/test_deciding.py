@@ -149,6 +149,29 @@ def test_what_was_decided_is_told_with_who_and_when(show: Callable[[Any], Shown]
     assert "remembered: none" in shown.click("forget", event=told["rules"][0]["event"])["error"]
 
 
+def test_what_was_decided_can_be_told_while_somebody_else_decides(show: Callable[[Any], Shown]) -> None:
+    run = waiting("/a", "/b")
+    shown = show(run)
+    shown.decide("approve")
+    decisions = Decisions()
+    clicks: list[threading.Thread] = []
+
+    class Decided:
+        """The run; between two looks at it another click asks how its call was decided, and has the run's lock."""
+
+        events, remembered = run.events, run.remembered
+
+        @property
+        def decided(self) -> Any:
+            clicks.append(threading.Thread(target=decisions.last, args=(run, "", "c0"), daemon=True))
+            clicks[-1].start()
+            clicks[-1].join(5)
+            return run.decided
+
+    decisions.tell(Decided())  # type: ignore[arg-type]  # the part of a run that is looked at
+    assert [click.is_alive() for click in clicks] == [False]
+
+
 def test_of_a_long_run_the_newest_decisions_are_kept() -> None:
     turns = [[call("search", {"query": str(n)}, id=f"c{n}")] for n in range(CALLS + 20)]
     run = session([*turns, "Done."], approve=True)

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from agentnb.core.errors import THROWN_IN, RunFailed
 from agentnb.core.events import CallEnd, Event, ModelFailed
 from agentnb.core.state import CallState, State
+from agentnb.core.unicode import printable
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import expire, next_deadline
@@ -210,7 +211,8 @@ class Driver:
         try:
             end_run(self._journal, "error", error_info(error))
         except Exception as worse:
-            error.add_note(f"The run could not be ended by this: {type(worse).__name__}: {worse}")
+            why = printable(f"{type(worse).__name__}: {worse}", but="\n\t")
+            error.add_note(f"The run could not be ended by this: {why}")
         self.is_stuck = not self._state.over
 
     async def close(self) -> None:

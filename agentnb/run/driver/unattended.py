@@ -19,6 +19,7 @@ from functools import partial
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import ApprovalDecision, CancelRequested, RunPaused, RunResumed
 from agentnb.core.state import CallState
+from agentnb.core.unicode import printable
 from agentnb.core.wanted import Effect
 from agentnb.run import host as hosting
 from agentnb.run.approvals.context import LiveContexts
@@ -213,7 +214,7 @@ class Unattended:
 def _tell(words: str) -> None:
     """Say it in one line to whoever reads the output: on stderr, which a notebook shows in the cell."""
     with suppress(OSError, ValueError, AttributeError):  # it may be closed, or there may be none
-        sys.stderr.write(f"agentnb: {' '.join(words.split())}\n")
+        sys.stderr.write(f"agentnb: {printable(' '.join(words.split()))}\n")
         sys.stderr.flush()
 
 

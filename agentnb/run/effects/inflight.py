@@ -12,6 +12,7 @@ from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 from agentnb.core.errors import THROWN_IN
+from agentnb.core.unicode import printable
 from agentnb.core.wanted import Effect
 from agentnb.run.frame import Frame
 from agentnb.run.news import News
@@ -142,8 +143,9 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         """Leave to itself what does not end, and say so."""
         _left.add(task)
         task.add_done_callback(_forget)
+        name = printable(self.name_of(effect))
         words = (
-            f"{self.name_of(effect)} was broken off with its run, and has not ended {CLOSE_SECONDS:g} s later. It is"
+            f"{name} was broken off with its run, and has not ended {CLOSE_SECONDS:g} s later. It is"
             " left to itself; what it does from here on is no part of the run. Code that is cancelled should let"
             " asyncio.CancelledError through, and a `finally` should be short."
         )

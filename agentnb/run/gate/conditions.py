@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 from agentnb.core.errors import UsageError
 from agentnb.core.events import EVENT_TYPES, CallStart, Event
 from agentnb.core.state import State
+from agentnb.core.unicode import printable
 from agentnb.run.gate.expressions import Call, Condition, compile_condition
 from agentnb.run.gate.words import no_event
 
@@ -52,7 +53,7 @@ class Argument:
         return _COMPARE[self.operator](found, self.value)
 
     def __str__(self) -> str:
-        return f"{self.field} {self.operator} {json.dumps(self.value, ensure_ascii=False, default=str)}"
+        return printable(f"{self.field} {self.operator} {json.dumps(self.value, ensure_ascii=False, default=str)}")
 
 
 def _is_number(value: Any) -> bool:
@@ -163,7 +164,7 @@ class Conditions:
         words += [f"phase {self.phase}"] if self.phase is not None else []
         words += [f"cost above {self.cost_above:g}"] if self.cost_above is not None else []
         words += [self.where] if self.where is not None else []
-        return ", ".join(word for word in words if word)
+        return printable(", ".join(word for word in words if word))
 
 
 def _argument(given: Any) -> Argument:

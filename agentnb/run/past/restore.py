@@ -11,6 +11,7 @@ from agentnb.core.ending import is_suspended
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunEnd, RunStart
 from agentnb.core.loop import Design, fingerprint
+from agentnb.core.unicode import printable
 from agentnb.run.given import shown
 from agentnb.run.journal import RunStore
 from agentnb.run.past.snapshot import Snapshot
@@ -86,7 +87,7 @@ def _warn_of_another_configuration(snapshot: Snapshot, loop: Design) -> None:
     if fingerprint(loop.kind(), recorded) != fingerprint(loop.kind(), config):
         names = sorted(k for k in {*config, *recorded} if config.get(k) != recorded.get(k))
         warnings.warn(
-            f"The loop is not configured as it was recorded; different: {', '.join(names) or 'its order'}.",
+            printable(f"The loop is not configured as it was recorded; different: {', '.join(names) or 'its order'}."),
             UserWarning,
             stacklevel=3,
         )
@@ -103,8 +104,8 @@ def _warn_of_changed_tools(run: Run) -> None:
     ]
     if changed and not run.state.over:
         warnings.warn(
-            f"These tools have another description or schema than in the recording: {', '.join(changed)}. What was"
-            " decided or remembered about them is asked about again.",
+            "These tools have another description or schema than in the recording:"
+            f" {printable(', '.join(changed))}. What was decided or remembered about them is asked about again.",
             UserWarning,
             stacklevel=3,
         )

@@ -61,10 +61,9 @@ def plain_text(run: Recording) -> str:
     phase = one_line(visible(breadcrumb(str(run.phase), now["nested"])))
     at = run.state.position
     if now["position"] is not None:
-        return (
-            f"{name} ({run.loop.kind()}, recorded): {standing(run)}, phase {phase}, {at} of {len(run.recording)} events"
-        )
-    return f"{name} ({run.loop.kind()}): {standing(run)}, phase {phase}, {_count(at, 'event')}"
+        total = len(run.recording)
+        return visible(f"{name} ({run.loop.kind()}, recorded): {standing(run)}, phase {phase}, {at} of {total} events")
+    return visible(f"{name} ({run.loop.kind()}): {standing(run)}, phase {phase}, {_count(at, 'event')}")
 
 
 def static_html(run: Recording, drawing: str | None = None, bounds: Bounds = WHOLE, note: str = "") -> str:

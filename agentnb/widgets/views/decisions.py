@@ -80,9 +80,10 @@ class Decisions:
 
     def tell(self, run: Recording) -> dict[str, Any]:
         """The newest decisions, newest first, those that can be taken back among them, and what is remembered."""
+        # Not under the lock: it waits for the run's, and whoever has that may wait for this one (`last`).
+        can_undo = {item.event for item in run.decided}
         with self._lock:
             self._follow(run.events)
-            can_undo = {item.event for item in run.decided}
             recent = [_row(*kept, kept[0].seq in can_undo) for kept in reversed(self._recent)]
         return {"recent": recent, "open": len(can_undo), "rules": [rule_row(rule) for rule in run.remembered]}
 
