@@ -95,6 +95,8 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
     with run.journal.lock:
         news.extend(events[told:])
         stop = run.journal.watch(news.append)
+    if run.driver.news.is_due:
+        run.driver.news.flush()
     try:
         run.go_on_if_paused()
         while news:
@@ -128,6 +130,8 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
 async def _look_on(run: Driving, told: int) -> AsyncGenerator[Event | Delta | None, None]:
     """What has happened and happens while somebody else drives; ends with None where they leave the run to others."""
     watching = Watching(run.journal, told)
+    if run.driver.news.is_due:  # what nobody had been told of is not on disk yet
+        run.driver.news.flush()
     if run.gate.owner is None and not run.settled:  # calls of this run are in flight in another event loop
         run.play_on_host()
     stop = run.watch_releases(watching.wake)

@@ -21,14 +21,26 @@ from pydantic_core import to_jsonable_python
 
 import agentnb
 from agentnb import AgentnbError, LimitReached, Loop, Run, RunCancelled, RunFailed, Snapshot, Store, UsageError, restore
+from agentnb.analysis import messages
 from agentnb.core.events import Event
 from agentnb.errors import RecordingMissing, ReplayDiverged, StorageError
+from agentnb.run.approvals.pending import Pending
 from tests.simulation import model
 from tests.simulation.choices import Choices
 from tests.simulation.loop import EPOCH, Hang, VirtualLoop, run
-from tests.simulation.people import OF_A_QUESTION, PATIENCE, RESTLESS, Act, Person, draw_act, draw_acts
+from tests.simulation.people import (
+    DECISIONS,
+    FORKING,
+    OF_A_QUESTION,
+    PATIENCE,
+    RESTLESS,
+    Act,
+    Person,
+    draw_act,
+    draw_acts,
+)
 from tests.simulation.store import Trouble, UnreliableDatabase, copied, draw_trouble
-from tests.simulation.worlds import NOTES, Notes, Plan, Ran, build, draw_plan
+from tests.simulation.worlds import IDEMPOTENT, NOTES, Notes, Plan, Ran, build, draw_plan
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where stores are: in memory, where there is such a place."""
@@ -42,6 +54,8 @@ FINE = re.compile(
     "not configured as|until approve= is given again|call 'deaf' .* was broken off with its run, and has not ended"
 )
 """Warnings that are as they should be."""
+GENERATIONS = 3
+"""How often runs are restored and forked from one that was restored or forked itself."""
 TRIES = 60
 """How often a run that its model failed is taken up again."""
 
@@ -51,9 +65,10 @@ class Case:
     """Everything that is random in one simulation.
 
     order: of what is due together, 0 for that of asyncio. policy: None, True, "rules", or what a function says about
-    the calls whose `n` is 0, 1, 2 ... acts: what people do one after the other; watches: what somebody who is told of
-    the event of that number does at once. drives: how the run is driven, and after how many events the consumer that
-    drives leaves. reads: after how many events each further consumer leaves; None is never.
+    the calls whose `n` is 0, 1, 2 ... acts: what people do one after the other; later: in each run that was restored or
+    forked. watches: what somebody who is told of the event of that number does at once. drives: how the run is driven,
+    and after how many events the consumer that drives leaves. reads: after how many events each further consumer
+    leaves; None is never.
     """
 
     plan: Plan
@@ -62,6 +77,7 @@ class Case:
     limits: Mapping[str, float] | None
     breakpoints: tuple[str, ...]
     acts: tuple[Act, ...]
+    later: tuple[Act, ...]
     watches: tuple[tuple[int, Act], ...]
     drives: tuple[str, int | None]
     reads: tuple[int | None, ...]
@@ -75,12 +91,13 @@ class Case:
         yield f"order={self.order} policy={self.policy} limits={self.limits} breakpoints={self.breakpoints}"
         yield f"driven by {self.drives}, read by {list(self.reads)}, store: {self.trouble}, attended: {self.attended}"
         yield f"acts: {', '.join(map(str, self.acts)) or 'none'}"
+        yield f"later: {', '.join(map(str, self.later)) or 'none'}"
         yield f"at events: {', '.join(f'{number}: {act.what} {act.which}' for number, act in self.watches) or 'none'}"
 
     @property
     def size(self) -> int:
         """How many things are in it."""
-        return self.plan.size + len(self.acts) + len(self.watches) + len(self.reads)
+        return self.plan.size + len(self.acts) + len(self.later) + len(self.watches) + len(self.reads)
 
 
 def draw_case(choices: Choices) -> Case:
@@ -95,6 +112,7 @@ def draw_case(choices: Choices) -> Case:
         limits=given.pick(None, None, None, None, {"calls": 4}, {"turns": 3}, {"seconds": 3.0}, {"tokens": 20}),
         breakpoints=given.pick((), (), (), (), ("call_start",), ("asking",), ("call_end",)),
         acts=draw_acts(part("acts"), 60),
+        later=tuple(draw_act(one, FORKING) for one in part("later").many(8)),
         watches=tuple((one.below(60), draw_act(one, RESTLESS)) for one in part("watches").many(5, 40)),
         drives=(given.pick("await", "pull", "pull", "play", "step"), given.pick(None, None, None, given.below(30))),
         reads=tuple(one.pick(None, None, 1 + one.below(40)) for one in part("reads").many(2, 40)),
@@ -253,14 +271,9 @@ class _Live:
         self.fault(*model.faults(run, self.notes, self.person.said, has_policy=case.policy is not None))
         await asyncio.sleep(IS_LOCKED)
         self._check_store()
-        for number, text in enumerate(self.person.snapshots):
-            await self._go_on(f"snapshot {number}", Snapshot.from_json(text), is_policy_given=number % 2 > 0)
-        for number, (fork, notes, at) in enumerate(self.person.forks):
-            where, inherited = f"fork {number} at {at}", len(fork.events)
-            await self._end_calmly(where, fork, notes)
-            marks = [event.inherited for event in fork.events]
-            if marks != sorted(marks, reverse=True) or any(marks[inherited:]) or not marks[0]:
-                self.fault("it does not mark what it has inherited, and nothing else", where=where)
+        await self._go_on_from("", run, self.person)
+        if self.person.forks:
+            self._check_tables([run, *(fork for fork, _, _ in self.person.forks)])
         for image in self.images:
             await self._go_on_from_disk(image)
         self._replay()
@@ -270,7 +283,10 @@ class _Live:
 
     def _watch(self, acts: dict[int, Act]) -> Callable[[Any], None]:
         def watcher(news: Any) -> None:
-            number = getattr(news, "seq", -1)
+            number = getattr(news, "seq", None)
+            if number is None:
+                return
+            self._check_on_disk("a watcher", news)
             if number in self.case.looks and len(self.run.events) == number + 1:
                 self.kept[number] = to_jsonable_python(self.run.state.dump())
             if (act := acts.pop(number, None)) is not None:
@@ -302,10 +318,7 @@ class _Live:
                 return
             run.resume()
             for item in run.pending:
-                try:
-                    self.person.decide("approve", item)
-                except AgentnbError as error:
-                    self.story.log.append(f"{self.loop.now:.2f} approve {type(error).__name__}: {error}")
+                self.person.attempt("approve", item)
 
     async def _consume(self, leaves: int | None) -> str:
         """Read the run's events in order, and leave after so many of them."""
@@ -317,6 +330,7 @@ class _Live:
                 seq = getattr(event, "seq", None)
                 if seq is None:
                     continue
+                self._check_on_disk("a consumer", event)
                 if seq != expected:
                     self.fault(f"a consumer is given event {seq} and waits for {expected}")
                 expected = seq + 1
@@ -395,9 +409,13 @@ class _Live:
         return (
             self.disk is None
             or self._is_broken
-            or self.database.is_locked
+            or self.database.has_been_locked
             or self.disk.position(self.run.id) > event.seq
         )
+
+    def _check_on_disk(self, who: str, event: Event) -> None:
+        if not self._is_on_disk(event):
+            self.fault(f"{who} is given event {event.seq}, and it is not on disk")
 
     def _check_intent(self, ran: Ran) -> None:
         """A tool is about to have its effect: another process must find that it was started."""
@@ -420,14 +438,32 @@ class _Live:
 
     # -- what goes on ----------------------------------------------------------------------------------------------
 
-    async def _go_on(self, where: str, snapshot: Snapshot, *, is_policy_given: bool) -> None:
+    async def _go_on_from(self, where: str, run: Run, person: Person, generation: int = 1) -> None:
+        """Bring to its end what was saved of a run, what was forked from it, and what it was suspended for."""
+        if generation > GENERATIONS:
+            return
+        for number, (text, asked) in enumerate(person.snapshots):
+            label = f"{where}snapshot {number}"
+            await self._go_on(label, Snapshot.from_json(text), asked, generation, is_policy_given=number % 2 > 0)
+        for number, (fork, notes, at) in enumerate(person.forks):
+            label, inherited = f"{where}fork {number} at {at}", len(fork.events)
+            await self._end_calmly(label, fork, notes, person.seen, generation)
+            marks = [event.inherited for event in fork.events]
+            if marks != sorted(marks, reverse=True) or any(marks[inherited:]) or not marks[0]:
+                self.fault("it does not mark what it has inherited, and nothing else", where=label)
+        if run.stop_reason == "suspended":
+            snapshot = Snapshot.from_json(run.snapshot().to_json())
+            await self._go_on(f"{where}suspended", snapshot, [], generation, is_policy_given=True)
+
+    async def _go_on(
+        self, where: str, snapshot: Snapshot, asked: Sequence[Pending], generation: int, *, is_policy_given: bool
+    ) -> None:
         """Restore a snapshot, with its policy given again or as it was recorded."""
         loop, notes = self._rebuilt(where)
-        before = snapshot.events
         try:
             again = restore(snapshot, loop, **({"approve": _policy(self.case.policy)} if is_policy_given else {}))
-            await self._end_calmly(where, again, notes)
-            self.fault(*model.faults_of_a_restore(before, again, notes), where=where)
+            await self._end_calmly(where, again, notes, asked, generation)
+            self.fault(*model.faults_of_a_restore(snapshot.events, again, notes), where=where)
         except AgentnbError as error:
             self.fault(f"{type(error).__name__}: {error}", where=where)
         except Hang:
@@ -449,27 +485,39 @@ class _Live:
             self.fault("the store has other events than memory had", where=where)
         loop, notes = self._rebuilt(where)
         again = restore(snapshot, loop, store=store, approve=_policy(self.case.policy))
-        await self._end_calmly(where, again, notes)
+        await self._end_calmly(where, again, notes, [], GENERATIONS)
         self.fault(*model.faults_of_a_restore(snapshot.events, again, notes), where=where)
         finished = {(ran.path, ran.call_id) for ran in image.ran}
         for ran in notes.ran:
-            if (ran.path, ran.call_id) in finished and ran.name not in model.IDEMPOTENT:
+            if (ran.path, ran.call_id) in finished and ran.name not in IDEMPOTENT:
                 self.fault(f"{ran.name} has run for {ran.path}/{ran.call_id} in both processes", where=where)
         store.close()
 
-    async def _end_calmly(self, where: str, again: Run, notes: Notes) -> None:
-        """Bring a run to its end by saying yes to everything, and hold it to the model."""
+    async def _end_calmly(
+        self, where: str, again: Run, notes: Notes, asked: Sequence[Pending], generation: int
+    ) -> None:
+        """Bring a run to its end, hold it to the model, and then what was made of it.
+
+        People decide about the questions that waited when it was made (`asked`), do what they do later, and then say
+        yes to everything.
+        """
         NOTES[again.id], notes.is_over = notes, lambda: again.state.over
         inherited = len(again.events)
-        person = Person(again, self.loop.time, lambda: self._rebuilt("fork of a fork"))
+        person = Person(again, self.loop.time, lambda: self._rebuilt(f"{where} fork"), log=self.story.log)
+        for number, item in enumerate(asked):
+            person.attempt(DECISIONS[number % len(DECISIONS)], item)
+        for id in ("lr", "other") if generation % 2 else ():
+            with suppress(AgentnbError):  # no agent waits for that
+                again.answer(id, {"said": where})
+        acts = iter(self.case.later)
         for _ in range(2000):
             if again.state.over:
                 break
-            for item in again.pending:
-                try:
-                    person.decide("answer" if item.unknown else "approve", item)
-                except AgentnbError as error:
-                    person.log.append(str(error))
+            if (act := next(acts, None)) is not None:
+                person.act(act)
+            else:
+                for item in again.pending:
+                    person.attempt("answer" if item.unknown else "approve", item)
             again.play()
             await asyncio.sleep(0.3)
             if again.state.failure is not None:
@@ -484,10 +532,17 @@ class _Live:
         await asyncio.sleep(CLEANS_UP)
         if notes.running:
             self.fault(f"{notes.running} functions and models run on", where=where)
-        self.fault(
-            *model.faults(again, notes, person.said, has_policy=self.case.policy is not None, inherited=inherited),
-            where=where,
-        )
+        found = model.faults(again, notes, person.said, has_policy=self.case.policy is not None, inherited=inherited)
+        self.fault(*person.faults, *found, where=where)
+        await self._go_on_from(f"{where}, ", again, person, generation + 1)
+
+    def _check_tables(self, runs: list[Run]) -> None:
+        """Whether the tables count each request once, in the run that made it."""
+        table = messages(runs)
+        counted = table.loc[~table["inherited"], "input_tokens"].sum()
+        used = sum(run.usage.get("input_tokens", 0) for run in runs)
+        if counted != used:
+            self.fault(f"the tables count {counted} tokens, and the runs have used {used}")
 
     def _replay(self) -> None:
         loop, notes = self._rebuilt("replay")

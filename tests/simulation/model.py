@@ -10,7 +10,9 @@ fit. Calls are known by the run, the path and their id, questions by the run, th
 - Nothing that was finished is lost or runs again after a restore.
 - The state at any event is what the events up to it fold to. There is one terminal event, and it is the last.
 - What goes to a model is valid for a provider.
-- A store has what memory has. What a person said and what is about to have an effect is on disk first.
+- A store has what memory has. What a person said, what a consumer is given and what is about to have an effect is on
+  disk first.
+- Each request to a model is counted once: by the run that made it, and by no fork of that.
 - What a model said before it was broken off is in the record.
 - When a run has ended, nothing of it is in flight.
 """
@@ -28,14 +30,16 @@ from agentnb.core.events import (
     ApprovalDecision,
     ApprovalRequest,
     CallEnd,
+    CallProposed,
     CallStart,
     Event,
     ModelEnd,
     RunEnd,
 )
+from agentnb.core.evolve import fold
 from tests.designs import states
 from tests.simulation.people import Said
-from tests.simulation.worlds import ASKING, IDEMPOTENT, Notes, Ran
+from tests.simulation.worlds import ASKING, CHANGED, IDEMPOTENT, USAGE, Notes, Ran
 from tests.worlds import provider_faults
 
 YES = ("approve", "edit", "replace")
@@ -47,6 +51,8 @@ PEOPLE = ("human", "code")
 class _Call:
     """What is known of a call while its events are read."""
 
+    made: Mapping[str, Any] | None = None
+    """The arguments that the model, or the loop, has given it."""
     asked: ApprovalRequest | None = None
     decided: ApprovalDecision | None = None
     starts: list[CallStart] = field(default_factory=list)
@@ -57,7 +63,10 @@ class _Call:
 def faults(
     run: Run, notes: Notes, said: Sequence[Said], *, has_policy: bool = False, inherited: int = 0
 ) -> Iterator[str]:
-    """What of a run that has ended does not fit the model; it has taken over `inherited` events of another process."""
+    """What of a run that has ended does not fit the model.
+
+    It has taken over `inherited` events, of the run before it was restored or of the run that it is a fork of.
+    """
     events = list(run.events)
     yield from notes.problems
     yield from _order(events)
@@ -66,9 +75,11 @@ def faults(
     yield from found
     yield from _decisions(events, said)
     yield from _functions(run, calls, notes.ran, inherited)
-    if run.stop_reason != "suspended":
+    if run.stop_reason != "suspended":  # then calls and requests are open, and are made again
         yield from _results(calls)
-    yield from _partial_answers(events, notes)
+        yield from _partial_answers(events, notes)
+        yield from _edits(events, notes)
+    yield from _usage(run, notes, inherited)
 
 
 def _order(events: Sequence[Event]) -> Iterator[str]:
@@ -82,7 +93,7 @@ def _order(events: Sequence[Event]) -> Iterator[str]:
 
 def _states(run: Run) -> Iterator[str]:
     """The last state, and what each loop would send to a model."""
-    if run.at(len(run.events) - 1).state != run.state:
+    if run.at(len(run.events) - 1).state != run.state or fold(run.events) != run.state:
         yield "the state is not what the events fold to"
     for state in states(run.state):
         if state.started is None:
@@ -105,6 +116,8 @@ def _read(events: Iterable[Event], *, has_policy: bool) -> tuple[dict[tuple[str,
         if isinstance(event, ModelEnd):
             for made in event.message.tool_calls:
                 calls.setdefault((event.path, made.id), _Call()).is_made = True
+        if isinstance(event, CallProposed):
+            calls.setdefault((event.path, event.call.id), _Call()).made = event.call.arguments
         if not id:
             continue
         call = calls.setdefault((event.path, id), _Call())
@@ -160,6 +173,8 @@ def _started(call: _Call, start: CallStart, has_policy: bool) -> Iterator[str]:
     if asked is None and decided is None:
         if start.name in ASKING or has_policy:
             yield "started, and nobody has decided"
+        if call.made is not None and "†" not in str(call.made) and _plain(start.arguments) != _plain(call.made):
+            yield f"ran with {start.arguments}, and what was made is {call.made}"
         return
     if decided is None:
         yield "started before the question was answered"
@@ -233,6 +248,9 @@ def _functions(run: Run, calls: Mapping[tuple[str, str], _Call], ran: Sequence[R
             given = {name: int(value) for name, value in start.arguments.items() if name == "n"}
             if one.name != start.name or one.arguments != given:
                 yield f"{where} with {one.arguments}, and what was started is {start.name} with {given}"
+            for end in calls[key].ends:
+                if end.outcome == "returned" and one.name != "yielding" and end.result not in (given["n"], CHANGED):
+                    yield f"{where} with {given}, and its result is {end.result}"
 
 
 def _results(calls: Mapping[tuple[str, str], _Call]) -> Iterator[str]:
@@ -250,6 +268,30 @@ def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
     for asked in notes.asked:
         if asked.end != "whole" and not any(asked.text in text for text in texts):
             yield f"what {asked.loop} said is lost ({asked.end}): {asked.text!r}"
+
+
+def _edits(events: Sequence[Event], notes: Notes) -> Iterator[str]:
+    """Whether what a hook has put in place is in the record, unless the call was over by then."""
+    recorded = {
+        (event.call_id, event.arguments["n"])
+        for event in events
+        if isinstance(event, ApprovalDecision) and event.by == "hook" and event.arguments is not None
+    }
+    over = {event.call_id for event in events if isinstance(event, CallEnd) and event.outcome in ("aborted", "skipped")}
+    for id, n in notes.edits:
+        if (id, n) not in recorded and id not in over:
+            yield f"a hook has put n={n} in place for {id!r}, and that is not in the record"
+
+
+def _usage(run: Run, notes: Notes, inherited: int) -> Iterator[str]:
+    """Whether each request was counted once. One that was broken off while it told its usage may be counted or not."""
+    before = fold(run.events[:inherited]).own_usage
+    least = sum(asked.is_counted for asked in notes.asked)
+    most = sum(asked.end == "whole" for asked in notes.asked)
+    for name, each in USAGE.items():
+        used = run.usage.get(name, 0) - before.get(name, 0)
+        if not least * each <= used <= most * each:
+            yield f"{used} {name} are counted, and {least} to {most} requests have used {each} each"
 
 
 # -- restored runs -----------------------------------------------------------------------------------------------------

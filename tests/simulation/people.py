@@ -17,7 +17,7 @@ from tests.simulation.choices import Choices
 from tests.simulation.worlds import NOTES, Notes
 
 DECISIONS = ("approve", "reject", "edit", "replace", "answer")
-OF_A_QUESTION = frozenset({*DECISIONS, "remember", "regret"})
+OF_A_QUESTION = frozenset({*DECISIONS, "remember", "regret", "keep"})
 """What a person does only where there is a question, and so waits a while for one."""
 PATIENCE = 20
 """Tenths of a second."""
@@ -25,8 +25,9 @@ CALM = (
     *("approve",) * 5,
     *("regret", "late", "late"),
     *("reject", "edit", "replace", "answer", "regret", "undo", "remember", "forget", "late"),
-    *("steer", "follow_up", "withdraw", "snapshot", "fork", "resume", "play"),
+    *("steer", "follow_up", "withdraw", "snapshot", "keep", "fork", "resume", "play"),
 )
+FORKING = (*CALM, *("fork",) * 6, *("keep",) * 3)
 RESTLESS = (*CALM, "pause", "pause", "resume", "resume", "breakpoint", "step", "cancel")
 
 
@@ -62,7 +63,8 @@ class Person:
     """Builds the loop anew, for a fork, with notes of its own."""
     said: list[Said] = field(default_factory=list)
     seen: list[Pending] = field(default_factory=list)
-    snapshots: list[str] = field(default_factory=list)
+    snapshots: list[tuple[str, list[Pending]]] = field(default_factory=list)
+    """Each snapshot as JSON, and the questions that waited then; to `keep` is to take one while a question waits."""
     forks: list[tuple[Run, Notes, int]] = field(default_factory=list)
     """Each fork, what was seen in it, and the event it was made at."""
     log: list[str] = field(default_factory=list)
@@ -70,12 +72,14 @@ class Person:
     faults: list[str] = field(default_factory=list)
 
     def act(self, act: Act) -> None:
-        """Do it, and note what came of it."""
-        before = len(self.run.events)
+        """Do it, and note what came of it. Whatever the state of the store, it takes no time."""
+        before, began = len(self.run.events), self.now()
         try:
             did = self._do(act, before)
         except AgentnbError as error:
             did = f"{type(error).__name__}: {error}"
+        if self.now() > began:
+            self.faults.append(f"a person who does {act.what} waits for {self.now() - began:.1f} s")
         if did:
             self.log.append(f"{self.now():.2f} behind event {before - 1}: {act.what} {did}")
 
@@ -112,8 +116,8 @@ class Person:
                 return str(getattr(run, act.what)())
             case "breakpoint":
                 run.breakpoints.add("call_end" if which % 2 else "message")
-            case "snapshot" if len(self.snapshots) < 3:
-                self.snapshots.append(run.snapshot().to_json())
+            case "snapshot" | "keep" if len(self.snapshots) < 3:
+                self.snapshots.append((run.snapshot().to_json(), waiting))
                 return f"of {len(run.events)} events"
             case "fork" if before and len(self.forks) < 2:
                 loop, notes = self.rebuild()
@@ -127,6 +131,13 @@ class Person:
             case _:
                 return ""
         return "done"
+
+    def attempt(self, what: str, item: Pending) -> None:
+        """Decide about a question, which may be refused."""
+        try:
+            self.decide(what, item)
+        except AgentnbError as error:
+            self.log.append(f"{self.now():.2f} {what} of {item.id}@{item.event} {type(error).__name__}: {error}")
 
     def decide(self, what: str, item: Pending) -> str:
         """Decide about the question as it was shown, and note which event that made."""
@@ -146,6 +157,8 @@ class Person:
         else:
             run.answer(item, {"said": 1})
         made = next((e for e in run.events[before:] if e.type == "approval_decision"), None)
+        if item.run_id != run.id:
+            self.faults.append(f"{what} of {item.id}, which was asked in the run {item.run_id}, is taken by {run.id}")
         if made is not None:
             self.said.append(Said(what, item, made.seq, arguments))
             if not self.is_on_disk(made):

@@ -14,6 +14,9 @@ from agentnb.store.database import Database, Rows
 from tests.simulation.choices import Choices
 
 DEATHS = 6
+LOCKS = 3
+RETRIED = 0.1
+"""Seconds after which at the latest a write is tried again."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Trouble:
 
     none: nothing. dies: the process is killed before each `at`-th call, up to DEATHS times; the run goes on, and what
     was on disk is kept aside. fails: this one call raises. full: this call and all that follow raise. stalls: another
-    process holds the database for `seconds` from this call on.
+    process holds the database for `seconds` from each `at`-th call on, up to LOCKS times.
     """
 
     kind: str = "none"
@@ -55,7 +58,10 @@ class UnreliableDatabase:
         self._trouble = trouble
         self._now, self._wait, self._dies = now, wait, dies
         self._deaths = 0
+        self._locks = 0
         self._free_at = 0.0
+        self._inside = 0
+        """How many transactions the caller is in: inside one, the database is the caller's."""
         self.writes = 0
 
     @property
@@ -71,6 +77,11 @@ class UnreliableDatabase:
         """Whether another process holds it just now."""
         return self._now() < self._free_at
 
+    @property
+    def has_been_locked(self) -> bool:
+        """Whether it is locked, or was just now, so that what was to be written is not tried again yet."""
+        return self._now() < self._free_at + RETRIED
+
     def _write(self, *, patient: bool) -> None:
         """Count a call that writes, and let happen what is to happen then."""
         self.writes += 1
@@ -80,8 +91,9 @@ class UnreliableDatabase:
             self._dies()
         elif (trouble.kind == "fails" and is_here) or (trouble.kind == "full" and self.writes >= trouble.at):
             raise StorageError(f"{self.where} could not be written: database or disk is full.")
-        elif trouble.kind == "stalls":
-            if is_here:
+        elif trouble.kind == "stalls" and not self._inside:
+            if self.writes % trouble.at == 0 and self._locks < LOCKS:
+                self._locks += 1
                 self._free_at = self._now() + trouble.seconds
             if self.is_locked and patient:
                 self._wait(self._free_at - self._now())
@@ -104,7 +116,11 @@ class UnreliableDatabase:
     def transaction(self, *, patient: bool = True) -> Iterator[None]:
         self._write(patient=patient)
         with self._real.transaction(patient=patient):
-            yield
+            self._inside += 1
+            try:
+                yield
+            finally:
+                self._inside -= 1
 
     def append(self, rows: Rows) -> None:
         self._write(patient=False)

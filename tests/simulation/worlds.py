@@ -24,21 +24,6 @@ from tests.worlds import provider_faults
 
 DEPTH = 3
 KINDS = ("session", "agent", "execution", "native", "engine", "loop_agent", "generator")
-TOOLS = (
-    "good",
-    "asking",
-    "bad",
-    "idem",
-    "late",
-    "alone",
-    "slow",
-    "telling",
-    "plain",
-    "plain_asking",
-    "yielding",
-    "deaf",
-)
-"""All of the tools but the detached one, which only an ExecutionLoop takes."""
 
 Chunk = tuple[Any, ...]
 """Of a model's answer: ("say",), ("wait", seconds), ("call", id, name, arguments) or ("fail",)."""
@@ -81,6 +66,7 @@ def draw_plan(choices: Choices, name: str = "L", depth: int = 1) -> Plan:
     """A loop, and those inside it."""
     kind = choices.pick(*KINDS)
     inside = _draw_inside(choices.part("inside"), kind, name, depth)
+    options = _draw_options(choices.part("options"), kind)
     tools = tuple(choices.part("tools").some(TOOLS))
     turns: tuple[tuple[Chunk, ...], ...] = ()
     model = choices.part("model")
@@ -90,14 +76,19 @@ def draw_plan(choices: Choices, name: str = "L", depth: int = 1) -> Plan:
     elif kind == "execution":
         if choices.chance(30):
             tools = (*tools, "later")
-        turns = (_draw_solution(model, tools, inside),)
+        turns = (_draw_solution(model, tools, [_name_inside(loop.name, options) for loop in inside]),)
     elif kind in ("engine", "loop_agent", "says"):
         tools = ()
-    return Plan(kind, name, tools, turns, inside, _draw_options(choices.part("options"), kind))
+    return Plan(kind, name, tools, turns, inside, options)
+
+
+def _name_inside(name: str, options: Mapping[str, Any]) -> str:
+    """The tool by which the model of an ExecutionLoop calls a loop inside: the loop, or a tool that delegates to it."""
+    return f"to_{name}" if options["delegates"] else name
 
 
 def _draw_inside(choices: Choices, kind: str, name: str, depth: int) -> tuple[Plan, ...]:
-    most = {"engine": 1, "loop_agent": 3}.get(kind, 2) if depth < DEPTH else 0
+    most = {"loop_agent": 3}.get(kind, 2) if depth < DEPTH else 0
     loops = [draw_plan(one, f"{name}{number}", depth + 1) for number, one in enumerate(choices.many(most, 65))]
     if kind == "loop_agent":
         for number, one in enumerate(choices.part("says").many(2, 60)):
@@ -109,7 +100,8 @@ def _draw_inside(choices: Choices, kind: str, name: str, depth: int) -> tuple[Pl
 
 
 def _draw_said(choices: Choices) -> Chunk:
-    return choices.pick(("say",), ("wait", 0.0), ("wait", 0.7), ("say",), ("escalate",))
+    says, waits, pauses = ("say",), ("wait", choices.pick(0.0, 0.7)), ("pause", choices.pick("lr", "lr", "other"))
+    return choices.pick(says, waits, waits, says, ("escalate",), pauses)
 
 
 def _draw_turn(choices: Choices, number: int, tools: Sequence[str]) -> tuple[Chunk, ...]:
@@ -122,7 +114,7 @@ def _draw_turn(choices: Choices, number: int, tools: Sequence[str]) -> tuple[Chu
             turn.append(("wait", one.pick(0.0, 0.1, 0.6)))
         name = one.pick(*tools)
         made: Any = one.below(21)
-        if name not in (*TOOLS, "later"):
+        if name not in MADE:
             arguments: dict[str, Any] = {"input": f"go {made}"}
         else:
             arguments = {"n": one.pick(*[made] * 18, str(made), "not a number")}
@@ -134,7 +126,7 @@ def _draw_turn(choices: Choices, number: int, tools: Sequence[str]) -> tuple[Chu
     return tuple(turn)
 
 
-def _draw_solution(choices: Choices, tools: Sequence[str], inside: Sequence[Plan]) -> tuple[Chunk, ...]:
+def _draw_solution(choices: Choices, tools: Sequence[str], loops: Sequence[str]) -> tuple[Chunk, ...]:
     """The first answer of an ExecutionLoop's model: calls that write data, some of which wait for that of others."""
     calls: list[Chunk] = []
     for place, one in enumerate(choices.many(4, 85)):
@@ -142,8 +134,8 @@ def _draw_solution(choices: Choices, tools: Sequence[str], inside: Sequence[Plan
         if n == f"†state.v{place}":
             n = place
         given: dict[str, Any] = {"n": n}
-        name = one.pick(*tools, *[loop.name for loop in inside] * 2)
-        if name not in (*TOOLS, "later"):
+        name = one.pick(*tools, *loops * 2)
+        if name not in MADE:
             given = {"input": "go"}
         calls.append(("call", "", name, {**given, "_outputPath": f"†state.v{place}"}))
     if choices.chance(15):
@@ -159,7 +151,9 @@ def _draw_options(choices: Choices, kind: str) -> dict[str, Any]:
             "steering_mode": pick("after_batch", "skip_pending", "discard"),
             "drain": pick("one-at-a-time", "all"),
             "max_turns": pick(None, None, 6),
-            "before": [pick(None, None, None, "wait", "block", "fail") for _ in range(5)] if choices.chance(40) else [],
+            "before": [pick(None, None, "edit", "wait", "block", "fail") for _ in range(5)]
+            if choices.chance(40)
+            else [],
             "after": [pick(None, None, None, "wait", "change", "fail") for _ in range(5)] if choices.chance(30) else [],
             "transforms": choices.chance(20),
         }
@@ -169,14 +163,24 @@ def _draw_options(choices: Choices, kind: str) -> dict[str, Any]:
     if kind in ("execution", "native"):
         confirms = [pick(True, True, True, False, "wait", "edit") for _ in range(5)] if choices.chance(25) else []
         concurrency = pick(None, None, 1, 2)
-        return {"confirms": confirms, "max_concurrency": concurrency, "piece": pick(1000, 30, 7)}
+        return {
+            "confirms": confirms,
+            "max_concurrency": concurrency,
+            "piece": pick(1000, 30, 7),
+            "delegates": kind == "execution" and choices.chance(40),
+        }
     if kind == "engine":
-        return {"tasks": 1 + choices.below(3), "on_task_error": pick("continue", "fail"), "slow": choices.chance(50)}
+        return {
+            "tasks": 1 + choices.below(3),
+            "planner": pick("code", "model", "loop"),
+            "on_task_error": pick("continue", "fail"),
+            "slow": choices.chance(50),
+        }
     if kind == "loop_agent":
         return {"max_iterations": pick(1, 2)}
     if kind == "generator":
         steps = [
-            one.pick("ask", "call", "calls", "loops", "loops", "phase", "function", "say")
+            one.pick("ask", "call", "calls", "loops", "loops", "phase", "function", "say", "all", "part")
             for one in choices.many(5, 85)
         ]
         return {"steps": steps}
@@ -203,8 +207,27 @@ class Asked:
     """A request to a model: which loop's, what it has answered, and how that ended: whole, failed or broken off."""
 
     loop: str
+    is_over: Callable[[], bool]
     text: str = ""
     end: str = "broken off"
+    is_counted: bool = False
+    """Whether the usage has been taken: after that it must be counted, and before that it may be."""
+
+    def says(self, text: str) -> Mapping[str, Any]:
+        """A piece of the answer. It is noted before it is given: who takes it may break the request off."""
+        if not self.is_over():
+            self.text += text
+        return {"type": "text_delta", "content": text}
+
+    def finish(self) -> Iterator[Mapping[str, Any]]:
+        """The end of the answer, which tells what it has cost."""
+        self.end = "whole"
+        yield {"type": "usage", **USAGE}
+        self.is_counted = True
+
+
+USAGE = {"input_tokens": 3, "output_tokens": 1}
+"""What each request costs."""
 
 
 class Notes:
@@ -216,9 +239,11 @@ class Notes:
         self.running = 0
         self.asked: list[Asked] = []
         self.failed: set[tuple[str, int]] = set()
+        self.edits: list[tuple[str, int]] = []
+        """What hooks have put in place: the id of the call, and its `n` from then on."""
         self.problems: list[str] = []
         self.is_over: Callable[[], bool] = lambda: False
-        """Whether the run has ended; what a model says behind that is nobody's."""
+        """Whether the run has ended; what a model says after that belongs to no answer."""
         self.before_effect: Callable[[Ran], None] = lambda ran: None
 
     @contextmanager
@@ -226,13 +251,20 @@ class Notes:
         """Note a request, and what of it a provider would refuse."""
         if faults := provider_faults(messages):
             self.problems.append(f"a model is sent what no provider takes ({loop}): {faults[:3]}")
-        asked = Asked(loop)
+        asked = Asked(loop, lambda: self.is_over())
         self.asked.append(asked)
         self.running += 1
         try:
             yield asked
         finally:
             self.running -= 1
+
+    def fail_once(self, asked: Asked, number: int) -> None:
+        """Fail the request, unless the answer of this number has failed before."""
+        if (asked.loop, number) not in self.failed:
+            self.failed.add((asked.loop, number))
+            asked.end = "failed"
+            raise ConnectionError("The line is cut.")
 
 
 NOTES: dict[str, Notes] = {}
@@ -261,18 +293,17 @@ def _runs(name: str, **arguments: Any) -> Iterator[None]:
 
 def build(plan: Plan, notes: Notes) -> Loop:
     """The loop of a plan."""
-    inside = [build(loop, notes) for loop in plan.inside]
-    tools = [MADE[name] for name in plan.tools]
+    inside: list[Any] = [build(loop, notes) for loop in plan.inside]
+    tools: list[Any] = [MADE[name] for name in plan.tools]
     options = dict(plan.options)
     match plan.kind:
         case "session":
-            hooks: dict[str, Any] = {}
-            if before := options.pop("before"):
-                hooks["before_tool_call"] = _hook(before, {"block": True, "reason": "The hook says no."})
-            if after := options.pop("after"):
-                hooks["after_tool_call"] = _hook(after, {"content": "The hook has changed it."})
-            if options.pop("transforms"):
-                hooks["transform_context"] = list
+            before, after, transforms = (options.pop(name) for name in ("before", "after", "transforms"))
+            hooks: dict[str, Any] = {"transform_context": _transformed} if transforms else {}
+            if before:
+                hooks["before_tool_call"] = _hook(notes, before, {"block": True, "reason": "The hook says no."})
+            if after:
+                hooks["after_tool_call"] = _hook(notes, after, {"content": CHANGED})
             return SessionLoop(_Speaks(plan, notes), [*tools, *inside], name=plan.name, **options, **hooks)
         case "agent":
             retriever = _retrieve if options.pop("retrieves") else None
@@ -280,16 +311,26 @@ def build(plan: Plan, notes: Notes) -> Loop:
         case "execution" | "native":
             confirm = _confirm(confirms) if (confirms := options.pop("confirms")) else None
             piece = options.pop("piece")
+            if options.pop("delegates"):
+                options["delegates"] = {loop.name: loop for loop in inside}
+                tools += [_delegated(f"to_{loop.name}", loop.name) for loop in inside]
+            else:
+                tools += inside
             native = plan.kind == "native"
             model = _Speaks(plan, notes) if native else _Solves(plan, notes, piece)
-            given = [*tools, *inside]
             return ExecutionLoop(
-                model, given, name=plan.name, native=native, confirm=confirm, max_requests=8, **options
+                model, tools, name=plan.name, native=native, confirm=confirm, max_requests=8, **options
             )
         case "engine":
-            execute = inside[0] if inside else _executes(options["slow"])
-            planner = _Plans(options["tasks"])
-            return ConversationEngine(None, planner, execute, on_task_error=options["on_task_error"], name=plan.name)
+            planner: Any = _Plans(plan, notes)
+            if options["planner"] == "code":
+                planner = planner.decompose
+            elif options["planner"] == "loop":
+                planner = Agent(planner, name="planner")
+            execute, *coordinator = inside or [_executes(options["slow"])]
+            return ConversationEngine(
+                *(coordinator or [None]), planner, execute, on_task_error=options["on_task_error"], name=plan.name
+            )
         case "loop_agent":
             return LoopAgent(plan.name, inside, options["max_iterations"])
         case "says":
@@ -410,6 +451,9 @@ MADE = {
     one.name: one
     for one in (good, asking, bad, idem, late, alone, slow, telling, plain, plain_asking, yielding, deaf, later)
 }
+TOOLS = tuple(name for name in MADE if name != "later")
+"""All of the tools but the detached one, which only an ExecutionLoop takes."""
+CHANGED = "The hook has changed it."
 ASKING = frozenset({"asking", "telling", "plain_asking"})
 IDEMPOTENT = frozenset({"idem", "telling"})
 
@@ -430,20 +474,15 @@ class _Speaks:
             for chunk in turn:
                 match chunk:
                     case ("say",):
-                        text = f"{notes.label} {plan.name} says {len(notes.asked)}. "
-                        if not notes.is_over():
-                            asked.text += text  # before: who takes it may break the request off
-                        yield {"type": "text_delta", "content": text}
+                        yield asked.says(f"{notes.label} {plan.name} says {len(notes.asked)}. ")
                     case ("wait", seconds):
                         await asyncio.sleep(seconds)
                     case ("call", id, name, arguments):
                         yield {"type": "tool_call", "id": id, "name": name, "arguments": dict(arguments)}
-                    case ("fail",) if (plan.name, number) not in notes.failed:
-                        notes.failed.add((plan.name, number))
-                        asked.end = "failed"
-                        raise ConnectionError("The line is cut.")
-            asked.end = "whole"
-            yield {"type": "usage", "input_tokens": 3, "output_tokens": 1}
+                    case ("fail",):
+                        notes.fail_once(asked, number)
+            for chunk in asked.finish():
+                yield chunk
 
 
 class _Solves:
@@ -461,44 +500,61 @@ class _Solves:
         turn = plan.turns[0] if is_first else ()
         calls = [{"_tool": chunk[2], **chunk[3]} for chunk in turn if chunk[0] == "call"]
         text = json.dumps({"calls": calls, "output": None if calls else "solved"}, ensure_ascii=False)
-        fails_at = len(text) // 2 if ("fail",) in turn and (plan.name, 0) not in notes.failed else None
         with notes.asks(plan.name, messages) as asked:
             for start in range(0, len(text), self._piece):
                 await asyncio.sleep(0.05 if start % 3 else 0)
-                if fails_at is not None and start >= fails_at:
-                    notes.failed.add((plan.name, 0))
-                    asked.end = "failed"
-                    raise ConnectionError("The line is cut.")
-                if not notes.is_over():
-                    asked.text += text[start : start + self._piece]
-                yield {"type": "text_delta", "content": text[start : start + self._piece]}
-            asked.end = "whole"
-            yield {"type": "usage", "input_tokens": 3, "output_tokens": 1}
+                if ("fail",) in turn and start >= len(text) // 2:
+                    notes.fail_once(asked, 0)
+                yield asked.says(text[start : start + self._piece])
+            for chunk in asked.finish():
+                yield chunk
 
 
 class _Says(BaseAgent):
-    """An agent of the user's own code."""
+    """An agent of the user's own code. It asks for what it needs and pauses, twice, or until it is answered."""
 
     said: tuple[Chunk, ...] = ()
 
     async def _run_async_impl(self, ctx: Any) -> AsyncIterator[Event]:
+        before = [event for event in ctx.session.events if event.author == self.name]
+        answered = {answer.id for event in ctx.session.events for answer in event.get_function_responses()}
         for number, chunk in enumerate(self.said):
-            if chunk[0] == "wait":
-                await asyncio.sleep(chunk[1])
-            else:
-                actions = EventActions(escalate=chunk[0] == "escalate")
-                yield Event(author=self.name, content=f"{self.name} {number}", actions=actions)
+            content: Any = f"{self.name} {number}"
+            match chunk:
+                case ("wait", seconds):
+                    await asyncio.sleep(seconds)
+                case ("pause", id) if id not in answered and sum(event.pauses for event in before) < 2:
+                    call = {"function_call": {"id": id, "name": "ask", "args": {}}}
+                    content = {"role": "model", "parts": [{"text": content}, call]}
+                    yield Event(author=self.name, content=content, long_running_tool_ids={id})
+                    return
+                case _:
+                    yield Event(
+                        author=self.name, content=content, actions=EventActions(escalate=chunk[0] == "escalate")
+                    )
 
 
 class _Plans:
-    """What an engine asks for its tasks."""
+    """What an engine's tasks come from: as a function, as a model, or as the model of a loop."""
 
-    def __init__(self, tasks: int) -> None:
-        self._tasks = tasks
+    def __init__(self, plan: Plan, notes: Notes) -> None:
+        self._name = plan.name
+        self._notes = notes
+        tasks = enumerate("abc"[: plan.options["tasks"]])
+        self._tasks = [{"id": id, "description": f"do {id}", "priority": n, "dependencies": []} for n, id in tasks]
 
-    async def decompose_goal(self, goal: str) -> list[dict[str, Any]]:
+    async def decompose(self, goal: str) -> list[dict[str, Any]]:
         await asyncio.sleep(0)
-        return [{"id": id, "description": f"do {id}", "priority": n} for n, id in enumerate("abc"[: self._tasks])]
+        return self._tasks
+
+    async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
+        with self._notes.asks(self._name, messages) as asked:
+            text = json.dumps({"tasks": self._tasks})
+            for start in range(0, len(text), 90):
+                await asyncio.sleep(0.02)
+                yield asked.says(text[start : start + 90])
+            for chunk in asked.finish():
+                yield chunk
 
 
 def _executes(slow: bool) -> Callable[[Any], Any]:
@@ -516,19 +572,36 @@ async def _retrieve(query: str) -> list[str]:
     return ["a document"]
 
 
-def _hook(table: Sequence[str | None], changes: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _hook(notes: Notes, table: Sequence[str | None], changes: Mapping[str, Any]) -> Callable[[Any], Any]:
     async def hook(context: Any) -> Any:
         n = context.args.get("n")
         what = table[n % len(table)] if isinstance(n, int) else None
-        if what == "wait":
-            await asyncio.sleep(0.3)
-        elif what == "fail":
-            raise ValueError("The hook fails.")
-        elif what is not None:
-            return changes
+        context.messages.clear()  # of a copy, which changes nothing
+        match what:
+            case "wait":
+                await asyncio.sleep(0.3)
+            case "fail":
+                raise ValueError("The hook fails.")
+            case "edit" if n != 3:
+                context.args["n"] = 3
+                notes.edits.append((context.tool_call.id, 3))
+            case "block" | "change":
+                return changes
         return None
 
     return hook
+
+
+def _transformed(messages: list[Any]) -> list[Any]:
+    """The same messages; the list that was given is emptied, which changes nothing."""
+    kept = list(messages)
+    messages.clear()
+    return kept
+
+
+def _delegated(name: str, delegate: str) -> dict[str, Any]:
+    """A tool of an ExecutionLoop whose calls a loop performs."""
+    return {"_tool": name, "properties": {"input": {"type": "string"}}, "_delegate": delegate}
 
 
 def _confirm(table: Sequence[Any]) -> Callable[[Any], Any]:
@@ -551,6 +624,10 @@ def _generator(plan: Plan, notes: Notes, tools: Sequence[Any], inside: Sequence[
         await asyncio.sleep(0.1 * (n % 2))
         return 2 * n
 
+    def part(number: int) -> Generator[Any, Any, Any]:
+        yield want.say(f"part {number}")
+        return (yield want.call(double, number))
+
     def written(given: Any) -> Generator[Any, Any, Any]:
         came_to: list[Any] = []
         for number, step in enumerate(plan.options["steps"]):
@@ -571,6 +648,13 @@ def _generator(plan: Plan, notes: Notes, tools: Sequence[Any], inside: Sequence[
                         came_to.append((yield [want.call(double, number), want.call(len, "four")]))
                     case "loops" if inside:
                         came_to.append((yield [want.call(loop, "go") for loop in inside]))
+                    case "all":
+                        calls = [want.call(one, n=number) for one in tools[:2]]
+                        came_to.append(
+                            (yield [*calls, want.call(double, n=2), *(want.call(loop, "go") for loop in inside)])
+                        )
+                    case "part":
+                        came_to.append((yield from part(number)))
                     case "phase":
                         yield want.phase("second")
             except ToolError as error:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import aclosing
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +19,7 @@ import pytest
 
 from agentnb import RunFailed, SessionLoop, Snapshot, Store, UsageError, restore, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict
+from agentnb.core.events import Event
 from agentnb.notebook import runs
 from agentnb.store import planned_migrations
 from agentnb.testing import ScriptedLLM, call
@@ -88,6 +90,24 @@ async def test_a_question_that_is_seen_is_in_the_store(place: str, open_store: C
     kept = restore(open_store(place).load("asks"), asking())
     assert [item.name for item in kept.pending] == ["delete"]
     run.cancel()
+
+
+async def test_what_somebody_reads_who_begins_to_read_is_in_the_store(
+    place: str, open_store: Callable[[str], Store]
+) -> None:
+    kept: list[list[Event]] = []
+
+    async def read(messages: list[Any]) -> list[Any]:
+        async with aclosing(aiter(run)) as events:
+            await anext(events)
+        kept.append(open_store(place).events(run.id))
+        return messages
+
+    loop = SessionLoop(ScriptedLLM(["done"]), transform_context=read)
+    run = loop.start("go", store=open_store(place))
+    await run
+    assert kept == [run.events[: len(kept[0])]]
+    assert types(kept[0]) == ["run_start", "message", "model_start"]
 
 
 async def test_of_two_that_go_on_with_a_run_the_second_is_told(place: str, open_store: Callable[[str], Store]) -> None:
