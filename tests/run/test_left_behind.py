@@ -34,7 +34,7 @@ def _a_tool(puts_away: Callable[[], Any]) -> Loop:
 def _a_nested_tool(puts_away: Callable[[], Any]) -> Loop:
     inner = _a_tool(puts_away)
     inner.name = "inner"
-    return SessionLoop(ScriptedLLM([[call("inner", {"input": "x"})], "done"]), [inner])
+    return SessionLoop(ScriptedLLM([[call("inner", {"input": "x"}, id="c")], "done"]), [inner])
 
 
 def _a_model(puts_away: Callable[[], Any]) -> Loop:
