@@ -125,6 +125,12 @@ class Reply:
         """
         return self._stop_reason in _PAUSED and not self._fragments and not self._calls
 
+    @property
+    def used(self) -> dict[str, float]:
+        """What the requests for this answer have used so far."""
+        names = {**self._used_before, **self._usage}
+        return {name: self._used_before.get(name, 0) + self._usage.get(name, 0) for name in names}
+
     def resume(self) -> None:
         """Get ready for the rest of an answer that is paused."""
         self.pauses += 1
@@ -166,10 +172,7 @@ class Reply:
                 self._add(whole)
         if cut_off and not self._calls and not self.text.strip():
             raise ModelError(f"The answer was cut off before it said anything ({self._stop_reason}).")
-        usage = self._usage
-        if self._used_before:
-            names = [*self._used_before, *usage]
-            usage = {name: self._used_before.get(name, 0) + usage.get(name, 0) for name in names}
+        usage = self.used if self._used_before else self._usage
         reason = self._stop_reason
         if reason is None or (reason in _PAUSED and self._calls):
             reason = "tool_calls" if self._calls else "stop"

@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -40,6 +40,36 @@ def carried(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return function(*args, **kwargs)
     except (StopIteration, *THROWN_IN) as error:
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+working_for: ContextVar[tuple[str, str, str] | None] = ContextVar("working_for", default=None)
+"""What the code here works for: a run, the path of a loop in it, and a call of that, or "" for its model."""
+
+_unfinished: dict[Future[Any], tuple[str, str, str]] = {}
+"""The functions in threads that have not ended, with what they work for; also those that nobody waits for any more."""
+
+
+def follow(future: Future[Any]) -> None:
+    """Note that this function works for what the caller works for, until it has ended."""
+    if (work := working_for.get()) is not None:
+        _unfinished[future] = work
+        future.add_done_callback(_forget)
+
+
+def _forget(future: Future[Any]) -> None:
+    _unfinished.pop(future, None)
+
+
+def unfinished(run_id: str) -> dict[Future[Any], tuple[str, str]]:
+    """Return the functions that have not ended and work for this run, with the path and the call of each."""
+    return {future: (path, id) for future, (run, path, id) in _unfinished.copy().items() if run == run_id}
+
+
+def let_go(run_id: str, path: str, id: str) -> None:
+    """Forget the functions that work for this: it is told elsewhere that they go on."""
+    for future, work in _unfinished.copy().items():
+        if work == (run_id, path, id):
+            _forget(future)
 
 
 def forgotten_in_a_fork(forget: Callable[[], None]) -> None:
@@ -110,6 +140,7 @@ class Threads:
         """Call the function in a thread, in a copy of the caller's context; as the process ends nothing begins."""
         work: Callable[[], T] = partial(carried, function, *args, **kwargs)
         call = _Call(partial(copy_context().run, work), self._give_up)
+        follow(call)
         if self.inline:
             call.perform()
             return call
@@ -120,6 +151,7 @@ class Threads:
                     self._provide()
                 except RuntimeError:  # what the caller is told has failed is not to run later
                     self._waiting.remove(call)
+                    _forget(call)
                     raise
         return call
 
@@ -180,6 +212,8 @@ class Threads:
             wait(running, GIVEN_UP_SECONDS)  # and look again: some may be given up meanwhile
         wait(set(self._given_up), GIVEN_UP_SECONDS)
 
+
+forgotten_in_a_fork(_unfinished.clear)
 
 THREADS = Threads(MAX_THREADS, "agentnb-call")
 """Those of this process."""

@@ -13,6 +13,7 @@ until it is written no tool starts. People do not wait; what they say is written
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import threading
 import time
@@ -21,6 +22,7 @@ from contextvars import Context
 
 from agentnb.core.errors import StorageError, StoreBusy
 from agentnb.core.events import Event
+from agentnb.core.threads import forgotten_in_a_fork
 from agentnb.run import host as hosting
 from agentnb.run.frame import Frame
 from agentnb.run.host import call_in
@@ -31,7 +33,23 @@ logger = logging.getLogger("agentnb")
 RETRY_SECONDS = 0.05
 """Until what could not be written is tried again."""
 LONG_SECONDS = 10.0
-"""After that a store that is still locked is spoken of."""
+"""After that a store that is still locked is spoken of; the end of a process waits no longer for one, either."""
+
+_unwritten: set[News] = set()
+"""Those of the runs of which something could not be written yet."""
+forgotten_in_a_fork(_unwritten.clear)
+
+
+@atexit.register
+def _write_the_rest() -> None:
+    """Write what waits for a locked store, as the process ends; what cannot be written even now is named."""
+    until = time.monotonic() + LONG_SECONDS
+    while _unwritten and time.monotonic() < until:
+        for news in _unwritten.copy():
+            news.write_now()
+        time.sleep(RETRY_SECONDS if _unwritten else 0)
+    for news in _unwritten.copy():
+        logger.error("The process ends, and %s", news.words_of(news.locked))
 
 
 def loop_here() -> asyncio.AbstractEventLoop | None:
@@ -57,6 +75,8 @@ class News:
         self._retries_in: asyncio.AbstractEventLoop | None = None
         """The event loop in which the write is tried again soon, where the store was locked."""
         self._locked_since: float | None = None
+        self.locked: StoreBusy | None = None
+        self._on_disk = len(journal.events)
         if journal.recorder is not None:
             journal.observe(self._has_come)
             journal.write = self.flush
@@ -143,19 +163,24 @@ class News:
         if self._retries_in is not None and self._retries_in.is_running():
             return False  # the store is locked, and to try each time would hold up the caller
         try:
-            self._journal.flush()
+            with self._journal.lock:
+                self._journal.flush()
+                self._on_disk = len(self._journal.events)
         except StoreBusy as error:
             self._try_again(error)
             return False
         except StorageError as error:  # whoever made the fact is not to blame; the pump ends the run with it
             self._failed(error)
             self.nudge()
+            _unwritten.discard(self)
             return False
         self._locked_since = None
+        _unwritten.discard(self)
         return True
 
     def _try_again(self, locked: StoreBusy) -> None:
-        now = time.monotonic()
+        now, self.locked = time.monotonic(), locked
+        _unwritten.add(self)
         if self._locked_since is None:
             self._locked_since = now
         elif now > self._locked_since + LONG_SECONDS:
@@ -169,6 +194,23 @@ class News:
         self._retries_in = None
         if self.flush():
             self.nudge()
+
+    def words_of(self, error: StorageError | None) -> str:
+        """What was not written, and why."""
+        events = self._journal.events
+        count = len(events) - self._on_disk
+        of = f"{len(events)} events of the run {self._journal.run_id}"
+        return f"the last {count} of {of} are not written: {error}"
+
+    def write_now(self) -> None:
+        """Write what has become fact, unless the store is locked: the process ends, and no event loop tries again."""
+        try:
+            self._journal.flush()
+        except StoreBusy:
+            return
+        except StorageError as error:  # its store is closed, say
+            logger.error("The process ends, and %s", self.words_of(error))
+        _unwritten.discard(self)
 
     def leave_to_host(self) -> None:
         """Let what could not be written be tried again in agentnb's own thread: the pump's event loop may end now."""

@@ -44,9 +44,11 @@ _CUT_OFF: Mapping[CutOff, str] = {
 }
 
 
-def cut_off(call: CallState, why: CutOff) -> Refusal:
-    """The no to a call of an answer that was cut off: its arguments may be, too."""
-    return _refusal(call, f"Not executed: the answer that made this call {_CUT_OFF[why]}.", "skipped")
+def cut_off(call: CallState, why: CutOff) -> CallEnd:
+    """Return the end of a call of an answer that was cut off, for its arguments may be, too; it may run by then."""
+    has_begun = call.status == "running"
+    words = f"{'Broken off' if has_begun else 'Not executed'}: the answer that made this call {_CUT_OFF[why]}."
+    return end_in_words(call, words, "aborted" if has_begun else "skipped")
 
 
 def unfit(call: CallState, error: InvalidArguments) -> Refusal:

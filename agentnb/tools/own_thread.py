@@ -16,7 +16,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from agentnb.core.threads import carried
+from agentnb.core.threads import carried, follow
 
 _Work = tuple[Future[Any], Callable[[], Any]]
 
@@ -33,6 +33,7 @@ class OwnThread:
         """Call the function in the thread, in a copy of the caller's context."""
         future: Future[Any] = Future()
         work = partial(copy_context().run, carried, function)
+        follow(future)
         with self._lock:
             if self._process != os.getpid():  # the first call, or the first in a process that was forked
                 self._process, self._queue = os.getpid(), SimpleQueue()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from agentnb import Agent, ExecutionLoop, LoopAgent, SessionLoop, restore, tool
+from agentnb import Agent, ExecutionLoop, LimitReached, LoopAgent, SessionLoop, restore, tool
 from agentnb.errors import RunFailed
 from agentnb.llms import Anthropic
 from agentnb.run.effects.asking import MAX_PAUSES
@@ -96,6 +97,47 @@ async def test_a_model_that_only_pauses_fails_the_request(peer: Peer) -> None:
     with pytest.raises(RunFailed, match="paused its answer"):
         await SessionLoop(llm).start("go")
     assert len(llm.requests) == MAX_PAUSES + 1
+
+
+async def test_a_server_that_only_pauses_is_not_asked_for_ever_and_the_run_can_go_on(peer: Peer) -> None:
+    peer.replies(*[half()] * (MAX_PAUSES + 1), HELLO)
+    run = SessionLoop(Anthropic("m", peer.url)).start("go")
+    with pytest.raises(RunFailed, match=f"paused its answer {MAX_PAUSES + 1} times"):
+        await run
+    assert len(peer.requests) == MAX_PAUSES + 1
+    (failed,) = [event for event in run.events if event.type == "model_error"]
+    assert failed.error.type == "ModelProtocolError"
+    run.resume()
+    assert await run == "hello"
+
+
+@pytest.mark.parametrize("pace", ["await", "pull", "step"])
+@pytest.mark.parametrize(("limits", "requests"), [({"tokens": 20}, 3), ({"tokens": 8}, 1), ({"turns": 1}, 4)])
+async def test_limits_count_what_the_requests_of_one_answer_have_used(
+    peer: Peer, limits: dict[str, float], requests: int, pace: str
+) -> None:
+    peer.replies(half(), half(), half(), rest())
+    run = SessionLoop(Anthropic("m", peer.url)).start("go", limits=limits)
+    with suppress(LimitReached):
+        if pace == "await":
+            await run
+        elif pace == "pull":
+            async for _ in run:
+                pass
+        while not run.state.over:
+            await run.step("event")
+    assert len(peer.requests) == requests
+    assert run.stop_reason == ("completed" if requests == 4 else "limit")
+
+
+async def test_a_limit_on_cost_is_looked_at_between_the_requests_of_one_answer() -> None:
+    costly = [{"type": "usage", "usage": {"input_tokens": 1, "cost": 0.4}}, *PAUSED]
+    llm = ScriptedLLM([costly], repeat=True)
+    outer = LoopAgent("outer", [SessionLoop(llm, name="inner")], max_iterations=1)
+    run = outer.start("go", limits={"cost": 1})
+    with pytest.raises(LimitReached, match="limit of 1 cost"):
+        await run
+    assert len(llm.requests) == 3
 
 
 async def test_a_failure_of_the_rest_is_a_failure_of_the_answer_and_resuming_asks_from_its_beginning(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from agentnb import Agent, ConversationEngine, ExecutionLoop, Loop, RunFailed, SessionLoop, replay, restore, tool
 from agentnb.loops.want import ask
 from agentnb.testing import ScriptedLLM, call, text
+from tests.worlds import until
 
 REASONS = ["length", "content_filter", "refusal"]
 DESIGNS = ["session", "agent", "execution", "generator"]
@@ -207,3 +210,132 @@ async def test_a_follow_up_is_answered_after_a_cut_off_answer() -> None:
     run.follow_up("Go on.")
     assert await run == "whole"
     assert run.stop_reason == "completed"
+
+
+# -- calls that begin while the answer still comes -------------------------------------------------------------------
+
+
+class Waiting:
+    """Tools of an ExecutionLoop whose model goes on with its answer when they have begun, and is cut off then."""
+
+    def __init__(self, reason: str, *parts: Any) -> None:
+        self.ran: list[str] = []
+        self.ended: list[str] = []
+        self.begun = asyncio.Event()
+        self.reason = reason
+        self.parts = parts
+        self.requests = 0
+
+    async def stream(self, messages: Any, **options: Any) -> AsyncIterator[Any]:
+        self.requests += 1
+        if self.requests > 1:
+            yield '{"output": "end"}'
+            return
+        for part in self.parts:
+            if isinstance(part, str):
+                yield part
+            else:
+                await (part or self.begun.wait)()
+        yield {"type": "stop", "reason": self.reason}
+
+    def tools(self) -> list[Any]:
+        @tool
+        async def wait(n: int) -> None:
+            self.ran.append(f"wait {n}")
+            self.begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.ended.append(f"wait {n}")
+
+        @tool
+        def quick() -> str:
+            self.ran.append("quick")
+            return "there"
+
+        @tool(approve=True)
+        def careful() -> str:
+            self.ran.append("careful")
+            return "done"
+
+        return [wait, quick, careful]
+
+
+def ends(run: Any) -> dict[str, tuple[str, Any]]:
+    return {end.name: (end.outcome, end.result) for end in run.events if end.type == "call_end"}
+
+
+@pytest.mark.parametrize("pace", ["await", "pull", "step"])
+@pytest.mark.parametrize("reason", REASONS)
+async def test_of_a_cut_off_answer_what_runs_is_broken_off_and_what_is_done_is_kept(reason: str, pace: str) -> None:
+    async def quick_is_done() -> None:
+        await llm.begun.wait()
+        await until(lambda: "quick" in ends(run) and bool(run.pending))
+
+    calls = '{"calls": [{"_tool": "quick"}, {"_tool": "careful"}, {"_tool": "wait", "n": 1}'
+    llm = Waiting(reason, calls, quick_is_done)
+    run = ExecutionLoop(llm, llm.tools()).start("go")
+    if pace == "pull":
+        async for _ in run:
+            pass
+    while pace == "step" and not run.state.over:
+        await run.step("event")
+    assert await asyncio.wait_for(run, 10) == "end"
+    assert sorted(llm.ran) == ["quick", "wait 1"]
+    assert llm.ended == ["wait 1"]
+    ended = ends(run)
+    assert ended["quick"] == ("returned", "there")
+    assert ended["wait"][0] == "aborted"
+    assert ended["wait"][1].startswith("Broken off: the answer that made this call")
+    assert ended["careful"][0] == "skipped"
+    assert run.pending == []
+
+
+async def test_a_loop_that_performs_a_call_of_a_cut_off_answer_is_broken_off() -> None:
+    llm = Waiting("length", '{"calls": [{"_tool": "inner", "input": "x"}', None)
+    inner = SessionLoop(ScriptedLLM([[call("wait", {"n": 2})], "late"]), llm.tools(), name="inner")
+    run = ExecutionLoop(llm, [inner]).start("go")
+    assert await asyncio.wait_for(run, 10) == "end"
+    assert llm.ended == ["wait 2"]
+    assert [(end.path, end.reason) for end in run.events if end.type == "run_end"] == [
+        ("inner", "cancelled"),
+        ("", "completed"),
+    ]
+    assert ends(run)["inner"][0] == "aborted"
+
+
+async def test_a_call_that_was_approved_while_the_answer_came_does_not_begin_when_it_was_cut_off() -> None:
+    async def decide() -> None:
+        await until(lambda: bool(run.pending))
+        run.pause()
+        run.approve(run.pending[0])
+
+    llm = Waiting("length", '{"calls": [{"_tool": "careful"}', decide)
+    run = ExecutionLoop(llm, llm.tools()).start("go")
+    run.play()
+    await until(lambda: run.state.paused)
+    run.resume()
+    assert await asyncio.wait_for(run, 10) == "end"
+    assert llm.ran == []
+    assert ends(run)["careful"][0] == "skipped"
+
+
+async def test_a_call_that_waits_for_one_of_a_cut_off_answer_fails_as_that_does() -> None:
+    calls = '{"calls": [{"_tool": "wait", "n": 1, "_outputPath": "†state.a"}, {"_tool": "wait", "n": "†state.a"}'
+    llm = Waiting("length", calls, None)
+    run = ExecutionLoop(llm, llm.tools()).start("go")
+    assert await asyncio.wait_for(run, 10) == "end"
+    assert [end.outcome for end in run.events if end.type == "call_end"] == ["aborted", "skipped"]
+
+
+async def test_a_restored_run_does_not_begin_again_what_a_cut_off_answer_had_begun() -> None:
+    llm = Waiting("length", '{"calls": [{"_tool": "wait", "n": 1}', None)
+    run = ExecutionLoop(llm, llm.tools()).start("go")
+    while not any(event.type == "model_end" for event in run.events):
+        await run.step("event")
+    taken = run.snapshot()
+    run.cancel()
+    again = restore(taken, ExecutionLoop(llm, llm.tools()))
+    assert await asyncio.wait_for(again, 10) == "end"
+    assert llm.ran == ["wait 1"]
+    assert ends(again)["wait"][0] == "aborted"

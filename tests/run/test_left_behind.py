@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentnb import LimitReached, Loop, Run, RunCancelled, SessionLoop, tool
+from agentnb import (
+    ConversationEngine,
+    ExecutionLoop,
+    LimitReached,
+    Loop,
+    LoopAgent,
+    Run,
+    RunCancelled,
+    SessionLoop,
+    tool,
+)
+from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent
 from agentnb.loops.loop_agent import Event as Said
+from agentnb.run.effects import inflight
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import assert_one_terminal_event_last
 
@@ -147,3 +162,219 @@ async def test_clean_up_that_ends_in_time_has_run(made: str, drive: Callable[...
     run.cancel()
     await driving
     assert did == ["put away"]
+
+
+# -- what else of a user's can hang ----------------------------------------------------------------------------------
+
+
+def _with_a_call(hangs: Callable[..., Any], where: str) -> Run:
+    @tool
+    def look() -> str:
+        return "seen"
+
+    options = {} if where == "approve" else {where: hangs}
+    loop = SessionLoop(ScriptedLLM([[call("look", {}, id="c")], "done"]), [look], **options)
+    return loop.start("go", approve=hangs if where == "approve" else None)
+
+
+def _executing(hangs: Callable[..., Any]) -> Run:
+    planner = SimpleNamespace(decompose_goal=lambda goal: [{"id": "a", "description": "a", "priority": 0}])
+    return ConversationEngine(lambda goal: {}, planner, hangs).start("go")
+
+
+def _calling(hangs: Callable[..., Any]) -> Run:
+    @Loop.from_generator
+    def steps(_: Any) -> Any:
+        yield want.call(hangs)
+
+    return steps.start("go")
+
+
+def _in_a_child(hangs: Callable[..., Any]) -> Run:
+    made = tool(name="immortal")(hangs)
+    child = SessionLoop(ScriptedLLM([[call("immortal", {}, id="c")], "done"]), [made], name="child")
+    return LoopAgent("agent", [child], 1).start("go")
+
+
+HANGING: dict[str, tuple[Callable[..., Run], str]] = {
+    "policy": (lambda hangs: _with_a_call(hangs, "approve"), "The call 'look'"),
+    "before_tool_call": (lambda hangs: _with_a_call(hangs, "before_tool_call"), "The call 'look'"),
+    "after_tool_call": (lambda hangs: _with_a_call(hangs, "after_tool_call"), "The call 'look'"),
+    "transform_context": (lambda hangs: _with_a_call(hangs, "transform_context"), "The request to the model"),
+    "executor": (_executing, "The call"),
+    "function of a generator loop": (_calling, "The call 'hangs'"),
+    "tool of a child": (lambda hangs: _in_a_child(lambda: hangs()), "The call 'immortal' of 'child'"),
+}
+
+
+@pytest.mark.parametrize("hanging", HANGING)
+async def test_whatever_hangs_is_named_and_holds_nobody_up(hanging: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def hangs(given: Any = None) -> None:
+        begun.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
+
+    make, name = HANGING[hanging]
+
+    async def run_and_cancel() -> None:
+        run = make(hangs)
+        waiting = asyncio.create_task(wait(run))
+        await begun.wait()
+        run.cancel()
+        await asyncio.wait_for(waiting, 10)
+
+    with pytest.warns(RuntimeWarning, match=name):
+        await run_and_cancel()
+    may_end.set()
+
+
+async def test_closing_the_events_does_not_wait_for_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(30)
+
+    events = _sync_tool(work).start("go").__aiter__()
+    while (await anext(events)).type != "call_start":
+        pass
+    assert await asyncio.to_thread(begun.wait, 30)
+    with pytest.warns(RuntimeWarning, match="The call 'hang'"):
+        await asyncio.wait_for(events.aclose(), 10)  # type: ignore[attr-defined]  # a generator
+    may_end.set()
+
+
+# -- what runs in threads, which nothing ends ------------------------------------------------------------------------
+
+
+def _sync_tool(work: Callable[[], Any], **options: Any) -> Loop:
+    @tool(**options)
+    def hang() -> None:
+        work()
+
+    return SessionLoop(ScriptedLLM([[call("hang", {}, id="c")], "done"]), [hang])
+
+
+def _nested_sync_tool(work: Callable[[], Any]) -> Loop:
+    inner = _sync_tool(work)
+    inner.name = "inner"
+    return SessionLoop(ScriptedLLM([[call("inner", {"input": "x"})], "done"]), [inner])
+
+
+def _sync_generator_tool(work: Callable[[], Any]) -> Loop:
+    @tool
+    def hang() -> Any:
+        yield work()
+
+    return SessionLoop(ScriptedLLM([[call("hang", {}, id="c")], "done"]), [hang])
+
+
+def _detached(work: Callable[[], Any]) -> Loop:
+    @tool(detached=True)
+    def hang() -> None:
+        work()
+
+    return ExecutionLoop(ScriptedLLM(['{"calls": [{"_tool": "hang"}], "output": 1}']), [hang])
+
+
+def _want(work: Callable[[], Any]) -> Loop:
+    @Loop.from_generator
+    def steps(_: Any) -> Any:
+        yield want.call(hang)
+
+    def hang() -> None:
+        work()
+
+    return steps
+
+
+def _sync_model(work: Callable[[], Any]) -> Loop:
+    class Model:
+        def complete(self, messages: Any) -> str:
+            work()
+            return "late"
+
+    return SessionLoop(Model())
+
+
+THREADED = {
+    "tool": (_sync_tool, "The call 'hang' of 'session_loop'"),
+    "tool in a thread of its own": (lambda work: _sync_tool(work, thread="own"), "The call 'hang' of 'session_loop'"),
+    "nested tool": (_nested_sync_tool, "The call 'hang' of 'inner'"),
+    "generator": (_sync_generator_tool, "The call 'hang' of 'session_loop'"),
+    "detached tool": (_detached, "The call 'hang' of 'execution_loop'"),
+    "function of a generator loop": (_want, "The call 'hang' of 'steps'"),
+    "model": (_sync_model, "The request to the model of 'session_loop'"),
+}
+
+
+async def _cancelled_in(run: Run, drive: Callable[..., Any], begun: threading.Event) -> None:
+    driving = asyncio.create_task(drive(run))
+    assert await asyncio.to_thread(begun.wait, 30)
+    run.cancel()
+    await driving
+
+
+@pytest.mark.parametrize("drive", [follow, wait, play])
+@pytest.mark.parametrize("made", THREADED)
+async def test_a_function_that_goes_on_in_its_thread_is_named(
+    made: str, drive: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(30)
+
+    make, name = THREADED[made]
+    with pytest.warns(RuntimeWarning, match=f"{name} .* still runs in a thread"):
+        await _cancelled_in(make(work).start("go"), drive, begun)
+    may_end.set()
+
+
+@pytest.mark.parametrize("drive", [follow, wait, play])
+@pytest.mark.parametrize("made", THREADED)
+async def test_a_function_that_ends_in_time_in_its_thread_has_ended(made: str, drive: Callable[..., Any]) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        time.sleep(0.03)  # it has nothing to wait for: nothing tells it of the cancellation
+        ended.set()
+
+    make, _ = THREADED[made]
+    await _cancelled_in(make(work).start("go"), drive, begun)
+    assert ended.is_set()
+
+
+async def test_a_tool_that_took_too_long_holds_up_no_end() -> None:
+    may_end = threading.Event()
+    run = _sync_tool(lambda: may_end.wait(30), timeout=0.02).start("go")
+    assert await asyncio.wait_for(run, 1.5) == "done"
+    may_end.set()
+
+
+def test_whoever_blocks_for_the_result_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    said: list[str] = []
+    monkeypatch.setattr(inflight, "warn_of", said.append)  # the warning comes in agentnb's own thread
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(30)
+
+    run = _sync_tool(work).start("go")
+    cancelling = threading.Thread(target=lambda: begun.wait(30) and run.cancel())
+    cancelling.start()
+    with pytest.raises(RunCancelled):
+        run.result(30)
+    assert ["'hang'" in words for words in said] == [True]
+    may_end.set()
+    cancelling.join()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentnb import Agent, LoopAgent, SessionLoop, Snapshot, restore, tool
+from agentnb import Agent, LoopAgent, SessionLoop, Snapshot, Store, restore, tool
 from agentnb.errors import AlreadyDecided, UnknownCall, UsageError
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import until
@@ -301,3 +302,51 @@ async def test_a_call_whose_decision_was_taken_back_as_the_process_ended_is_aske
     restored.approve("c1")
     await restored
     assert world.ran == ["a"]
+
+
+# -- restored from a store ---------------------------------------------------------------------------------------------
+
+
+async def test_two_loops_that_wait_under_one_id_are_told_apart_after_a_restore(tmp_path: Path) -> None:
+    world = World()
+    store = Store(tmp_path / "runs.db")
+    agents = [world.agent("one", "first"), world.agent("two", "second")]
+    asked = (call("one", {"input": "go"}, id="x"), call("two", {"input": "go"}, id="y"))
+    run = world.session(*asked, tools=tuple(agents)).start("go", store=store, name="r")
+    run.play()
+    await until(lambda: len(run.pending) == 2)
+    snapshot = store.load("r")
+    rest = [Agent(ScriptedLLM(["done"]), [world.delete], name=name) for name in ("one", "two")]
+    again = restore(snapshot, SessionLoop(ScriptedLLM(["done"]), [world.delete, *rest]))
+    again.play()
+    await until(lambda: len(again.pending) == 2)
+    with pytest.raises(UsageError) as refused:
+        again.approve("c1")
+    assert "delete(path='first') in one" in str(refused.value)
+    assert "delete(path='second') in two" in str(refused.value)
+    one, two = sorted(again.pending, key=lambda item: item.path)
+    again.reject(two, "no")
+    again.approve(one)
+    await again
+    assert world.ran == ["first"]
+    assert [(event.path, event.decision) for event in decisions(again)] == [("two", "reject"), ("one", "approve")]
+    run.cancel()
+    store.close()
+
+
+async def test_two_runs_of_a_store_that_wait_under_one_id_are_each_answered_by_their_own_item(tmp_path: Path) -> None:
+    world = World()
+    store = Store(tmp_path / "runs.db")
+    for path in ("a", "b"):
+        run = world.session(call("delete", {"path": path}, id="c1")).start("go", store=store, name=path)
+        await run.step("turn")
+    one, other = (restore(store.load(name), world.session()) for name in ("a", "b"))
+    with pytest.raises(AlreadyDecided, match=other.id):
+        one.approve(other.pending[0])
+    one.approve(one.pending[0])
+    other.reject(other.pending[0], "no")
+    assert [event.decision for run in (one, other) for event in decisions(run)] == ["approve", "reject"]
+    for run in (one, other):
+        await run
+    assert world.ran == ["a"]
+    store.close()

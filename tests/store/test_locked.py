@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,6 +17,7 @@ import pytest
 
 from agentnb import RunCancelled, RunFailed, SessionLoop, Snapshot, Store, tool
 from agentnb.errors import StorageError
+from agentnb.run.effects import inflight
 from agentnb.store.sqlite import SqliteDatabase
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import until
@@ -174,6 +178,59 @@ async def test_two_runs_of_one_store_both_go_on_behind_the_lock(place: str, stor
 
     assert await stood_still(place, work) < STANDS_STILL
     assert (ran, also) == ([1], [1])
+
+
+@pytest.mark.parametrize("drive", ["await", "pull", "play", "step", "cancel"])
+async def test_the_end_of_a_run_does_not_wait_for_the_lock_to_go_and_says_what_is_not_written(
+    place: str, store: Store, drive: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.1)
+    count, _ = counted(approve=True)
+    run = (loop_of(count) if drive == "cancel" else SessionLoop(ScriptedLLM(["done"]))).start("go", store=store)
+
+    async def comes_back() -> None:
+        if drive == "cancel":
+            run.play()
+            await until(lambda: bool(run.pending))
+            run.cancel()
+        elif drive == "pull":
+            assert [event.type async for event in run][-1] == "run_end"
+        elif drive == "play":
+            run.play()
+        elif drive == "step":
+            await run.step("turn")
+        with suppress(RunCancelled):
+            await asyncio.wait_for(run, 5)
+
+    words = "events of the run .* are not written: .* They are written when the lock is gone"
+    with locked(place), pytest.warns(RuntimeWarning, match=words):
+        await comes_back()
+    await until(lambda: [(row.id, row.events) for row in store.runs()] == [(run.id, len(run.events))])
+    assert list(store.load(run.id).events) == list(run.events)
+
+
+AT_ITS_END = """
+import sqlite3, sys, threading
+import agentnb
+from agentnb.run.effects import inflight
+from agentnb.testing import ScriptedLLM
+
+inflight.CLOSE_SECONDS = 0.0
+store = agentnb.Store(sys.argv[1])
+lock = sqlite3.connect(sys.argv[1], isolation_level=None, check_same_thread=False)
+lock.execute("BEGIN IMMEDIATE")
+print(agentnb.SessionLoop(ScriptedLLM(["done"])).start("go", store=store, name="last").result())
+threading.Thread(target=lambda: threading.main_thread().join() or lock.execute("ROLLBACK")).start()
+"""
+
+
+def test_what_waits_for_a_lock_is_written_before_the_process_ends(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    command = [sys.executable, "-W", "ignore", "-c", AT_ITS_END, str(path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.stderr) == ("done\n", "")
+    with closing(Store(path)) as store:
+        assert store.load("last").state.output == "done"
 
 
 class Failing:

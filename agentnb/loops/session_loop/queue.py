@@ -48,6 +48,7 @@ class MessageQueue:
     def waiting(self) -> dict[Queue, list[Message]]:
         """What nobody has heard yet."""
         with self._lock:
+            self._keep_ended()
             run = self._open_run()
             queued = run.unheard() if run is not None else {}
             return {queue: [*queued.get(queue, ()), *kept] for queue, kept in self._kept.items()}
@@ -60,7 +61,7 @@ class MessageQueue:
     def detach(self) -> None:
         """Keep here what nobody has heard: the run that has it will not go on."""
         with self._lock:
-            self._keep(self._attached())
+            self._keep_ended(all=True)
 
     def attach(self, run: Hearing) -> None:
         """Be the queue of this run until it ends."""
@@ -78,24 +79,29 @@ class MessageQueue:
                     self._add(queue, message)
 
     def _open_run(self) -> Hearing | None:
-        """The run that hears; what those that have ended have not heard is kept."""
-        self._keep([run for run in self._attached() if run.over])
-        runs = self._attached()
-        return runs[-1] if runs else None
+        """The run that hears, the newest; what newer ones that have ended have not heard is kept."""
+        open, behind = None, len(self._runs)
+        while behind and open is None:  # not all of them: a thousand may be open at once
+            run = self._runs[behind - 1][0]()
+            if run is not None and not run.over:
+                open = run
+            else:
+                behind -= 1
+        self._keep_ended(behind)
+        return open
 
-    def _attached(self) -> list[Hearing]:
-        """The runs that somebody has; what those that are gone have left is kept."""
+    def _keep_ended(self, begin: int = 0, *, all: bool = False) -> None:
+        """Keep what the runs have not heard that have ended, from this place on; with `all`, open ones too."""
         while self._left:
             self._keep_messages(self._left.popleft())
-        self._runs = [(run, gone) for run, gone in self._runs if run() is not None]
-        return [run for found, _ in self._runs if (run := found()) is not None]
-
-    def _keep(self, runs: list[Hearing]) -> None:
-        for run in runs:
-            for at in [at for at in self._runs if at[0]() is run]:
-                self._runs.remove(at)
-                at[1].detach()
-            self._keep_messages(run.unheard())
+        attached, self._runs[begin:] = self._runs[begin:], []
+        for found, gone in attached:
+            run = found()
+            if run is not None and not run.over and not all:
+                self._runs.append((found, gone))
+            elif run is not None:
+                gone.detach()
+                self._keep_messages(run.unheard())
 
     def _keep_messages(self, unheard: dict[Queue, list[Message]]) -> None:
         for queue, messages in unheard.items():

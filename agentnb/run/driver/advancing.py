@@ -23,6 +23,8 @@ def advance(work: Work, journal: Journal, gate: Gate) -> bool:
     frame, state = work.frame, work.frame.state
     if state.cancelled is not None or state.stop_reason is not None:
         return True
+    if work.end_cut_off("pull"):
+        return True
     fact = frame.design.advance(state)
     if fact is None:
         if not state.detached:

@@ -24,13 +24,13 @@ from agentnb.run.driver.moving import Moving
 from agentnb.run.driver.nesting import Nesting
 from agentnb.run.driver.unattended import Unattended
 from agentnb.run.effects.endings import end_at_limit, end_run
-from agentnb.run.effects.inflight import InFlight
+from agentnb.run.effects.inflight import InFlight, warn_of
 from agentnb.run.effects.interrupt import Inline
 from agentnb.run.effects.starting import Pace, Work
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
-from agentnb.run.news import LONG_SECONDS, RETRY_SECONDS, News
+from agentnb.run.news import RETRY_SECONDS, News
 from agentnb.run.portable import error_info
 
 LOOK_SECONDS = 1.0
@@ -73,7 +73,7 @@ class Driver:
         """Whether others drive on where whoever pumps leaves."""
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
-        self._inflight.name_of = self._name_of
+        self._inflight.run_id, self._inflight.name_of = journal.run_id, self._name_of
         self.unattended = Unattended(journal, gate, self._inflight, self._contexts)
         self._nesting = Nesting(journal, self._make_work)
         self._works = self._nesting.works
@@ -224,20 +224,21 @@ class Driver:
             await self._inflight.close()
 
     async def written(self) -> None:
-        """Write what has become fact. The end of a run waits for a store that is locked, for at most 10 seconds.
+        """Write what has become fact. The end of a run waits for a store that is locked, for 2 seconds at most.
 
-        Raises StorageError where the store fails.
+        What is not written then is named, and written when the lock is gone. Raises StorageError where the store fails.
         """
-        until = time.monotonic() + LONG_SECONDS
         while not self.news.flush():
             if self.crash is not None:
                 raise self.crash
             if not self._state.over:
                 return
-            if time.monotonic() > until:
+            if not (seconds := self._inflight.seconds_to_close()):
                 self.news.leave_to_host()
+                what = self.news.words_of(self.news.locked)
+                warn_of(f"The run has ended, but {what} They are written when the lock is gone.")
                 return
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(min(seconds, RETRY_SECONDS))
 
     def _leave_what_is_late(self) -> None:
         """Leave to itself what the pump has performed, where it was broken off and does not end."""

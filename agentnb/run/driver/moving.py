@@ -88,10 +88,17 @@ class Moving:
                 return todo
         if self._journal.fresh:
             return None
+        has_moved = False
         for work in reversed(works):  # innermost first: what it comes to, the others may have waited for
-            if not self._waits(work, wants[work]) and self._advance(work):
+            if self._waits(work, wants[work]) or not self._advance(work):
+                continue
+            if pace == "pull":
                 return None
-        return self._stand_still(everything)
+            # To look at all loops anew after each fact would make a thousand of them quadratic.
+            has_moved = True
+            if self._state.stop_reason is not None or not work.is_let_through():
+                return None
+        return None if has_moved else self._stand_still(everything)
 
     def _waits(self, work: Work, wants: Sequence[Effect]) -> bool:
         """Whether something of this loop is wanted or in flight, and is no call that is detached."""

@@ -37,7 +37,7 @@ class Nesting:
     def enter(self, above: Work, call: CallState, loop: Design) -> None:
         """Begin the loop that performs this call."""
         # No two loops that run at the same time have one path, whatever names and ids the model has chosen.
-        taken = {work.frame.path.rpartition("/")[2] for work in above.inside.values()}
+        taken = above.names_inside
         name = loop.name.replace("/", "_") or type(loop).__name__
         if name in taken:
             name = given = f"{name}:{call.id}".replace("/", "_")
@@ -54,6 +54,7 @@ class Nesting:
 
     def _take_in(self, above: Work, frame: Frame) -> None:
         work = above.inside[frame.call] = self._make(frame)
+        above.names_inside.add(frame.path.rpartition("/")[2])
         self.works.append(work)
         self._take_up_nested(work)
 
@@ -85,6 +86,7 @@ class Nesting:
             self.works.remove(work)
             self._journal.frames.remove(work.frame)
             del above.inside[work.frame.call]
+            above.names_inside.discard(work.frame.path.rpartition("/")[2])
             hand_back(self._journal, work.frame)
             self._give_output(work, above)
 

@@ -19,6 +19,7 @@ from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.reply import Reply
 from agentnb.core.running import act_for
 from agentnb.core.state import State
+from agentnb.core.threads import working_for
 from agentnb.llms.adapt import as_model, in_one_piece
 from agentnb.llms.description import described
 from agentnb.llms.protocol import Model
@@ -76,6 +77,11 @@ class Asking:
         """Whether the model has paused its answer, and is to be asked to go on with it."""
         return self._paused is not None and self._paused[0] == self._frame.state.turn
 
+    @property
+    def used(self) -> Mapping[str, float]:
+        """What the requests for the paused answer have used so far."""
+        return self._paused[1].used if self._paused is not None and self.has_paused else {}
+
     async def ask(self, *, pulled: bool = False) -> None:
         """One request to the model, from the stream's start to its end."""
         state = self._frame.state
@@ -90,6 +96,7 @@ class Asking:
         end: ModelEnd | None = None
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         act_for(self._journal, self._frame.path)  # each request has a context of its own
+        working_for.set((self._journal.run_id, self._frame.path, ""))
         # The store may be locked.
         while self._holds_up and not self._inflight.news.flush() and self._inflight.crash is None:  # noqa: ASYNC110 - it writes
             await asyncio.sleep(RETRY_SECONDS)

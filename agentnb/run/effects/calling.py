@@ -26,6 +26,7 @@ from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.messages import to_plain
 from agentnb.core.running import act_for
 from agentnb.core.state import CallState
+from agentnb.core.threads import let_go, working_for
 from agentnb.core.tools import Acted, Invocation, Tool, current_call
 from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts, PolicyContext, contexts_at
@@ -233,6 +234,7 @@ class Calling:
         # In a context of the call's own.
         task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
         current_call.set((journal.run_id, frame.path, call.id, task))
+        working_for.set((journal.run_id, frame.path, call.id))
         act_for(journal, None)
         is_own = call.hidden and frame.is_own(call)
         if is_own or getattr(self._tools.get(call.name), "takes_context", False):
@@ -327,14 +329,14 @@ class Calling:
         progress = partial(self._progress, call)
         return invocation(progress) if tool.timeout is None else self._in_time(call, tool, invocation(progress))
 
-    @staticmethod
-    async def _in_time(call: CallState, tool: Tool, running: Awaitable[Any]) -> Any:
+    async def _in_time(self, call: CallState, tool: Tool, running: Awaitable[Any]) -> Any:
         clock = asyncio.timeout(tool.timeout)
         try:
             async with clock:
                 return await running
         except TimeoutError as error:
             if clock.expired():  # otherwise it is the tool's own
+                let_go(self._journal.run_id, self._frame.path, call.id)  # its result says that it took too long
                 error.args = (f"{call.name} took longer than {tool.timeout:g} s.",)  # it came without words
                 raise _TimedOut(*error.args) from error
             raise

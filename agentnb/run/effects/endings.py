@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from agentnb.core.ending import ABORTED
 from agentnb.core.events import ErrorInfo, RunEnd, StopReason
+from agentnb.core.state import CallState
 from agentnb.core.tools import current_call
+from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.refusals import end_in_words
 
@@ -31,6 +33,20 @@ def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None
                     words = error.message if error is not None else journal.state.cancelled or reason
                     answer = frame.reply.broken_off("aborted", words)
                 journal.append(RunEnd.make(reason=reason, error=error, answer=answer), frame)
+
+
+def end_loops_inside(journal: Journal, above: Frame, call: CallState) -> None:
+    """End the loops that perform this call, the innermost first: the call is to end, and its loops are broken off."""
+    inside: list[Frame] = []
+    for frame in journal.frames:  # each stands behind the one whose call it performs
+        if frame.above in inside or (frame.above is above and frame.call == call.id):
+            inside.append(frame)
+    for frame in reversed(inside):
+        for open in list(frame.state.open.values()):
+            journal.append(end_in_words(open, ABORTED, "aborted"), frame, open)
+        if not frame.state.over:
+            answer = frame.reply.broken_off("aborted", ABORTED) if frame.reply is not None else None
+            journal.append(RunEnd.make(reason="cancelled", answer=answer), frame)
 
 
 def end_at_limit(journal: Journal, why: str) -> None:

@@ -8,19 +8,23 @@ import time
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 from agentnb.core.errors import THROWN_IN
+from agentnb.core.threads import let_go, unfinished
 from agentnb.core.unicode import printable
 from agentnb.core.wanted import Effect
 from agentnb.run.frame import Frame
+from agentnb.run.host import call_in
 from agentnb.run.news import News
 
 logger = logging.getLogger("agentnb")
 
 CLOSE_SECONDS = 2.0
-"""What is broken off has so long, in all, for its `finally`; what has not ended then is named and left to itself."""
+"""What is broken off has so long, in all, for its `finally`; what has not ended then is named and left to itself. Nor
+does the end of a run wait longer for a store that is locked."""
 
 _left: set[asyncio.Task[None]] = set()
 """What was left to itself: asyncio holds on to no task."""
@@ -39,6 +43,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         self._cancelled: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
         self.crash: BaseException | None = None
         """What went wrong with the driver or the store in one of them, where something did."""
+        self.run_id = ""
         self.name_of: Callable[[Effect], str] = str
         """What a person calls an effect."""
         self._closes_by: float | None = None
@@ -138,21 +143,36 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
                 elif task in late:
                     del self[effect]
                     self.leave(effect, task)
+        await self._threads_end()
+
+    async def _threads_end(self) -> None:
+        """Wait for the functions of the run that are in threads, where nothing can break them off; name those left."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        while (running := unfinished(self.run_id)) and (seconds := self.seconds_to_close()) > 0:
+            ended.clear()
+            for function in running:
+                function.add_done_callback(lambda _: call_in(loop, ended.set))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await ended.wait()
+        for path, id in dict.fromkeys(running.values()):
+            let_go(self.run_id, path, id)
+            warn_of(
+                f"{self.name_of(Effect('call' if id else 'model', id, path))} was broken off with its run, and its"
+                f" function still runs in a thread {CLOSE_SECONDS:g} s later. Nothing ends a thread from outside: it is"
+                " left to itself; what it does from here on is no part of the run. A function that may take long can"
+                " be async, or have a time-out of its own."
+            )
 
     def leave(self, effect: Effect, task: asyncio.Task[None]) -> None:
         """Leave to itself what does not end, and say so."""
         _left.add(task)
         task.add_done_callback(_forget)
-        name = printable(self.name_of(effect))
-        words = (
-            f"{name} was broken off with its run, and has not ended {CLOSE_SECONDS:g} s later. It is"
+        warn_of(
+            f"{self.name_of(effect)} was broken off with its run, and has not ended {CLOSE_SECONDS:g} s later. It is"
             " left to itself; what it does from here on is no part of the run. Code that is cancelled should let"
             " asyncio.CancelledError through, and a `finally` should be short."
         )
-        try:
-            warnings.warn(words, RuntimeWarning, stacklevel=2)
-        except RuntimeWarning:  # where warnings are errors: it is none of this run, which is over
-            logger.warning(words)
 
     def _cancel(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         """Cancel each once: a second time would break off the `finally` that the first has begun.
@@ -163,6 +183,15 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
             if task not in self._cancelled:
                 self._cancelled.add(task)
                 task.cancel()
+
+
+def warn_of(words: str) -> None:
+    """Warn of what the end of a run has left behind."""
+    words = printable(words)
+    try:
+        warnings.warn(words, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:  # where warnings are errors: it is none of this run, which is over
+        logger.warning(words)
 
 
 def _forget(task: asyncio.Task[None]) -> None:

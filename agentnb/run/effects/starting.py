@@ -21,12 +21,13 @@ from agentnb.run.approvals.pending import question_to_ask
 from agentnb.run.approvals.policy import Policy
 from agentnb.run.effects.asking import Asking
 from agentnb.run.effects.calling import Calling
-from agentnb.run.effects.endings import end_at_limit
+from agentnb.run.effects.endings import end_at_limit, end_loops_inside
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.effects.verdicts import Verdicts
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
+from agentnb.run.refusals import cut_off
 
 Pace = Literal["pull", "drain", "step"]
 """How a run is driven, and so what the pump does itself instead of making a task for it.
@@ -80,6 +81,8 @@ class Work:
         self._detaches_none = kind.detaches is Design.detaches
         self.inside: dict[str, Work] = {}
         """The loops that perform calls of this one, by the call."""
+        self.names_inside: set[str] = set()
+        """What those are called in their paths."""
 
     def wants(self) -> Sequence[Effect]:
         """What of this loop must be in flight."""
@@ -99,6 +102,8 @@ class Work:
         act on it before the next. `alone`: no other loop has anything in flight or to start.
         """
         state, journal, inflight, inside = self.frame.state, self._journal, self._inflight, self.inside
+        if self.end_cut_off(pace):
+            return None
         for effect in wants:
             if inflight and effect in inflight:
                 if self._holds_back(effect):
@@ -128,6 +133,26 @@ class Work:
                 self._launch_shown(wants)
                 return None
         return self._launch(pace, alone and len(wants) == 1) if self._intents else None
+
+    def end_cut_off(self, pace: Pace) -> bool:
+        """End the open calls of an answer that was cut off; False where there are none.
+
+        Some loops begin calls while the answer still comes: what runs is broken off, and a result that is there stays.
+        A consumer that pulls is given one end after the other.
+        """
+        frame, ended = self.frame, False
+        state = frame.state
+        if not state.open or state.reply is None or (why := state.reply.cut_off) is None:
+            return False
+        for made in state.reply.message.tool_calls:
+            if (call := state.open.get(made.id)) is None:
+                continue
+            end_loops_inside(self._journal, frame, call)
+            self._journal.append(cut_off(call, why), frame, call)
+            ended = True
+            if pace == "pull":
+                break
+        return ended
 
     def _may_still_start(self) -> bool:
         """Whether what has just become a fact leaves the way open: the loop's code, or who is told, may pause."""
@@ -164,6 +189,12 @@ class Work:
             self.asked_by_us = True
             state = self.frame.state
             if state.model == "asked":
+                # An answer that pauses is one turn, however many requests it takes; what they use is limited.
+                if self.asking.has_paused and (
+                    why := self._gate.limit_reached(self._journal.state, starting="own", more=self.asking.used)
+                ):
+                    end_at_limit(self._journal, why)
+                    return None
                 again = ModelStart.make(
                     turn=state.turn,
                     attempt=state.attempt + 1,

@@ -25,7 +25,7 @@ from agentnb.run.effects.calling import Calling
 from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.refusals import Refusal, cut_off, misfit, unfit
+from agentnb.run.refusals import Refusal, misfit, unfit
 
 Said = Verdict | Refusal | ApprovalDecision
 """What the checks, a hook and the policy may say about a call."""
@@ -59,10 +59,6 @@ class Verdicts:
     def may_begin_with(self, call: CallState, effect: Effect) -> dict[str, Any] | None:
         """The arguments with which the call begins; None where it does not, or not yet, and that is seen to."""
         frame = self._frame
-        reply = frame.state.reply
-        if reply is not None and call.status == "proposed" and not call.hidden and (why := reply.cut_off) is not None:
-            self._apply(cut_off(call, why), call, call.arguments)
-            return None
         if call.decision is not None and call.decision.decision in ("reject", "answer"):
             carry_out(self._journal, frame, call, call.decision)  # a crash came between it and its end
             return None

@@ -173,21 +173,27 @@ class Gate:
             return event.phase is not None and event.type != "run_start"
         return event.seq in self._turn_ends
 
-    def limit_reached(self, state: State, *, starting: Literal["model", "call", "own"]) -> str | None:
+    def limit_reached(
+        self, state: State, *, starting: Literal["model", "call", "own"], more: Mapping[str, float] | None = None
+    ) -> str | None:
         """Why nothing more may start in a run that stands at `state`, where a limit says so.
 
-        Calls are those of tools, in all loops of the run together; what a loop does itself (`own`) is none.
+        Calls are those of tools, in all loops of the run together; what a loop does itself (`own`) is none. more: what
+        an answer that has not come to its end has used.
         """
-        tokens = state.usage.get("input_tokens", 0) + state.usage.get("output_tokens", 0)
+        usage = dict(state.usage)
+        for name, amount in (more or {}).items():
+            usage[name] = usage.get(name, 0) + amount
+        tokens = usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
         used: dict[str, float] = {
             "turns": state.requests if starting == "model" else -1,
             "calls": state.calls_started if starting == "call" else -1,
             "seconds": self.seconds_driven(),
             "tokens": tokens,
-            "cost": state.usage.get("cost", 0),
+            "cost": usage.get("cost", 0),
         }
         for name, limit in self.limits.items():
-            if name == "cost" and state.usage and "cost" not in state.usage:  # a budget that nobody counts is none
+            if name == "cost" and usage and "cost" not in usage:  # a budget that nobody counts is none
                 return f"The limit of {limit:g} cost cannot be kept: the model tells tokens and no cost. Limit those."
             if used[name] >= limit:
                 return f"The limit of {limit:g} {name} is reached."

@@ -1,0 +1,33 @@
+"""Many loops at once inside one: what a run costs grows with its events, and not with their square."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from agentnb import SessionLoop
+from agentnb.testing import ScriptedLLM, call
+
+
+async def calls_made(loops: int) -> int:
+    """Return how many functions a run calls in which so many loops are at work at once."""
+    inner = SessionLoop(ScriptedLLM(["done"], repeat=True), name="inner")
+    calls = [call("inner", {"input": str(n)}, id=f"c{n}") for n in range(loops)]
+    run = SessionLoop(ScriptedLLM([calls, "end"]), [inner]).start("go")
+    count = 0
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        assert await run == "end"
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+async def test_four_times_as_many_loops_at_once_cost_no_more_than_eight_times_as_much() -> None:
+    await calls_made(5)
+    assert await calls_made(400) < 8 * await calls_made(100)
