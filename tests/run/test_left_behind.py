@@ -49,7 +49,7 @@ def _a_tool(puts_away: Callable[[], Any]) -> Loop:
 def _a_nested_tool(puts_away: Callable[[], Any]) -> Loop:
     inner = _a_tool(puts_away)
     inner.name = "inner"
-    return SessionLoop(ScriptedLLM([[call("inner", {"input": "x"})], "done"]), [inner])
+    return SessionLoop(ScriptedLLM([[call("inner", {"input": "x"}, id="c")], "done"]), [inner])
 
 
 def _a_model(puts_away: Callable[[], Any]) -> Loop:
@@ -78,7 +78,7 @@ def _a_step_of_its_own(puts_away: Callable[[], Any]) -> Loop:
 
 MADE = {
     "tool": (_a_tool, "immortal"),
-    "nested tool": (_a_nested_tool, "immortal"),
+    "nested tool": (_a_nested_tool, "'immortal' of 'inner'"),
     "model": (_a_model, "model"),
     "step of its own": (_a_step_of_its_own, "code"),
 }
@@ -234,10 +234,16 @@ async def test_whatever_hangs_is_named_and_holds_nobody_up(hanging: str, monkeyp
 
 async def test_closing_the_events_does_not_wait_for_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
-    may_end = threading.Event()
-    events = _sync_tool(lambda: may_end.wait(30)).start("go").__aiter__()
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(30)
+
+    events = _sync_tool(work).start("go").__aiter__()
     while (await anext(events)).type != "call_start":
         pass
+    assert await asyncio.to_thread(begun.wait, 30)
     with pytest.warns(RuntimeWarning, match="The call 'hang'"):
         await asyncio.wait_for(events.aclose(), 10)  # type: ignore[attr-defined]  # a generator
     may_end.set()

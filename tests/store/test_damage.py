@@ -18,7 +18,7 @@ import pytest
 from agentnb import RunFailed, Store
 from agentnb.core.errors import RecordingCorrupt, StorageError
 from agentnb.notebook import runs
-from agentnb.store import sqlite_file
+from agentnb.store import database
 from tests.analysis.recordings import researcher
 from tests.store.permissions import read_only
 
@@ -103,7 +103,7 @@ async def test_a_file_that_is_another_one_now_is_not_written_into_the_void(
     run = researcher().start("go", name="third", store=store, approve=True)
     await run.step("turn")
     take_away(path, tmp_path / "other.db" if what == "replaced" else None)
-    with pytest.raises(RunFailed, match="it is not the file any more that was opened"):
+    with pytest.raises(RunFailed, match="it was moved, deleted or replaced after it was opened"):
         await run
     assert store.export(tmp_path / "kept.jsonl", ["third"]) >= 10
     store.close()
@@ -126,7 +126,9 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
             raw.execute(f"PRAGMA user_version = {version}")
         raw.close()
         before = (tmp_path / name).read_bytes()
-        with pytest.raises(StorageError, match=r"is a database, but no store of agentnb's\. Nothing in it was changed"):
+        with pytest.raises(
+            StorageError, match=r"is a database, but not a store of agentnb\. Nothing in it was changed"
+        ):
             Store(tmp_path / name)
         assert (tmp_path / name).read_bytes() == before
 
@@ -159,7 +161,7 @@ def test_a_store_that_is_damaged_hides_no_other_either(path: Path, monkeypatch: 
 
 
 async def test_a_database_that_is_locked_for_too_long_is_said(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
     store = Store(path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

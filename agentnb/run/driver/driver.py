@@ -235,7 +235,8 @@ class Driver:
                 return
             if not (seconds := self._inflight.seconds_to_close()):
                 self.news.leave_to_host()
-                warn_of(f"The run has ended, but {self.news.words} They are written when the lock is gone.")
+                what = self.news.words_of(self.news.locked)
+                warn_of(f"The run has ended, but {what} They are written when the lock is gone.")
                 return
             await asyncio.sleep(min(seconds, RETRY_SECONDS))
 
@@ -250,7 +251,8 @@ class Driver:
         where = f" of {frame.design.name!r}" if frame is not None else f" in {effect.path!r}"
         if effect.kind == "model":
             return f"The request to the model{where}"
-        names = (e.name for e in reversed(self._journal.events) if isinstance(e, CallEnd) and e.call_id == effect.id)
+        ends = (event for event in reversed(self._journal.events) if isinstance(event, CallEnd))
+        names = (end.name for end in ends if (end.path, end.call_id) == (effect.path, effect.id))
         call = frame.state.open.get(effect.id) if frame is not None else None
         return f"The call {call.name if call is not None else next(names, effect.id)!r}{where}"
 

@@ -1,14 +1,26 @@
-// One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
-// row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
+// One call that waits for a person, and its decisions. A single call is shown in full; one of several is a row of a table
+// that can be opened. Both are the same element, so typed text is kept when a second call arrives.
 
 import { BUSY, allow, button, el, hung, inOneLine, isSaidInOneLine, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 import { isEnter } from "./keys.js";
 
-// Why Approve is off: some of what would run has not been in sight.
+// Why Approve is off: part of the arguments has not been visible yet.
 const CUT = "Show all of the arguments first.",
   BELOW = "Read to the end of the arguments first.";
 export const UNSEEN = "Some arguments have not been in sight to their end, so they cannot be approved yet.";
+
+/** @type {FieldSpec} */
+const RESULT = {
+  path: [],
+  label: "result",
+  kind: "text",
+  type: "JSON or text",
+  required: true,
+  given: "value",
+  text: "",
+  description: "What the call gave.",
+};
 
 export const REMEMBER = {
   "": "only this time",
@@ -16,13 +28,24 @@ export const REMEMBER = {
   tool: "always for this tool in this run",
 };
 
+/**
+ * Make the choice of what to remember a decision for.
+ * @param {Record<string, string>} [words] for each choice
+ */
 export function remembering(words = REMEMBER) {
   const choice = el("select", { class: "agentnb-select" });
   for (const [value, text] of Object.entries(words)) choice.append(el("option", { value, text }));
   return { choice, el: el("label", { class: "agentnb-remember" }, "Remember", choice) };
 }
 
+/** @typedef {"Edit" | "Replace" | "Answer"} Word */
+
 export class Call {
+  /**
+   * @param {Store} store
+   * @param {Question} item
+   * @param {Approvals} approvals
+   */
   constructor(store, item, approvals) {
     this.store = store;
     this.item = item;
@@ -30,8 +53,9 @@ export class Call {
     this.busy = false;
     this.since = performance.now(); // when the question was first rendered here
     this.opened = false; // in a table: laid out in full
-    this.open = null; // the word of the form that is open: Edit, Replace or Answer
-    this.forms = {};
+    this.open = /** @type {Word | null} */ (null); // the form that is open
+    this.cut = false; // whether the arguments are not all here
+    this.forms = /** @type {{ Edit?: Form, Replace?: Replacement, Answer?: Form }} */ ({});
     this.seen = false; // whether the end of the arguments has been in sight; Approve is off before
     this.looked = false; // whether the browser has told
     this.sight = new IntersectionObserver((marks) => this.look(marks), { root: approvals.list });
@@ -69,24 +93,16 @@ export class Call {
     this.typed = new Set(); // the words of the forms in which something was changed
     for (const kind of ["input", "change"]) this.form.addEventListener(kind, () => this.typed.add(this.open));
     this.hint = el("p", { class: "agentnb-hint" });
-    this.make();
-    this.el.addEventListener("keydown", (event) => this.key(event));
-    this.show(item.arguments, item.length);
-    this.explain();
-  }
-
-  make() {
-    const { item } = this;
+    /** @type {{ Edit: HTMLButtonElement, Replace: HTMLButtonElement, Answer?: HTMLButtonElement }} */
     this.toggles = {
       Edit: button("Edit", () => this.toggle("Edit"), { title: "Change the arguments before it runs" }),
       Replace: button("Replace", () => this.toggle("Replace"), { title: "Run another tool instead" }),
     };
     if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"), { title: "Say what the call gave" });
-    const approve = button("Approve", () => this.decide("approve"), { class: "agentnb-button agentnb-primary", title: "Let it run" });
-    const reject = button("Reject", () => this.decide("reject"), { title: "Do not let it run; the model is told" });
-    this.buttons = [reject, ...Object.values(this.toggles)];
-    this.approves = approve;
-    this.rejects = reject;
+    const toggles = Object.values(this.toggles);
+    this.approves = button("Approve", () => this.decide("approve"), { class: "agentnb-button agentnb-primary", title: "Let it run" });
+    this.rejects = button("Reject", () => this.decide("reject"), { title: "Do not let it run; the model is told" });
+    this.buttons = [this.rejects, ...toggles];
     this.all =
       item.length > item.arguments.length ? button("Show all", () => this.showAll(), { class: "agentnb-link" }) : null;
     const name = el(
@@ -108,21 +124,25 @@ export class Call {
       el(
         "div",
         { class: "agentnb-set agentnb-choices" },
-        approve,
-        el("span", { class: "agentnb-joined" }, reject, this.reason),
-        ...Object.values(this.toggles),
+        this.approves,
+        el("span", { class: "agentnb-joined" }, this.rejects, this.reason),
+        ...toggles,
         this.remember?.el,
       ),
     );
+    this.el.addEventListener("keydown", (event) => this.key(event));
+    this.show(item.arguments, item.length);
+    this.explain();
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
     event.stopPropagation(); // the notebook has shortcuts on bare letters
-    const { target } = event;
+    const target = /** @type {Element} */ (event.target);
     if (event.key === "Escape" && this.open) {
       const last = this.toggles[this.open];
       this.toggle(this.open);
-      last.focus();
+      last?.focus();
     }
     if (target === this.pick && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       event.preventDefault();
@@ -134,21 +154,29 @@ export class Call {
     else this.decide("approve");
   }
 
+  /**
+   * @param {string} text
+   * @param {number} length
+   */
   show(text, length) {
     this.shown.replaceChildren(...hung(text));
     this.cut = length > text.length;
     if (this.cut)
       this.shown.append(el("span", { class: "agentnb-dim", text: `\u2026 (${number(length)} characters in all)` }));
-    else this.mark(this.shown.lastElementChild);
+    else if (this.shown.lastElementChild) this.mark(this.shown.lastElementChild);
   }
 
-  // A mark at the end of a text. The browser tells when it is in sight in the list of calls: not scrolled or cut away.
+  /**
+   * Add a mark at the end of a text. The browser reports when the mark becomes visible in the list of calls.
+   * @param {Element} node
+   */
   mark(node) {
     const end = el("span", { class: "agentnb-end" });
     node.append(end);
     this.sight.observe(end);
   }
 
+  /** @param {IntersectionObserverEntry[]} marks */
   look(marks) {
     this.looked = true;
     this.seen ||= marks.some((mark) => mark.isIntersecting);
@@ -157,7 +185,7 @@ export class Call {
     this.approvals.count();
   }
 
-  // Why the call cannot be approved now; empty where it can. Another tool, and a result, are what the form says.
+  // Why the call cannot be approved now; empty if it can. Of Replace and Answer, the form shows everything that counts.
   unread() {
     if (this.seen || this.open === "Replace" || this.open === "Answer") return "";
     if (!this.cut) return BELOW;
@@ -167,13 +195,16 @@ export class Call {
   showAll() {
     this.store.ask({ type: "show", ...this.identity() }, (answer) => {
       this.show(answer.text, answer.length);
-      this.all.remove();
+      this.all?.remove();
       this.update(this.item);
     });
   }
 
-  // What identifies the question: its run, its path and the number of its event. One that was not asked yet has no
-  // number; then the call and how often it was started do.
+  /**
+   * What identifies the question: its run, its path and the number of its event. A question that was not asked yet has no
+   * number; then the call's id and attempt identify it.
+   * @returns {Identity}
+   */
   identity() {
     const { run, path, event, id, attempt } = this.item;
     return { run, path, event, id, attempt };
@@ -196,6 +227,7 @@ export class Call {
     this.el.classList.toggle("agentnb-picked", this.approvals.many() && this.pick.checked);
   }
 
+  /** @param {Question} item */
   update(item) {
     this.item = item;
     say(this.why, item.why || (item.unknown ? "Nobody knows how this call ended." : "This tool asks before it runs."));
@@ -204,7 +236,7 @@ export class Call {
     for (const control of this.buttons) allow(control, this.store, !this.busy, BUSY);
     allow(this.approves, this.store, !this.busy && !this.unread(), this.busy ? BUSY : this.unread());
     this.explain();
-    for (const control of [this.pick, this.reason, this.remember?.choice].filter(Boolean)) control.disabled = this.store.replays;
+    for (const control of [this.pick, this.reason, this.remember?.choice]) if (control) control.disabled = this.store.replays;
   }
 
   tick() {
@@ -235,6 +267,7 @@ export class Call {
     );
   }
 
+  /** @param {Word} word */
   toggle(word) {
     this.open = this.open === word ? null : word;
     for (const [name, control] of Object.entries(this.toggles))
@@ -245,49 +278,49 @@ export class Call {
     say(this.error, "");
     this.lay();
     if (this.open) {
-      this.forms[word] ??= this.fill(word); // kept while closed: nothing typed is lost
-      this.form.append(this.forms[word].el);
-      this.form.querySelector("input, textarea, select")?.focus();
+      this.form.append(this.filled(this.open).el);
+      const first = /** @type {HTMLElement | null} */ (this.form.querySelector("input, textarea, select"));
+      first?.focus();
     }
     this.update(this.item);
   }
 
-  fill(word) {
-    if (word === "Edit") return new Form(this.item.fields);
-    if (word === "Answer")
-      return new Form([
-        {
-          path: [],
-          label: "result",
-          kind: "text",
-          type: "JSON or text",
-          required: true,
-          given: "value",
-          text: "",
-          description: "What the call gave.",
-        },
-      ]);
-    const tools = this.store.model.get("tools")?.[this.item.path ?? ""]; // those of the loop that asks
-    return new Replacement(tools ?? {}, this.item.name, () => this.explain());
+  /**
+   * Return the form of a button, and make it the first time. A closed form keeps what was typed in it.
+   * @param {Word} word
+   * @returns {Form | Replacement}
+   */
+  filled(word) {
+    if (word === "Edit") return (this.forms.Edit ??= new Form(this.item.fields));
+    if (word === "Answer") return (this.forms.Answer ??= new Form([RESULT]));
+    const tools = this.store.model.get("tools")?.[this.item.path ?? ""] ?? {}; // those of the loop that asks
+    return (this.forms.Replace ??= new Replacement(tools, this.item.name, () => this.explain()));
   }
 
-  // What is decided, with what an open form says; null where that does not fit, which is said beside it. Among others a
-  // form that was only looked at says nothing.
+  /**
+   * Return the decision with the values of the open form, or null if these are not valid, which the form then says. When
+   * several calls are decided together, a form in which nothing was changed is not used.
+   * @param {"approve" | "reject"} decision
+   * @param {string} [remember]
+   * @param {boolean} [alone]
+   * @returns {Verdict | null}
+   */
   told(decision, remember = this.remember?.choice.value, alone = true) {
     const seconds = (performance.now() - this.since) / 1000;
     const call = { ...this.identity(), digest: this.item.digest, seconds };
     if (decision === "reject") return { ...call, decision, reason: this.reason.value, remember };
     if (!this.open || !(alone || this.typed.has(this.open))) return { ...call, decision, remember };
-    const form = this.forms[this.open],
+    const form = this.filled(this.open),
       filled = form.read();
     say(this.error, filled.ok ? "" : filled.error);
     if (!filled.ok) return null;
     if (this.open === "Answer") return { ...call, decision: "answer", result: filled.arguments };
     if (this.open === "Edit" && filled.same) return { ...call, decision: "approve" };
-    const name = this.open === "Replace" ? { name: form.tool.value } : {};
+    const name = form instanceof Replacement ? { name: form.tool.value } : {};
     return { ...call, decision: this.open.toLowerCase(), ...name, arguments: filled.arguments, kept: filled.kept };
   }
 
+  /** @param {"approve" | "reject"} decision */
   decide(decision) {
     if (this.busy || this.store.gone || this.store.replays) return;
     if (decision === "approve" && this.unread()) return;
@@ -301,7 +334,10 @@ export class Call {
     this.update(this.item);
   }
 
-  // Decided, it goes away with the next news; where it was not, the reason is said here, or by the list once it is gone.
+  /**
+   * Show the answer. A decided call is removed with the next `pending`; an error is shown here until then.
+   * @param {string | undefined} error
+   */
   answered(error) {
     this.busy = !error;
     say(this.error, error ?? "");

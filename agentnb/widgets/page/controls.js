@@ -1,4 +1,4 @@
-// The head of the panel: where the run stands, the buttons that drive it, and the message box.
+// The head of the panel: the run's status, the buttons that drive it, and the message box.
 
 import { BUSY, GONE, button, el, enable, say } from "./text.js";
 import { Breakpoints } from "./breakpoints.js";
@@ -6,7 +6,7 @@ import { Head } from "./head.js";
 import { isEnter } from "./keys.js";
 
 const PLAYING = "It is playing; Pause comes first.";
-// What each button is for, and why it may be off.
+// The purpose of each button, and why it may be off.
 const BUTTONS = [
   ["Step", "Go on by one step, then pause", PLAYING],
   ["Play", "Go on until the end, a breakpoint or Pause", PLAYING],
@@ -19,6 +19,7 @@ const BUTTONS = [
 ];
 
 export class Controls {
+  /** @param {Store} store */
   constructor(store) {
     this.store = store;
     this.head = new Head(store, (answer) => this.tell(answer));
@@ -87,6 +88,7 @@ export class Controls {
     this.update();
   }
 
+  /** @param {string} name */
   press(name) {
     const talking = name === "Steer" || name === "Follow up";
     const text = this.text.value;
@@ -108,11 +110,13 @@ export class Controls {
     });
   }
 
+  /** @param {Done} answer */
   tell(answer) {
     say(this.note, answer.ok ? (answer.note ?? "") : answer.error);
     this.note.classList.toggle("agentnb-bad", !answer.ok);
   }
 
+  /** @param {News} [what] */
   update(what) {
     if (what === "breakpoints") return this.breakpoints.update();
     this.head.update();

@@ -1,6 +1,6 @@
-// Text that others said, made visible, and nodes built from text. Nothing here or anywhere else parses markup.
+// Makes text from others safe to show, and builds nodes from text. Nothing on the page parses markup.
 
-// The same rule as in text.py, which explains it: what stays in its context comes first, then what nobody sees.
+// The same rule as in text.py, which explains it: first what is meant in its context, then what is invisible.
 const JOINING_SCRIPTS = `Arabic Syriac Mandaic Nko Mongolian Devanagari Bengali Gurmukhi Gujarati Oriya Tamil Telugu Kannada
   Malayalam Sinhala Khmer Myanmar Tibetan Balinese Javanese`.split(/\s+/);
 const JOINED_LETTER = `(?:(?=[\\p{L}\\p{M}])[${JOINING_SCRIPTS.map((script) => `\\p{Script=${script}}`).join("")}])`;
@@ -18,17 +18,31 @@ const INVISIBLE =
   "\\u2800\\ufff9-\\ufffb\\u{1d159}\\u{16fe4}\\u{13430}-\\u{1343f}]";
 const HIDDEN = new RegExp(`(?<meant>${MEANT.join("|")})|${INVISIBLE}`, "gu");
 
+/**
+ * Return a text with a visible sign in place of each invisible character.
+ * @param {unknown} text null and undefined give an empty text
+ * @returns {string}
+ */
 export function visible(text) {
   return String(text ?? "")
     .replaceAll("\r\n", "\n")
     .replace(HIDDEN, (sign, meant) => {
       if (meant !== undefined) return sign;
-      const code = sign.codePointAt(0);
+      const code = /** @type {number} */ (sign.codePointAt(0));
       if (code < 0x20) return String.fromCodePoint(0x2400 + code);
       return code === 0x7f ? "\u2421" : `\u27e6U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e7`;
     });
 }
 
+/**
+ * Make an element. `text` is its text and `class` its classes; `on...` is a listener. Any other attribute is set, unless
+ * its value is false, null or undefined.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Node | string | null | undefined)} children those that are null or undefined are left out
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -42,29 +56,52 @@ export function el(tag, attributes = {}, ...children) {
   return node;
 }
 
-// As many children as there are things to show. Those that are there stay: nothing is made anew, and nothing moves.
+/**
+ * Give an element as many children as there are things to show. Those that it has stay where they are.
+ * @template {HTMLElement} Child
+ * @param {HTMLElement} node
+ * @param {number} many
+ * @param {() => Child} make
+ * @returns {Child[]}
+ */
 export function fit(node, many, make) {
-  while (node.children.length > many) node.lastElementChild.remove();
+  while (node.children.length > many) node.lastElementChild?.remove();
   while (node.children.length < many) node.append(make());
-  return node.children;
+  return /** @type {Child[]} */ ([...node.children]);
 }
 
-// The same of parts with an element each.
+/**
+ * Give an element as many parts as there are things to show, each with its own element. Those that it has stay.
+ * @template {{ el: HTMLElement }} Part
+ * @param {Part[]} parts
+ * @param {HTMLElement} node
+ * @param {number} many
+ * @param {(index: number) => Part} make
+ */
 export function fitParts(parts, node, many, make) {
-  while (parts.length > many) parts.pop().el.remove();
+  while (parts.length > many) parts.pop()?.el.remove();
   while (parts.length < many) {
-    parts.push(make(parts.length));
-    node.append(parts.at(-1).el);
+    const part = make(parts.length);
+    parts.push(part);
+    node.append(part.el);
   }
 }
 
-// Changing what is the same already would make a screen reader speak and the page lay out again.
+/**
+ * Set a node's text, unless it has this text already: a change makes a screen reader speak, and the page lay out again.
+ * @param {Node} node
+ * @param {unknown} text
+ */
 export function say(node, text) {
   const shown = visible(text);
   if (node.textContent !== shown) node.textContent = shown;
 }
 
-// A text's lines, each going on further in where it is wrapped: no part of a long one stands where another would begin.
+/**
+ * Return a text's lines. Where a long line is wrapped, its other parts are indented, so that they do not look like lines.
+ * @param {string} text
+ * @returns {(Node | string)[]}
+ */
 export function hung(text) {
   const lines = visible(text).split("\n");
   return lines.flatMap((line, i) => {
@@ -74,16 +111,34 @@ export function hung(text) {
   });
 }
 
-// What `for_reading` (text.py) has laid out, on one line.
+/**
+ * Put a text that `for_reading` (text.py) has laid out on one line.
+ * @param {string} text
+ */
 export const inOneLine = (text) => text.replace(/\n *│/g, " ").replace(/[ \n]+/g, " "); // other blanks are shown as signs
 
-// Whether that one line has all of it: no text of several lines, and no blanks that it leaves out.
+/**
+ * Whether that one line shows all of the text: no value has several lines, and no blanks are left out.
+ * @param {string} text
+ */
 export const isSaidInOneLine = (text) => !text.includes("\u2502") && !/\S {2}/.test(text);
 
 let serial = 0;
 export const unique = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}-${++serial}`;
+
+/**
+ * Make a button.
+ * @param {string} name
+ * @param {(event: MouseEvent & { currentTarget: HTMLButtonElement }) => void} onclick
+ * @param {Record<string, any>} [extra] attributes
+ */
 export const button = (name, onclick, extra = {}) =>
   el("button", { type: "button", class: "agentnb-button", text: name, onclick, ...extra });
+
+/**
+ * Write a number with separators, and with four decimals at most.
+ * @param {number} value
+ */
 export const number = (value) => Number(value).toLocaleString("en", { maximumFractionDigits: 4 });
 
 // Why a control is off.
@@ -91,28 +146,43 @@ export const GONE = "The kernel is gone.",
   BUSY = "Under way.";
 const RECORDED = "Nothing is decided in a recording.";
 
-// A disabled element loses the focus to the page, and with it whoever works by keyboard. It keeps it this way. What it
-// is for, or why it is off, is in its title, which screen readers read as well.
+/**
+ * Turn a control on or off, without taking the focus from it. Its title says what it is for, or why it is off; screen
+ * readers read the title, too.
+ * @param {Control} control
+ * @param {boolean} can
+ * @param {string} [why] the reason why it is off
+ */
 export function enable(control, can, why = "") {
   control.setAttribute("aria-disabled", String(!can));
   control.purpose ??= control.title;
   const told = can ? control.purpose : visible(why);
   if (control.title !== told) control.title = told;
   if (document.activeElement !== control) control.disabled = !can;
-  else
-    control.addEventListener(
-      "blur",
-      () => {
-        control.disabled = control.getAttribute("aria-disabled") === "true";
-      },
-      { once: true },
-    );
+  else control.addEventListener("blur", disableLeft); // once: the same listener is not added again
   if (can) control.disabled = false;
 }
 
-// The same for what decides something: not in a recording, and not without a kernel.
+/** @param {Event} event */
+function disableLeft({ currentTarget }) {
+  const control = /** @type {Control} */ (currentTarget);
+  control.disabled = control.getAttribute("aria-disabled") === "true";
+}
+
+/**
+ * Turn a control that decides something on or off. It is off in a recording, and without a kernel.
+ * @param {Control} control
+ * @param {{ gone: boolean, replays: boolean }} store
+ * @param {boolean} [can]
+ * @param {string} [why]
+ */
 export function allow(control, { gone, replays }, can = true, why = "") {
   enable(control, can && !gone && !replays, gone ? GONE : replays ? RECORDED : why);
 }
 
+/**
+ * Write an amount with its noun: "1 call", "2 calls".
+ * @param {number} amount
+ * @param {string} what the noun in the singular
+ */
 export const count = (amount, what) => `${number(amount)} ${what}${amount === 1 ? "" : "s"}`;
