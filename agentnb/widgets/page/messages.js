@@ -119,7 +119,7 @@ export class Messages {
   /** @param {string} value */
   choose(value) {
     this.begun = value === "" ? null : Number(value);
-    this.path = this.begun === null ? "" : (this.store.rows[this.begun].path ?? "");
+    this.path = this.begun === null ? "" : (this.store.rows[this.begun]?.path ?? "");
     this.loop.value = value;
   }
 
