@@ -23,7 +23,7 @@ RETRIED = 0.1
 class Trouble:
     """What happens at the `at`-th call that writes to the database.
 
-    none: nothing. dies: the process is killed before each `at`-th call, up to DEATHS times; the run goes on, and what
+    none: nothing. dies: the process is killed before each `at`-th call, up to DEATHS times; the run continues, and what
     was on disk is kept aside. fails: this one call raises. full: this call and all that follow raise. stalls: another
     process holds the database for `seconds` from each `at`-th call on, up to LOCKS times.
     """

@@ -28,7 +28,10 @@ export const REMEMBER = {
   tool: "always for this tool in this run",
 };
 
-/** @param {Record<string, string>} [words] */
+/**
+ * Make the choice of what to remember a decision for.
+ * @param {Record<string, string>} [words] for each choice
+ */
 export function remembering(words = REMEMBER) {
   const choice = el("select", { class: "agentnb-select" });
   for (const [value, text] of Object.entries(words)) choice.append(el("option", { value, text }));

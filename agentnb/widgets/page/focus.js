@@ -11,7 +11,10 @@ const isGone = (node) => !node.isConnected || !node.getClientRects().length;
  */
 const isTyping = (node) => node.matches("textarea, select, input:not([type=checkbox])");
 
-/** @param {HTMLElement} root */
+/**
+ * Keep the focus in the panel when the element that has it is taken away.
+ * @param {HTMLElement} root
+ */
 export function keepFocus(root) {
   let around = /** @type {HTMLElement[]} */ ([]); // what can have the focus outside, the innermost first
   root.addEventListener("focusin", () => {

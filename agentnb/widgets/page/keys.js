@@ -1,12 +1,15 @@
 // Keys: which of them confirms, and what none of them may do in a panel.
 
 /**
- * Enter, unless it ends what an input method composes; Safari tells that by the code alone.
+ * Whether a key confirms: Enter, unless it ends what an input method composes. Safari tells that by the code alone.
  * @param {KeyboardEvent} event
  */
 export const isEnter = (event) => event.key === "Enter" && !event.isComposing && event.keyCode !== 229;
 
-/** @param {HTMLElement} root */
+/**
+ * Keep keys that are held down from deciding, and letters from the notebook.
+ * @param {HTMLElement} root
+ */
 export function keepKeys(root) {
   /**
    * What comes next may have the focus within milliseconds: a key that is held down must not decide what nobody has read.

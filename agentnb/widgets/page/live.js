@@ -2,6 +2,7 @@
 
 import { el, fit, fitParts, say } from "./text.js";
 
+const NO_PROGRESS = "No call is running that tells how far it is. A tool does so by its argument `progress`.";
 /** @type {Record<string, string>} */
 const LINE_KINDS = { text: "model", reasoning: "thinking", call: "call", tool: "tool", retry: "retry" };
 
@@ -40,7 +41,7 @@ export class Progress {
   constructor(store, alone) {
     this.store = store;
     this.slots = /** @type {Running[]} */ ([]);
-    this.empty = el("p", { class: "agentnb-empty", text: "No call is running that tells how far it is. A tool does so by its argument `progress`.", hidden: !alone });
+    this.empty = el("p", { class: "agentnb-empty", text: NO_PROGRESS, hidden: !alone });
     this.list = el("ul", { class: "agentnb-progress", "aria-label": "Progress", hidden: true });
     this.el = el("div", {}, this.empty, this.list);
     this.alone = alone;

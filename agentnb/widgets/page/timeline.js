@@ -284,8 +284,11 @@ function waitedFor(thing, end, { rows, trace }) {
   return beside.length ? [`waiting for ${beside.join(" and ")} ${duration(Math.max(0, end - thing.opened))}`] : [];
 }
 
-/** @param {number} rough */
-function niceStep(rough) {
+/**
+ * Give the distance between two ticks: a round number of seconds, near to the one that is asked for.
+ * @param {number} rough
+ */
+export function niceStep(rough) {
   if (rough > 40) {
     const minutes = [60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200].find((step) => step >= rough);
     return minutes ?? 86400 * Math.ceil(rough / 86400);
@@ -295,10 +298,11 @@ function niceStep(rough) {
 }
 
 /**
- * @param {number} tick
- * @param {number} step
+ * Write a tick as exactly as the distance to the next one asks for.
+ * @param {number} tick seconds
+ * @param {number} step seconds
  */
-function tickWords(tick, step) {
+export function tickWords(tick, step) {
   if (step >= 60) return duration(tick);
   if (step < 0.001) return `${(tick * 1000).toFixed(2)} ms`;
   return step < 0.1 ? `${Math.round(tick * 1000)} ms` : `${tick.toFixed(step < 1 ? 1 : 0)} s`;

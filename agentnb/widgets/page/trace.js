@@ -226,7 +226,7 @@ export class Trace {
 }
 
 /**
- * A time as a person reads it.
+ * Write a time as a person reads it.
  * @param {number} seconds
  */
 export function duration(seconds) {
