@@ -1,5 +1,5 @@
-// Where the run stands, in words: its name, its standing and what it has taken; and what is to be told of it below the
-// buttons. A recording's is that of the moment that is looked at.
+// The run's name, status and usage in words, and the notices below the buttons. In a recording, those of the current
+// position.
 
 import { count, el, number, say, visible } from "./text.js";
 import { Queue } from "./queue.js";

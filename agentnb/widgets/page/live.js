@@ -1,4 +1,4 @@
-// What is on its way: the text a model is speaking, the calls it is writing, and how far running calls are.
+// What is in progress: the text and the calls that a model sends, and the progress of running calls.
 
 import { el, fit, fitParts, say } from "./text.js";
 
@@ -32,7 +32,7 @@ export class Live {
   }
 }
 
-// Running calls that tell how far they are: a bar where it is a share of something, or else their words.
+// Running calls that report progress: as a bar if it is a share of something, otherwise as text.
 export class Progress {
   /**
    * @param {Store} store

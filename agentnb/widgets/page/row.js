@@ -1,4 +1,4 @@
-// One row of the list of events, and which rows a filter lets through.
+// One row of the list of events, and whether a row passes a filter.
 
 import { el, say } from "./text.js";
 

@@ -1,6 +1,6 @@
-// Text that others said, made visible, and nodes built from text. Nothing here or anywhere else parses markup.
+// Makes text from others safe to show, and builds nodes from text. Nothing on the page parses markup.
 
-// The same rule as in text.py, which explains it: what stays in its context comes first, then what nobody sees.
+// The same rule as in text.py, which explains it: first what is meant in its context, then what is invisible.
 const JOINING_SCRIPTS = `Arabic Syriac Mandaic Nko Mongolian Devanagari Bengali Gurmukhi Gujarati Oriya Tamil Telugu Kannada
   Malayalam Sinhala Khmer Myanmar Tibetan Balinese Javanese`.split(/\s+/);
 const JOINED_LETTER = `(?:(?=[\\p{L}\\p{M}])[${JOINING_SCRIPTS.map((script) => `\\p{Script=${script}}`).join("")}])`;
@@ -19,7 +19,7 @@ const INVISIBLE =
 const HIDDEN = new RegExp(`(?<meant>${MEANT.join("|")})|${INVISIBLE}`, "gu");
 
 /**
- * Give a text with a visible sign in place of each character that nobody sees.
+ * Return a text with a visible sign in place of each invisible character.
  * @param {unknown} text null and undefined give an empty text
  * @returns {string}
  */
@@ -98,7 +98,7 @@ export function say(node, text) {
 }
 
 /**
- * Give a text's lines. Where a long line is wrapped, its other parts are indented, so that they do not look like lines.
+ * Return a text's lines. Where a long line is wrapped, its other parts are indented, so that they do not look like lines.
  * @param {string} text
  * @returns {(Node | string)[]}
  */
