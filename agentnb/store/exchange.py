@@ -18,11 +18,12 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
-from agentnb.core.events import Event, decode_event, encode_event
+from agentnb.core.events import Event
 from agentnb.run.given import check_name
 from agentnb.run.past.possible import Possible, check_time
 from agentnb.run.reading import read_bytes
 from agentnb.run.whole import DATABASE, SNAPSHOT, written_whole
+from agentnb.store import recordings
 
 EXPORT_VERSION = 1
 """The version of the files written here; files up to this version are read."""
@@ -67,7 +68,7 @@ def _lines(runs: Iterable[ExportedRun]) -> Iterator[bytes]:
     for run in runs:
         yield to_json({"run": {name: getattr(run, name) for name in ("id", "name", "loop", "created", "tags")}})
         for event in run.events:
-            yield b'{"event":' + encode_event(event, without={"run_id"}) + b"}"
+            yield b'{"event":' + recordings.to_json(event) + b"}"
         for name, position, created in run.snapshots:
             yield to_json({"snapshot": name, "position": position, "created": created})
         count, events = count + 1, events + len(run.events)
@@ -173,9 +174,9 @@ def _add(entry: dict[str, Any], runs: list[ExportedRun], possible: Possible, whe
     try:
         run = runs[-1]
         if "event" in entry:
-            event = decode_event(json.dumps(entry["event"]))
+            event = recordings.from_json(json.dumps(entry["event"]), run.id)
             possible.take(event)
-            run.events.append(event.model_copy(update={"run_id": run.id}))
+            run.events.append(event)
             return
         name, position = entry["snapshot"], entry["position"]
         created = entry.get("created", run.created)  # early exports do not have it
