@@ -1,4 +1,4 @@
-// Where the run pauses: a form of small conditions, and what there is, each to be switched off or taken away.
+// The breakpoints: a form of small conditions, and the list of breakpoints, each of which can be disabled or removed.
 
 import { GONE, button, count, el, enable, number, say, unique } from "./text.js";
 import { isEnter } from "./keys.js";

@@ -1,11 +1,11 @@
-// One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
-// row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
+// One call that waits for a person, and its decisions. A single call is shown in full; one of several is a row of a table
+// that can be opened. Both are the same element, so typed text is kept when a second call arrives.
 
 import { BUSY, allow, button, el, hung, inOneLine, isSaidInOneLine, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 import { isEnter } from "./keys.js";
 
-// Why Approve is off: some of what would run has not been in sight.
+// Why Approve is off: part of the arguments has not been visible yet.
 const CUT = "Show all of the arguments first.",
   BELOW = "Read to the end of the arguments first.";
 export const UNSEEN = "Some arguments have not been in sight to their end, so they cannot be approved yet.";
@@ -28,7 +28,10 @@ export const REMEMBER = {
   tool: "always for this tool in this run",
 };
 
-/** @param {Record<string, string>} [words] */
+/**
+ * Make the choice of what to remember a decision for.
+ * @param {Record<string, string>} [words] for each choice
+ */
 export function remembering(words = REMEMBER) {
   const choice = el("select", { class: "agentnb-select" });
   for (const [value, text] of Object.entries(words)) choice.append(el("option", { value, text }));
@@ -164,7 +167,7 @@ export class Call {
   }
 
   /**
-   * A mark at the end of a text. The browser tells when it is in sight in the list of calls: not scrolled or cut away.
+   * Add a mark at the end of a text. The browser reports when the mark becomes visible in the list of calls.
    * @param {Element} node
    */
   mark(node) {
@@ -182,7 +185,7 @@ export class Call {
     this.approvals.count();
   }
 
-  // Why the call cannot be approved now; empty where it can. Another tool, and a result, are what the form says.
+  // Why the call cannot be approved now; empty if it can. Of Replace and Answer, the form shows everything that counts.
   unread() {
     if (this.seen || this.open === "Replace" || this.open === "Answer") return "";
     if (!this.cut) return BELOW;
@@ -198,8 +201,8 @@ export class Call {
   }
 
   /**
-   * What identifies the question: its run, its path and the number of its event. One that was not asked yet has no
-   * number; then the call and how often it was started do.
+   * What identifies the question: its run, its path and the number of its event. A question that was not asked yet has no
+   * number; then the call's id and attempt identify it.
    * @returns {Identity}
    */
   identity() {
@@ -283,7 +286,7 @@ export class Call {
   }
 
   /**
-   * The form of a word. It is kept while it is closed: nothing that was typed is lost.
+   * Return the form of a button, and make it the first time. A closed form keeps what was typed in it.
    * @param {Word} word
    * @returns {Form | Replacement}
    */
@@ -295,8 +298,8 @@ export class Call {
   }
 
   /**
-   * What is decided, with what an open form says; null where that does not fit, which is said beside it. Among others a
-   * form that was only looked at says nothing.
+   * Return the decision with the values of the open form, or null if these are not valid, which the form then says. When
+   * several calls are decided together, a form in which nothing was changed is not used.
    * @param {"approve" | "reject"} decision
    * @param {string} [remember]
    * @param {boolean} [alone]
@@ -332,7 +335,7 @@ export class Call {
   }
 
   /**
-   * Decided, it goes away with the next news; where it was not, the reason is said here, or by the list once it is gone.
+   * Show the answer. A decided call is removed with the next `pending`; an error is shown here until then.
    * @param {string | undefined} error
    */
   answered(error) {

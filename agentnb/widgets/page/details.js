@@ -61,7 +61,7 @@ export class Details {
     );
     this.all.hidden = !row.size && row.data !== undefined;
     const fields = Object.entries(row.data ?? { summary: row.summary }).flatMap(([name, value]) =>
-      // Lines of its own for what is read in lines.
+      // A traceback has lines of its own.
       typeof value?.traceback === "string"
         ? [[name, `${value.type}: ${value.message}`], ["traceback", value.traceback]]
         : [[name, value]],
@@ -78,7 +78,7 @@ export class Details {
   }
 
   /**
-   * What led to it, the nearest first, and what it led to.
+   * Link the events that led to this one, the nearest first, and the events that it led to.
    * @param {EventRow} row
    */
   link(row) {
@@ -104,7 +104,7 @@ export class Details {
   }
 
   /**
-   * A breakpoint like this event: of its type, and about the same tool.
+   * Offer a breakpoint for events like this one: of its type, and about the same tool.
    * @param {EventRow} row
    */
   offerBreakpoint(row) {

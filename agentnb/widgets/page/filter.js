@@ -1,4 +1,4 @@
-// Which events the list shows: those with a text in them, of a type, of a tool, of a loop, or that tell of an error.
+// Which events the list shows: by text, type, tool, loop or error.
 
 import { button, el } from "./text.js";
 import { OUTERMOST, isIn, matches } from "./row.js";
@@ -64,7 +64,7 @@ export class Filter {
     this.press(false);
   }
 
-  // The rows are other ones from here on.
+  // Start again: the rows have been replaced.
   forget() {
     this.counted = 0;
     for (const name of /** @type {Choice[]} */ (["type", "tool", "loop"])) {

@@ -1,4 +1,4 @@
-// A form: one control per field that the kernel described (forms.py). It knows no JSON schema.
+// A form: one control per field that the kernel described (views/forms.py). It knows no JSON schema.
 
 import { el, number, say, unique, visible } from "./text.js";
 
@@ -16,15 +16,15 @@ export class Form {
     if (!fields.length) this.el.append(el("p", { class: "agentnb-dim", text: "This tool takes no arguments." }));
   }
 
-  // The fields of an object are there while it is.
+  // The fields of an object are shown while the object has a value.
   lay() {
     const missing = this.fields.filter(({ spec, given }) => spec.kind === "object" && given?.value !== "value");
     const names = missing.map(({ path }) => path[0]);
     for (const field of this.fields) field.el.hidden = field.path.length > 1 && names.includes(field.path[0]);
   }
 
-  // The arguments as JSON text, put together from texts so that a number goes back digit by digit as it came. What
-  // nobody has changed is kept, not sent back: a control shows no line end but its own, and not half a surrogate pair.
+  // Return the arguments as JSON text. It is joined from texts, so every digit of a number is kept. An unchanged value is
+  // not sent back but listed in `kept`: a control would change its line ends, and break half of a surrogate pair.
   read() {
     const root = /** @type {Tree} */ (new Map()),
       kept = [],
@@ -98,7 +98,7 @@ export class Replacement {
     this.body.append(this.form.el);
   }
 
-  // The form of the tool that is chosen; what was typed in it before is still there.
+  // Return the form of the chosen tool, with what was typed in it before.
   chosen() {
     const name = this.tool.value,
       form = this.made.get(name) ?? new Form(this.fields.get(name) ?? []);
@@ -193,7 +193,7 @@ class Field {
   }
 
   /**
-   * What cannot be said by typing: that a value is null, or not given at all.
+   * Make the choice for what cannot be typed: that a value is null, or is not given.
    * @param {FieldSpec} spec
    */
   choice(spec) {
@@ -228,7 +228,7 @@ class Field {
   }
 
   /**
-   * What the field says, as JSON text; `keep` where the value is to stay as it is, nothing where none is given.
+   * Return the field's value as JSON text; `keep` if the value stays as it is, and no text if none is given.
    * @returns {{ text?: string, error?: string, keep?: boolean }}
    */
   read() {
@@ -269,7 +269,7 @@ function isBox(control) {
 }
 
 /**
- * What may stand there, and what the tool takes where nothing does.
+ * Describe the type of a field, and its default.
  * @param {FieldSpec} spec
  */
 function typeInWords({ type, required, default: otherwise }) {

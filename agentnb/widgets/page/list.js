@@ -1,5 +1,5 @@
-// A list box of rows of one height, of which only those in view are drawn: the events, and the timeline. It follows its
-// end until somebody reads further up. What the rows are, and which is chosen, its owner knows.
+// A list box with rows of equal height, of which only the visible ones are drawn: the events, or the timeline. It follows
+// its end until a person scrolls up. Its owner knows the rows, and which of them is chosen.
 
 import { button, el, fitParts, unique } from "./text.js";
 
@@ -12,7 +12,7 @@ const PACE = 100; // ms between two drawings of rows that nobody has the time to
  */
 
 /**
- * What owns a list, and knows its rows.
+ * The owner of a list, which knows its rows.
  * @template {ListRow} Part
  * @typedef {object} Owner
  * @property {() => number} length
@@ -68,7 +68,7 @@ export class List {
     this.spacer.addEventListener("keydown", (event) => this.key(event));
   }
 
-  // Of what is drawn: more may have come by the time the browser tells of our own scrolling.
+  // Whether the end of what is drawn is visible. There may be more rows by the time the browser reports our own scrolling.
   atEnd() {
     return this.el.scrollTop + this.el.clientHeight >= this.el.scrollHeight - ROW / 2;
   }
@@ -78,7 +78,7 @@ export class List {
     this.owner.draw();
   }
 
-  // More came. Where each time it is more than there is room for, a page has better things to do than to draw it all.
+  // There are more rows. If each batch has more rows than fit in the list, only some of the batches are drawn.
   more() {
     const { length, seen, when } = this.drawn,
       flooded = this.follow && length > 0 && this.owner.length() - length >= seen,
@@ -128,7 +128,7 @@ export class List {
   }
 
   /**
-   * Scrolls as far as it takes to see this row.
+   * Scroll until this row is visible.
    * @param {number} index
    */
   reveal(index) {

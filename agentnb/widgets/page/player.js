@@ -1,5 +1,5 @@
-// Plays a recording: its events come after the pauses there were between them, and what models said as it was typed.
-// There is one for all views of a panel. Held in the middle of an answer, it goes on from there.
+// Plays a recording: events appear after the pauses that were between them, and a model's text appears as it was typed.
+// All views of a panel share one player. If it is paused in the middle of an answer, it resumes there.
 
 import { Typed } from "./typed.js";
 
@@ -34,7 +34,7 @@ export class Player {
     this.store.tell("position");
   }
 
-  // Somebody has gone to another moment, or events have come: the clock is that of the event.
+  // The position has changed, or events have arrived: set the clock to the time of the current event.
   settle() {
     const { position, all } = this.store;
     if (position !== this.at) {
@@ -69,7 +69,7 @@ export class Player {
   }
 
   /**
-   * Moves the clock on by so many recorded seconds, less what is cut out of a silence; gives the position then.
+   * Advance the clock by so many recorded seconds, and skip most of a silence. Returns the position at that time.
    * @param {EventRow[]} rows
    * @param {number} seconds
    */

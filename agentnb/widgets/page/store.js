@@ -1,5 +1,5 @@
-// One store per widget model: the rows received, what was lost and asked for again, questions to the kernel and their
-// answers, and whether the kernel is still there.
+// One store per widget model: it keeps the rows, asks for lost ones again, sends questions to the kernel and passes on
+// their answers, and notices when the kernel is gone.
 
 import { unique } from "./text.js";
 import { Player } from "./player.js";
@@ -72,7 +72,7 @@ export class Store {
     try {
       this.model.send(message);
     } catch {
-      // a closed comm throws: nobody is there to be told
+      // A closed comm throws: there is no kernel to send to.
       this.lose();
     }
   }
@@ -103,7 +103,7 @@ export class Store {
     };
   }
 
-  // The kernel closes the panel of a run that is over when no page shows it any more.
+  // Say how many views the page has. The kernel closes the panel of a finished run when no page shows it any more.
   tellViews() {
     this.send({ type: "views", page: this.page, count: this.views.size });
   }
@@ -114,7 +114,7 @@ export class Store {
   }
 
   /**
-   * Asks for what was lost of so many events; once, not at every batch that follows.
+   * Ask for rows that were lost, once, and not at every batch that follows.
    * @param {number} total
    */
   repair(total) {
@@ -153,14 +153,14 @@ export class Store {
     return undefined;
   }
 
-  // -- a replay: where it is looked at
+  // -- a replay's position
 
   recorded() {
     return Math.max(this.all.length, this.replays ? this.total : 0);
   }
 
   /**
-   * What had happened by then is what the parts show.
+   * Set the position. The parts show what had happened by then.
    * @param {number} position
    */
   stand(position) {
@@ -181,7 +181,7 @@ export class Store {
   }
 
   /**
-   * Where the kernel's replay stands. What it was told of an earlier place may come later than the answer about this one.
+   * Follow the kernel's replay. A message about an earlier position may arrive after the answer about a later one.
    * @param {Place} place
    */
   follow([position, moves]) {
@@ -214,7 +214,7 @@ export class Store {
   }
 
   /**
-   * A run may have any number of events; how much of their data a page holds is bounded.
+   * Limit the data that the page keeps: a run may have any number of events.
    * @param {number} characters
    */
   hold(characters) {
@@ -239,20 +239,20 @@ export class Store {
     return `Nothing ${words}${over ? "" : " yet"}.${can?.Play && !this.gone ? ` ${begin}` : ""}`;
   }
 
-  // The kernel's time, in seconds; a recording's, that of the moment.
+  // The kernel's time in seconds; in a recording, the time of its position.
   now() {
     if (this.player) return this.player.clock;
     return (Date.now() + this.skew) / 1000;
   }
 
-  // Up to when the run has come: time goes on for what is open while somebody drives it, or plays its recording.
+  // The time up to which the run is shown. It advances while something is open and the run is driven, or a recording plays.
   until() {
     const { trace, model, gone } = this,
       lives = trace.open.size && model.get("status")?.lives && !gone;
     return lives ? Math.max(trace.last, this.now()) : trace.last;
   }
 
-  // -- whether the kernel lives
+  // -- whether the kernel is there
 
   alive() {
     this.heard = Date.now();
@@ -280,7 +280,7 @@ export class Store {
         if (DEAD.has(status)) this.lose();
       });
     } catch (error) {
-      // another front end with another idea of a kernel: the heartbeat is left
+      // A front end whose kernel has another interface: only the heartbeat is used.
       console.debug("agentnb: no kernel status", error);
     }
   }
@@ -292,7 +292,7 @@ export class Store {
     if (this.pinged) {
       const silent = now - this.pinged;
       if (silent < SILENT || this.gone) return undefined;
-      // A kernel that is idle and has not answered does not know us any more; a busy one may be in a long cell.
+      // An idle kernel that does not answer no longer has this widget; a busy one may be in a long cell.
       if (kernel?.status === "idle" && silent > GONE_AFTER) return this.lose();
       const minutes = Math.floor(silent / 60000); // not by the second: each change is read out
       this.trouble = `No answer from the kernel for ${minutes ? `${minutes} min` : `${SILENT / 1000} s`} or more (busy or gone).`;

@@ -1,4 +1,4 @@
-// The timeline: a row for each thing that took time, to scale. What is open grows.
+// The timeline: a row for each thing that took time, to scale. Things that are open grow.
 
 import { count, el, fit, say, visible } from "./text.js";
 import { List } from "./list.js";
@@ -11,7 +11,7 @@ const GROUPS = { loop: "run", model: "model", call: "call", pause: "approval" };
 const SPOKEN = { loop: "loop", model: "model", call: "call", pause: "run" };
 
 /**
- * The times between which the timeline is drawn, the time now and the run's beginning, in seconds.
+ * The times between which the timeline is drawn, the current time and the run's beginning, in seconds.
  * @typedef {{ from: number, to: number, now: number, began: number }} Span
  */
 
@@ -78,7 +78,7 @@ export class Timeline {
     this.axis.hidden = !length;
     say(this.count, `${count(length, "row")}, ${duration(Math.max(0, this.at - began))}`);
     clearTimeout(this.timer);
-    // In a frame, before which the browser tells of scrolling: who has just left the end is not taken back to it.
+    // Draw in a frame: the browser reports scrolling before it, so a person who has just left the end is not taken back.
     const grow = () => {
       this.frame = requestAnimationFrame(() => this.isSeen() && this.draw());
     };
@@ -130,7 +130,7 @@ export class Timeline {
    */
   scope(seen, now) {
     const { began } = this.store.trace;
-    // What is in view: without the loops, which last as long as everything in them.
+    // The visible things, without loops, which last as long as everything in them.
     const inner = seen.filter((thing) => thing.kind !== "loop");
     if (!this.scale.value || !inner.length) return [began, Math.max(now, began + 0.001)];
     const from = Math.min(...inner.map((thing) => thing.opened)),
@@ -270,7 +270,7 @@ function spoken(thing, end, { began }, store) {
 }
 
 /**
- * Whom a call waited for before it went on, and how long; one that has not begun waits for what runs beside it.
+ * List what a call waited for before it resumed, and how long. A call that has not begun waits for the calls beside it.
  * @param {Thing} thing
  * @param {number} end
  * @param {Store} store
@@ -284,8 +284,11 @@ function waitedFor(thing, end, { rows, trace }) {
   return beside.length ? [`waiting for ${beside.join(" and ")} ${duration(Math.max(0, end - thing.opened))}`] : [];
 }
 
-/** @param {number} rough */
-function niceStep(rough) {
+/**
+ * Return the distance between two ticks: a round number of seconds near the one given.
+ * @param {number} rough
+ */
+export function niceStep(rough) {
   if (rough > 40) {
     const minutes = [60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200].find((step) => step >= rough);
     return minutes ?? 86400 * Math.ceil(rough / 86400);
@@ -295,10 +298,11 @@ function niceStep(rough) {
 }
 
 /**
- * @param {number} tick
- * @param {number} step
+ * Write a tick as exactly as the distance to the next one requires.
+ * @param {number} tick seconds
+ * @param {number} step seconds
  */
-function tickWords(tick, step) {
+export function tickWords(tick, step) {
   if (step >= 60) return duration(tick);
   if (step < 0.001) return `${(tick * 1000).toFixed(2)} ms`;
   return step < 0.1 ? `${Math.round(tick * 1000)} ms` : `${tick.toFixed(step < 1 ? 1 : 0)} s`;

@@ -1,5 +1,5 @@
-// The things a run is made of, each with the times it was waiting and running: what a timeline has rows for, and what
-// a turn has taken. The kernel says of each event which thing it is about; what the event does to it is in its type.
+// The things of a run (loops, requests, calls, pauses), each with the times at which it was waiting or running. The rows of
+// the timeline and the usage of a turn come from them. The kernel says which thing an event is about; its type says the rest.
 
 /** @type {Record<string, Thing["kind"]>} */
 const KINDS = { run_start: "loop", model_start: "model", run_paused: "pause" };
@@ -15,7 +15,7 @@ export class Trace {
     this.open = /** @type {Set<Thing>} */ (new Set());
     this.calls = /** @type {Map<string, Thing>} */ (new Map()); // those that are open, by path and id
     this.spent = { model: 0, call: 0, wait: 0 }; // seconds; of models and calls those at the same time are added up
-    // When a person was waited for: one person, once, however many calls do so.
+    // When a person was waited for; several calls that wait at the same time count once.
     this.waits = /** @type {{ start: number, end: number }[]} */ ([]);
     this.began = this.last = 0;
     this.lanes = /** @type {Map<string, Lane>} */ (new Map());
@@ -74,7 +74,7 @@ export class Trace {
   }
 
   /**
-   * Each loop has a lane: its own row, and below it those of what happens in it.
+   * Put a thing into its lane. Each loop has a lane: its own row, and below it those of what happens in it.
    * @param {Thing} thing
    */
   place(thing) {
@@ -92,7 +92,7 @@ export class Trace {
   }
 
   /**
-   * Whether what comes to this lane comes last of all.
+   * Whether a thing that is added to this lane comes after all others.
    * @param {Lane} lane
    */
   isLast(lane) {
@@ -120,7 +120,7 @@ export class Trace {
   }
 
   /**
-   * What is called so that this event is about.
+   * The name of what an event is about.
    * @param {EventRow | undefined} row
    */
   nameAt(row) {
@@ -129,7 +129,7 @@ export class Trace {
   }
 
   /**
-   * What runs or waits in the same loop, by name.
+   * The names of the other things that are open in the same loop.
    * @param {Thing} thing
    * @param {number} most
    */
@@ -173,7 +173,7 @@ export class Trace {
   }
 
   /**
-   * Adds a time in which somebody was waited for, but for what of it is counted already.
+   * Add a time in which a person was waited for, without the part that has been counted.
    * @param {number} start
    * @param {number} end
    */
@@ -211,7 +211,7 @@ export class Trace {
   }
 
   /**
-   * A loop that ends leaves nothing open that is in it.
+   * Close everything in a loop that has ended.
    * @param {EventRow} row
    */
   endLoop(row) {
@@ -226,7 +226,7 @@ export class Trace {
 }
 
 /**
- * A time as a person reads it.
+ * Write a time as a person reads it.
  * @param {number} seconds
  */
 export function duration(seconds) {

@@ -1,5 +1,5 @@
-// What models were saying at a moment of a recording: the answers that were under way then, as far as they had come.
-// An answer is recorded when it is complete, with how much of its text had come when.
+// What models were sending at a time of a recording: the answers in progress then, as far as they had come.
+// An answer is recorded when it is complete, with the times at which its parts came.
 
 const LINE = 1200; // characters of what is being said: its end
 const KEPT = 50; // answers; those of a long recording come and go
@@ -18,7 +18,7 @@ export class Typed {
   }
 
   /**
-   * The lines of live text behind the events that have happened, at a time.
+   * The live text at a time, of answers whose event has not happened yet.
    * @param {number} time
    * @returns {LiveLine[]}
    */
@@ -34,7 +34,7 @@ export class Typed {
   }
 
   /**
-   * When the next piece of text comes.
+   * The time at which the next part of a text comes.
    * @param {number} time
    */
   next(time) {
@@ -51,7 +51,7 @@ export class Typed {
   }
 
   /**
-   * The answers that are under way: each with its loop, the event that ends it, and the milliseconds that have passed.
+   * The answers in progress: each with its loop, the event that ends it, and the milliseconds since its request.
    * @param {number} time
    * @returns {Generator<{ path: string, row: EventRow, passed: number }>}
    */
@@ -65,7 +65,7 @@ export class Typed {
   }
 
   /**
-   * The event with which a request ended.
+   * The event that ended a request.
    * @param {Thing} thing
    * @param {number} from
    * @returns {EventRow | undefined}

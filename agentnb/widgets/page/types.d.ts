@@ -120,6 +120,8 @@ interface Question extends Identity {
   length: number;
   digest: string;
   fields: FieldSpec[];
+  /** Characters that it takes in a message, about. */
+  size: number;
 }
 
 /** One field of a form (views/forms.py). */

@@ -1,4 +1,4 @@
-// What the run has taken: tokens, cost and time, in all and by turn. A turn is a request to a model with its calls.
+// The run's usage: tokens, cost and time, in total and by turn. A turn is a request to a model with its calls.
 
 import { button, el, fit, number, say } from "./text.js";
 import { duration } from "./trace.js";
