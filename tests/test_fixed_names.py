@@ -30,7 +30,8 @@ from agentnb import (
     tool,
 )
 from agentnb.testing import ScriptedLLM, delay
-from tests.claims import Model, asks, collect, says, words
+from tests.streaming import Model, asks, says
+from tests.worlds import collect
 
 
 @tool
@@ -682,14 +683,33 @@ async def test_conversation_engine_s_names() -> None:
     found = parameters(design.ConversationEngine)
     wanted = {"coordinator": None, "llm": None, "execute": None, "on_task_error": "fail"}
     assert {name: found[name] for name in wanted} == wanted
-    states = words("idle receiving context_fetching decomposing scheduling executing paused completed error")
+    states = [
+        "idle",
+        "receiving",
+        "context_fetching",
+        "decomposing",
+        "scheduling",
+        "executing",
+        "paused",
+        "completed",
+        "error",
+    ]
     assert [state.value for state in design.EngineState] == states
     for state in states:
         assert design.EngineState[state.upper()] == state
-    kinds = words(
-        "STATE_CHANGED CONTEXT_RECEIVED TASK_DECOMPOSED TASK_SCHEDULED TASK_STARTED TASK_COMPLETED "
-        "ENGINE_PAUSED ENGINE_RESUMED ENGINE_COMPLETED ENGINE_ERROR TASK_FAILED"
-    )
+    kinds = [
+        "STATE_CHANGED",
+        "CONTEXT_RECEIVED",
+        "TASK_DECOMPOSED",
+        "TASK_SCHEDULED",
+        "TASK_STARTED",
+        "TASK_COMPLETED",
+        "ENGINE_PAUSED",
+        "ENGINE_RESUMED",
+        "ENGINE_COMPLETED",
+        "ENGINE_ERROR",
+        "TASK_FAILED",
+    ]
     for kind in kinds:
         assert design.EngineEventType[kind] == kind.lower()
     assert set(design.VALID_STATE_TRANSITIONS) == set(design.EngineState)

@@ -25,8 +25,8 @@ from agentnb import (
 )
 from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent, Event, InvocationContext
-from tests.claims import Model, asks
 from tests.designs import Answers
+from tests.streaming import Model, asks
 from tests.worlds import collect, running_tasks, types, until
 
 
