@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
 from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
-from agentnb.core.events import Event, decode_event, encode_event
+from agentnb.core.events import Event
 from agentnb.run.given import check_name
 from agentnb.run.past.possible import Possible, check_time
 from agentnb.run.reading import read_bytes
 from agentnb.run.whole import DATABASE, SNAPSHOT, written_whole
+from agentnb.store import recordings
 
 EXPORT_VERSION = 1
 """The version of the files written here; files up to this version are read."""
@@ -67,7 +67,7 @@ def _lines(runs: Iterable[ExportedRun]) -> Iterator[bytes]:
     for run in runs:
         yield to_json({"run": {name: getattr(run, name) for name in ("id", "name", "loop", "created", "tags")}})
         for event in run.events:
-            yield b'{"event":' + encode_event(event, without=["run_id"]) + b"}"
+            yield b'{"event":' + recordings.to_json(event) + b"}"
         for name, position, created in run.snapshots:
             yield to_json({"snapshot": name, "position": position, "created": created})
         count, events = count + 1, events + len(run.events)
@@ -173,9 +173,9 @@ def _add(entry: dict[str, Any], runs: list[ExportedRun], possible: Possible, whe
     try:
         run = runs[-1]
         if "event" in entry:
-            event = decode_event(to_json(entry["event"]))
+            event = recordings.from_json(json.dumps(entry["event"]), run.id)
             possible.take(event)
-            run.events.append(replace(event, run_id=run.id))
+            run.events.append(event)
             return
         name, position = entry["snapshot"], entry["position"]
         created = entry.get("created", run.created)  # early exports do not have it
@@ -189,4 +189,6 @@ def _add(entry: dict[str, Any], runs: list[ExportedRun], possible: Possible, whe
     except UsageError as error:
         raise RecordingCorrupt(f"{where}: {error}") from error
     except (KeyError, TypeError, IndexError, ValueError, RecursionError) as error:
-        raise RecordingCorrupt(f"{where}: it is not an entry of an export ({type(error).__name__}: {error}).") from error
+        raise RecordingCorrupt(
+            f"{where}: it is not an entry of an export ({type(error).__name__}: {error})."
+        ) from error

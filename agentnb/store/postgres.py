@@ -31,6 +31,7 @@ from agentnb.store.database import (
     append_rest,
     check_version,
     patiently,
+    version_mismatch,
 )
 
 if TYPE_CHECKING:
@@ -128,7 +129,11 @@ class PostgresDatabase:
         # `to_regclass` would answer from what the server's process knew before it waited for a lock.
         if not self.query("SELECT 1 FROM pg_tables WHERE schemaname = 'agentnb' AND tablename = 'version'"):
             return 0
-        return int(self.query("SELECT version FROM agentnb.version")[0][0])
+        version = int(self.query("SELECT version FROM agentnb.version")[0][0])
+        column = "SELECT 1 FROM pg_attribute WHERE attrelid = 'agentnb.runs'::regclass AND attname = 'origin'"
+        if version == VERSION and not self.query(column):
+            raise version_mismatch(self.where, "a version from before the first release")
+        return version
 
     def create(self) -> None:
         """Create the tables, all or none, unless another process has created them."""

@@ -6,21 +6,22 @@ the rows around it; at the end of a run, by its last event (`RunEnd`) or else by
 
 The events that a fork has in common with another run of the same store are not copied. The fork's row in the table of
 runs names that run and the number of shared events, so that a fork costs the same whatever its length. Reading a run
-reads one segment of rows for each run that it shares events with. This is the only module that encodes or decodes the
-events of a store; `exchange.py` does it for exported files.
+reads one segment of rows for each run that it shares events with.
+
+This is the only module of the store that encodes and decodes events, also for exported files.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
-from msgspec import ValidationError
 from msgspec.structs import replace
 
 from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy, StoreConflict
-from agentnb.core.events import Event, RunStart, decode_body, encode_body
+from agentnb.core.events import Event, RunStart, decode_body, decode_event, encode_body, encode_event
 from agentnb.store import rows
 from agentnb.store.database import SPAN, Database, as_bytes, checksum, keys
 from agentnb.store.rows import RunRow
@@ -34,8 +35,23 @@ def decode(key: int, body: bytes, written: object, *, run_id: str = "") -> Event
         return None
     try:
         return decode_body(body, run_id, key % SPAN)
-    except ValidationError:
+    except ValueError:
         return None
+
+
+def to_json(event: Event) -> bytes:
+    """Return an event as JSON for an exported file, where all events after the line of a run are of that run."""
+    return encode_event(event, without=["run_id"])
+
+
+def from_json(text: str, run_id: str) -> Event:
+    """Return the event that `to_json` wrote. Raises ValueError."""
+    return replace(decode_event(text), run_id=run_id)
+
+
+def types_with(field: str) -> list[str]:
+    """Return the types of events that have a field."""
+    return [str(kind.__struct_config__.tag) for kind in Event.__subclasses__() if field in kind.__struct_fields__]
 
 
 def first_bytes(type: str) -> tuple[bytes, bytes]:
@@ -138,13 +154,8 @@ def _read(database: Database, number: int, start: int, end: int, *, salvage: boo
     run = rows.run_at(database, number, salvage=salvage)
     for segment in segments(run, start, end, lambda number: rows.run_at(database, number)):
         first, _ = keys(segment.number)
-        found = database.query(
-            "SELECT key, body, checksum FROM events WHERE key >= ? AND key < ? ORDER BY key",
-            first + segment.start,
-            first + segment.end,
-        )
         expected = first + segment.start
-        for key, body, written in found:
+        for key, body, written in _rows_between(database, expected, first + segment.end, salvage=salvage):
             if key != expected:
                 raise _missing(database, run, expected % SPAN)
             body = as_bytes(body)
@@ -152,12 +163,24 @@ def _read(database: Database, number: int, start: int, end: int, *, salvage: boo
                 raise _damaged(database, run, key % SPAN, "its checksum is wrong.")
             try:
                 event = decode_body(body, run.id, key % SPAN)
-            except ValidationError as error:
+            except ValueError as error:
                 raise _damaged(database, run, key % SPAN, str(error)) from error
             yield event if segment.number == number else _inherited(event, run.id)
             expected += 1
         if segment.end < SPAN and expected < first + segment.end:
             raise _missing(database, run, expected % SPAN)
+
+
+def _rows_between(database: Database, low: int, high: int, *, salvage: bool) -> Iterable[tuple[int, object, object]]:
+    """Return the rows with keys from `low` to before `high`; with `salvage`, those before the first damaged page."""
+    sql = "SELECT key, body, checksum FROM events WHERE key >= ? AND key < ? ORDER BY key"
+    try:
+        return database.query(sql, low, high)
+    except RecordingCorrupt:
+        if not salvage:
+            raise
+    one_by_one = (database.query(sql, key, key + 1) for key in range(low, high))
+    return (row for found in takewhile(len, one_by_one) for row in found)
 
 
 def _missing(database: Database, run: RunRow, seq: int) -> RecordingCorrupt:
@@ -247,7 +270,9 @@ def common_with_origin(database: Database, recording: Sequence[Event]) -> tuple[
         return None
     origin, inherited = start.ancestors[-1]
     number = rows.number_of(database, origin)
-    past = [] if number is None else events(database, number, inherited, salvage=True)
+    if number is None:
+        return None
+    past = events(database, number, inherited, salvage=True)
     count = 1
     for there, here in zip(past[1:], recording[1:], strict=False):
         if not is_same(_inherited(there, here.run_id), here):
@@ -262,7 +287,7 @@ class RunRecorder:
     def __init__(self, database: Database, attach: Callable[[], int]) -> None:
         """`attach` adds the run to the store, unless it is there, and returns its number."""
         self._database = database
-        self._attach = attach
+        self._attach: Callable[[], int] | None = attach
         self._number: int | None = None
         self._waiting: list[tuple[int, bytes]] = []
         """Events of a run that has no number yet."""
@@ -283,7 +308,9 @@ class RunRecorder:
 
     def attach(self) -> None:
         """Get the run's number. Raises as `attach` does."""
+        assert self._attach is not None
         self._number = self._attach()
+        self._attach = None  # it holds the recording
         waiting, self._waiting = self._waiting, []
         for seq, line in waiting:
             self.record(seq, line)

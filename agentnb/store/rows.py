@@ -47,8 +47,10 @@ def all_runs(database: Database) -> list[RunRow]:
     runs = []
     for *row, written in database.query(f"SELECT {COLUMNS}, checksum FROM runs ORDER BY created DESC, number DESC"):
         run = run_of(row, written)
-        is_damaged = run.is_damaged or run.number in damaged
-        runs.append(run._replace(tags=tuple(sorted(tags.get(run.number, ()))), is_damaged=is_damaged))
+        if run.number in tags:
+            is_damaged = run.is_damaged or run.number in damaged
+            run = run._replace(tags=tuple(sorted(tags[run.number])), is_damaged=is_damaged)
+        runs.append(run)
     return runs
 
 

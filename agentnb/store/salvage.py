@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
-from agentnb.core.events import RunStart
+from agentnb.core.events import Event, RunStart
 from agentnb.run.given import check_name, check_path
 from agentnb.store import recordings, rows
 from agentnb.store.database import SPAN, Database, as_bytes, checksum, row_checksum
@@ -130,6 +130,12 @@ def _read_tables(database: Database) -> _Found:
         else:
             found.losses.append(f"the snapshot {row[0]!r} is damaged")
 
+    for table in ("runs", "snapshots", "tags"):
+        try:
+            database.check(table)
+        except RecordingCorrupt:
+            found.losses.append(f"rows of the table {table} may be missing")
+
     # Tags have no key of one number; their index finds those of each run.
     for number, run in found.runs.items():
         try:
@@ -169,8 +175,7 @@ def _readable(database: Database, table: str, key: str, columns: str) -> list[tu
             except RecordingCorrupt:
                 if count == 1:
                     break
-                count //= 8
-                count = max(count, 1)
+                count = max(count // 8, 1)
                 continue
             if not some:
                 return low, low
@@ -212,7 +217,6 @@ def _readable(database: Database, table: str, key: str, columns: str) -> list[tu
 
 
 def _write(found: _Found, database: Database) -> list[str]:
-    lines = []
     own = {number: list(group) for number, group in groupby(sorted(found.events), key=lambda key: key // SPAN)}
     numbers: dict[int, int] = {}
     with database.transaction():
@@ -241,9 +245,7 @@ def _write(found: _Found, database: Database) -> list[str]:
         for number, tag in found.tags:
             rows.add_tag(database, numbers[number], tag)
 
-    for number in sorted(numbers):
-        lines.append(_line(found, found.runs[number], own))
-    return [*lines, *found.losses]
+    return [*(_line(found, found.runs[number], own) for number in sorted(numbers)), *found.losses]
 
 
 def _usable(found: _Found, number: int, stored: list[int], ids: set[str]) -> RunRow:
@@ -257,11 +259,7 @@ def _usable(found: _Found, number: int, stored: list[int], ids: set[str]) -> Run
             return run
         except UsageError:
             pass
-    first = (
-        recordings.decode(stored[0], found.events[stored[0]], checksum(stored[0], found.events[stored[0]]))
-        if stored
-        else None
-    )
+    first = _event(found, stored[0]) if stored else None
     loop = first.loop if isinstance(first, RunStart) else "unknown"
     created = first.time if first is not None else 0.0
     return RunRow(number, f"salvaged-{number}", None, loop, created, None, 0, is_damaged=run is not None)
@@ -293,8 +291,9 @@ def _line(found: _Found, run: RunRow, own: dict[int, list[int]]) -> str:
 
 
 def _has_ended(found: _Found, number: int, own: dict[int, list[int]]) -> bool:
-    if not own.get(number):
-        return False
-    key = own[number][-1]
-    last = recordings.decode(key, found.events[key], checksum(key, found.events[key]))
+    last = _event(found, own[number][-1]) if own.get(number) else None
     return last is not None and last.terminal
+
+
+def _event(found: _Found, key: int) -> Event | None:
+    return recordings.decode(key, found.events[key], checksum(key, found.events[key]))

@@ -81,7 +81,7 @@ def find(database: Database, wanted: Wanted) -> list[RunInfo]:
             runs = found.with_any(runs, ["call_start"], lambda event: called(getattr(event, "name", "")))
         if searches_errors:
             failed = _error_matching("*" if wanted.error is True else f"*{wanted.error}*")
-            runs = found.with_any(runs, _types_with("error"), failed)
+            runs = found.with_any(runs, recordings.types_with("error"), failed)
         if wanted.cost is not None:
             runs = found.with_cost(runs, wanted.cost)
 
@@ -155,11 +155,6 @@ def _error_matching(pattern: str) -> Callable[[Event], bool]:
     return fails
 
 
-def _types_with(field: str) -> list[str]:
-    """Return the types of events that have a field."""
-    return [str(kind.__struct_config__.tag) for kind in Event.__subclasses__() if field in kind.__struct_fields__]
-
-
 class _Events:
     """The events of runs, where they are stored."""
 
@@ -192,7 +187,7 @@ class _Events:
     def with_cost(self, runs: list[RunRow], least: float) -> list[RunRow]:
         """Return the runs whose requests cost so much together."""
         costs: dict[int, list[tuple[int, float]]] = {}
-        for type in _types_with("usage"):
+        for type in recordings.types_with("usage"):
             for key, body, written in self._rows(type):
                 event = recordings.decode(key, as_bytes(body), written)
                 if event is not None and (cost := getattr(event, "usage", {}).get("cost", 0.0)):

@@ -19,6 +19,7 @@ from agentnb import RunFailed, Store
 from agentnb.core.errors import RecordingCorrupt, StorageError
 from agentnb.notebook import runs
 from agentnb.store import database
+from agentnb.store.sqlite import PAGE_BYTES
 from tests.analysis.recordings import researcher
 from tests.store.permissions import read_only
 
@@ -62,6 +63,30 @@ async def test_an_event_that_was_changed_is_named_and_what_is_before_it_can_be_r
     assert [info.name for info in store.runs()] == ["second", "first"]
     assert len(store.find(tool="write")) == 2
     store.close()
+
+
+def test_of_runs_on_a_page_that_is_lost_the_events_before_it_are_exported_and_all_others(
+    path: Path, tmp_path: Path
+) -> None:
+    with closing(Store(path)) as store:
+        whole = {info.name: list(store.load(info.id).events) for info in store.runs()}
+    data = bytearray(path.read_bytes())
+    page = data.index(b'"type":"call_end"', len(data) // 2) // PAGE_BYTES * PAGE_BYTES
+    data[page : page + PAGE_BYTES] = b"\xa5" * PAGE_BYTES
+    path.write_bytes(data)
+
+    with closing(Store(path)) as store:
+        with pytest.raises(RecordingCorrupt):
+            store.export(tmp_path / "runs.jsonl")
+        with pytest.warns(RuntimeWarning, match=r"is damaged: .* events of the run are exported"):
+            store.export(tmp_path / "runs.jsonl", salvage=True)
+    with closing(Store(tmp_path / "new.db")) as store:
+        store.import_(tmp_path / "runs.jsonl")
+        found = {name: list(store.load(name).events) for name in ("first", "second")}
+    assert sum(found[name] == events for name, events in whole.items()) == 1
+    for name, events in found.items():
+        assert events == whole[name][: len(events)]
+        assert len(events) > 3
 
 
 @pytest.mark.parametrize("folder_too", [False, True], ids=["file", "folder"])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from agentnb import Snapshot, Store, replay
@@ -22,6 +23,7 @@ from agentnb.store.database import VERSION
 from agentnb.store.sqlite import SqliteDatabase
 from tests.analysis.recordings import researcher
 from tests.store.permissions import read_only
+from tests.store.postgres import PostgresServer
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STORES = sorted(FIXTURES.glob("store_v*.db"))
@@ -185,6 +187,22 @@ def test_a_store_of_another_version_is_not_salvaged(tmp_path: Path, statements: 
     with pytest.raises(VersionMismatch):
         salvage(make(tmp_path / "runs.db", *statements), tmp_path / "saved.db")
     assert not (tmp_path / "saved.db").exists()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 99])
+def test_a_database_with_a_store_of_another_version_is_refused(postgres: PostgresServer, version: int) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        for statement in (
+            "DROP SCHEMA IF EXISTS agentnb CASCADE",
+            "CREATE SCHEMA agentnb",
+            "CREATE TABLE agentnb.runs (number BIGINT PRIMARY KEY, id TEXT NOT NULL)",
+            "CREATE TABLE agentnb.version (version BIGINT NOT NULL)",
+            f"INSERT INTO agentnb.version VALUES ({version})",
+        ):
+            connection.execute(statement.encode())
+        with pytest.raises(VersionMismatch, match="Open it with the agentnb that wrote it"):
+            Store(postgres.url)
+        connection.execute("DROP SCHEMA agentnb CASCADE")
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import { count, el, fit, say, visible } from "./text.js";
 import { List } from "./list.js";
 import { duration } from "./trace.js";
 
-const TICKS = 5; // on the scale, about
-const GROWS = 250; // milliseconds between two drawings while nothing happens but time
-const NAMED = 3; // that a call is said to have waited for
+const TICKS = 5; // ticks on the scale, about
+const GROWS = 250; // milliseconds between two drawings while no event comes
+const NAMED = 3; // things that a call has waited for, at most
 const GROUPS = { loop: "run", model: "model", call: "call", pause: "approval" }; // the colour of each kind
 const SPOKEN = { loop: "loop", model: "model", call: "call", pause: "run" };
 
@@ -25,7 +25,7 @@ export class Timeline {
     this.go = go;
     this.selected = /** @type {Thing | null} */ (null);
     this.things = /** @type {Thing[]} */ ([]); // in the order of their rows
-    this.at = 0; // until when it is drawn
+    this.at = 0; // the time up to which it is drawn
     this.span = { from: 0, to: 0, now: 0, began: 0 };
     this.timer = this.frame = 0;
     /** @type {List<Bar>} */
@@ -256,7 +256,7 @@ function spoken(thing, end, { began }, store) {
     .filter(({ kind }) => kind === "wait")
     .reduce((sum, part) => sum + (part.end ?? end) - part.start, 0);
   return [
-    `${SPOKEN[thing.kind]} ${thing.name} ${duration(Math.max(0, end - thing.opened))}`, // as it is read, and then the rest
+    `${SPOKEN[thing.kind]} ${thing.name} ${duration(Math.max(0, end - thing.opened))}`, // the visible words first
     thing.path && thing.kind !== "loop" ? `in ${thing.path}` : "",
     `from +${duration(Math.max(0, thing.opened - began))}`,
     thing.ended === null ? "not over" : "",

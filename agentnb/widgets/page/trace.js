@@ -6,15 +6,15 @@ const KINDS = { run_start: "loop", model_start: "model", run_paused: "pause" };
 /** @type {Record<string, Stretch["kind"]>} */
 const BEGINS = { run_start: "run", model_start: "run", call_start: "run", approval_request: "wait", run_paused: "wait" };
 const ENDS = new Set(["model_end", "model_error", "approval_decision", "call_end", "run_resumed", "run_end"]);
-const STRETCHES = 60; // of one thing, a call that is tried again and again; later ones prolong the last
+const STRETCHES = 60; // stretches of one thing, at most; if a call is tried more often, the last stretch is prolonged
 
 export class Trace {
   constructor() {
     this.things = /** @type {Thing[]} */ ([]);
     this.turns = /** @type {Turn[]} */ ([]); // the things that are requests to a model
     this.open = /** @type {Set<Thing>} */ (new Set());
-    this.calls = /** @type {Map<string, Thing>} */ (new Map()); // those that are open, by path and id
-    this.spent = { model: 0, call: 0, wait: 0 }; // seconds; of models and calls those at the same time are added up
+    this.calls = /** @type {Map<string, Thing>} */ (new Map()); // open calls, by path and id
+    this.spent = { model: 0, call: 0, wait: 0 }; // seconds; the times of concurrent requests and calls are added up
     // When a person was waited for; several calls that wait at the same time count once.
     this.waits = /** @type {{ start: number, end: number }[]} */ ([]);
     this.began = this.last = 0;
@@ -37,7 +37,7 @@ export class Trace {
     const thing = (this.things[row.thing] ??= this.begin(row, position, rows));
     const stretch = thing.stretches.at(-1);
     const open = stretch && stretch.end === null;
-    if (open && row.type === "approval_request" && row.data?.unknown) stretch.kind = "wait"; // since it was started: for how long it ran, nothing says
+    if (open && row.type === "approval_request" && row.data?.unknown) stretch.kind = "wait"; // since its start: nothing says how long it ran
     else {
       if (open && (ENDS.has(row.type) || BEGINS[row.type])) this.stop(thing, stretch, row.time);
       if (BEGINS[row.type]) this.start(thing, BEGINS[row.type], row, position);
@@ -62,7 +62,7 @@ export class Trace {
     const opened = kind === "call" && cause ? cause.time : row.time;
     /** @type {Thing} */
     const thing = { kind, name: row.name ?? row.type, path, position, opened, ended: null, stretches: [], failed: false, depth: 0 };
-    if (kind === "loop" && above) above.performed = true; // by this loop, whose own calls and requests tell what it takes
+    if (kind === "loop" && above) above.performed = true; // by this loop, whose own calls and requests are counted
     if (kind === "model") this.turns.push(Object.assign(thing, { calls: 0, callTime: 0 }));
     if (kind === "call") {
       thing.turn = above?.kind === "model" ? /** @type {Turn} */ (above) : null;
@@ -150,7 +150,7 @@ export class Trace {
    */
   start(thing, kind, row, position) {
     const last = thing.stretches.at(-1),
-      since = last?.end ?? thing.opened; // `after`: the event that it had to wait for since then
+      since = last?.end ?? thing.opened; // `after`: the event that it waited for since then
     if (last && thing.stretches.length >= STRETCHES) last.end = null;
     else thing.stretches.push({ kind, start: row.time, end: null, position, since, after: row.after });
     thing.ended = null;
