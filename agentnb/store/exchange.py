@@ -9,6 +9,7 @@ before that line can still be read (`salvage`).
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
