@@ -6,7 +6,7 @@ import { Decided } from "./decisions.js";
 import { isEnter } from "./keys.js";
 
 const NONE = "Select calls first.";
-const SPEAK_EVERY = 2000; // milliseconds: calls may come by the dozen, and each would be read out
+const SPEAK_EVERY = 2000; // milliseconds: many calls may come at once, and each would be read out
 
 /**
  * Identifies a question. A call that is asked about again is another question, even if this page has not seen the decision.
@@ -26,8 +26,8 @@ export class Approvals {
     this.spoken = el("div", { class: "agentnb-spoken", role: "status", "aria-live": "polite" });
     this.news = /** @type {string[]} */ ([]); // the calls that are to be announced
     this.speaking = 0;
-    this.told = ""; // the tools that can be selected by, with their numbers
-    this.names = /** @type {string[]} */ ([]); // of these tools
+    this.told = ""; // the choices of the select, as JSON: each tool with its number of calls
+    this.names = /** @type {string[]} */ ([]); // the tools in the select
     this.heading = el("span", { class: "agentnb-heading" });
     this.all = button("Approve all", () => this.decide("approve", [...this.calls.values()], ""), {
       class: "agentnb-button agentnb-primary",
@@ -149,7 +149,7 @@ export class Approvals {
         added.push(item.path ? `${item.name} (in ${item.path})` : item.name);
       }
     }
-    let next = /** @type {HTMLElement | null} */ (null); // in the order they were made, also one that is asked about again
+    let next = /** @type {HTMLElement | null} */ (null); // in the order of the calls, also for a call that is asked about again
     for (const item of [...pending].reverse()) {
       const call = /** @type {Call} */ (this.calls.get(question(item)));
       if (call.el.parentNode !== this.list) this.list.insertBefore(call.el, next);
@@ -240,7 +240,7 @@ export class Approvals {
       call.tick();
       call.el.setAttribute("aria-describedby", this.then.id);
     }
-    const { event } = first.item; // that asks
+    const { event } = first.item; // the event that asks
     say(this.instead, event === null ? "" : `fork(${event}, decision="reject")`);
   }
 
@@ -249,7 +249,7 @@ export class Approvals {
    * @param {number} waiting
    */
   announce(added, waiting) {
-    if (this.store.replays) return; // whoever goes through a recording is not asked
+    if (this.store.replays) return; // in a recording nobody is asked
     this.news.push(...added);
     if (!waiting) {
       this.news.length = 0;
@@ -286,13 +286,13 @@ export class Approvals {
    */
   decide(decision, chosen, remember) {
     if (this.store.gone || this.store.replays) return;
-    const calls = chosen.filter((call) => !call.busy); // those decided already stand here until the next news
+    const calls = chosen.filter((call) => !call.busy); // decided calls stay here until the next `pending`
     if (decision === "approve" && calls.some((call) => call.unread())) return;
     const reason = this.reason.value;
     const told = calls
       .map((call) => call.told(decision, call.item.unknown ? "" : remember, false))
       .filter((one) => one !== null);
-    if (!calls.length || told.length < calls.length) return; // a form that does not fit: it says so, and nothing is decided
+    if (!calls.length || told.length < calls.length) return; // a form is not valid: it says so, and nothing is decided
     const because = decision === "reject" && reason ? told.map((one) => ({ ...one, reason: one.reason || reason })) : told;
     this.send(calls, { decisions: because });
     this.reason.value = "";

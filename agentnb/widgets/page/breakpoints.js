@@ -161,7 +161,7 @@ export class Breakpoints {
   send() {
     const given = this.given();
     this.ask({ do: "add", ...given }, () => {
-      if (JSON.stringify(given) !== JSON.stringify(this.given())) return; // the next is being typed
+      if (JSON.stringify(given) !== JSON.stringify(this.given())) return; // the next breakpoint is being typed
       for (const control of [this.tool, this.field, this.value, this.cost]) control.value = "";
       this.event.value = this.phase.value = "";
     });

@@ -51,13 +51,13 @@ export class Call {
     this.item = item;
     this.approvals = approvals;
     this.busy = false;
-    this.since = performance.now(); // when the question was first rendered here
-    this.opened = false; // in a table: laid out in full
+    this.since = performance.now(); // when the question was shown first
+    this.opened = false; // whether a row of a table is shown in full
     this.open = /** @type {Word | null} */ (null); // the form that is open
-    this.cut = false; // whether the arguments are not all here
+    this.cut = false; // whether the page has only the beginning of the arguments
     this.forms = /** @type {{ Edit?: Form, Replace?: Replacement, Answer?: Form }} */ ({});
-    this.seen = false; // whether the end of the arguments has been in sight; Approve is off before
-    this.looked = false; // whether the browser has told
+    this.seen = false; // whether the end of the arguments has been visible; Approve is off until then
+    this.looked = false; // whether the browser has reported what is visible
     this.sight = new IntersectionObserver((marks) => this.look(marks), { root: approvals.list });
     this.pick = el("input", {
       type: "checkbox",
@@ -90,7 +90,7 @@ export class Call {
     this.remember = item.unknown ? null : remembering();
     this.form = el("form", { class: "agentnb-form", hidden: true });
     this.form.addEventListener("submit", (event) => event.preventDefault());
-    this.typed = new Set(); // the words of the forms in which something was changed
+    this.typed = new Set(); // the forms in which something was changed
     for (const kind of ["input", "change"]) this.form.addEventListener(kind, () => this.typed.add(this.open));
     this.hint = el("p", { class: "agentnb-hint" });
     /** @type {{ Edit: HTMLButtonElement, Replace: HTMLButtonElement, Answer?: HTMLButtonElement }} */
@@ -293,7 +293,7 @@ export class Call {
   filled(word) {
     if (word === "Edit") return (this.forms.Edit ??= new Form(this.item.fields));
     if (word === "Answer") return (this.forms.Answer ??= new Form([RESULT]));
-    const tools = this.store.model.get("tools")?.[this.item.path ?? ""] ?? {}; // those of the loop that asks
+    const tools = this.store.model.get("tools")?.[this.item.path ?? ""] ?? {}; // the tools of the loop that asks
     return (this.forms.Replace ??= new Replacement(tools, this.item.name, () => this.explain()));
   }
 

@@ -128,7 +128,7 @@ export class Controls {
       control.classList.toggle("agentnb-busy", this.busy.has(name));
     }
     this.text.readOnly = !status.can?.Steer || this.store.gone;
-    this.text.disabled = this.text.readOnly && !this.text.value; // what was typed can still be taken elsewhere
+    this.text.disabled = this.text.readOnly && !this.text.value; // typed text can still be copied
     this.fork.hidden = status.can?.Fork === undefined;
     say(this.forkAt, this.store.selected ? `at #${this.store.selected.seq}` : "at the newest event");
     return undefined;

@@ -2,9 +2,9 @@
 
 import { button, el, number, say, visible } from "./text.js";
 
-const CHAIN = 5; // events that led to this one, one through the other
+const CHAIN = 5; // events that led to this one, at most
 const LED_TO = 4,
-  FORWARD = 5000; // rows that are looked through for what it led to
+  FORWARD = 5000; // rows that are searched for the events it led to
 const OF_CALLS = new Set(["call_proposed", "approval_request", "approval_decision", "call_start", "call_end"]);
 
 export class Details {
@@ -17,7 +17,7 @@ export class Details {
     this.store = store;
     this.go = go;
     this.row = /** @type {EventRow | null} */ (null);
-    this.tool = ""; // of a call's event
+    this.tool = ""; // the tool, if the event is about a call
     this.causes = /** @type {number[]} */ ([]);
     this.effects = /** @type {number[]} */ ([]);
     this.links = el("div", { class: "agentnb-links" });
@@ -83,7 +83,7 @@ export class Details {
    */
   link(row) {
     const { rows } = this.store;
-    this.links.hidden = rows[row.seq] !== row; // it is from the page as it was saved
+    this.links.hidden = rows[row.seq] !== row; // the row is from a saved page
     if (this.links.hidden) return;
     const causes = [],
       effects = [];

@@ -12,7 +12,7 @@ export class Diagram {
     this.outermost = new Drawing("State diagram");
     this.list = el("ul", { class: "agentnb-nested", "aria-label": "Loops inside", hidden: true });
     this.more = el("li", { class: "agentnb-dim" });
-    this.slots = /** @type {Nested[]} */ ([]); // by position: what a loop leaves, the next one takes over, and nothing on the page moves
+    this.slots = /** @type {Nested[]} */ ([]); // by position: the next loop uses the element of one that has ended, so nothing on the page moves
     this.el = el("div", { class: "agentnb-side" }, this.outermost.el, this.list);
     this.update("diagram");
   }
@@ -134,7 +134,7 @@ class Drawing {
         arrow = taken.get(parts.join("-")); // its index, where it was taken
       group.classList.toggle("agentnb-now", (kind === "phase" || kind === "label") && Number(parts[0]) === now);
       const been = (kind === "arrow" || kind === "head") && arrow !== undefined;
-      if (been && !group.classList.contains("agentnb-taken")) group.parentNode?.insertBefore(group, first); // over those it shares a lane with
+      if (been && !group.classList.contains("agentnb-taken")) group.parentNode?.insertBefore(group, first); // above the arrows in the same lane
       group.classList.toggle("agentnb-taken", been);
       if (!been) continue;
       group.classList.toggle("agentnb-latest", arrow === latest);

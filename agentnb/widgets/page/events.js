@@ -14,7 +14,7 @@ export class Events {
     this.store = store;
     this.shown = /** @type {number[] | null} */ (null); // numbers of the rows that pass the filter; null: all of them
     this.scanned = 0;
-    this.scanning = 0; // the frame in which it goes on
+    this.scanning = 0; // the frame in which the scan continues
     this.began = 0;
     this.old = /** @type {EventRow[] | null} */ (null); // the rows of a saved page, until the kernel has answered
     this.anew = store.anew;

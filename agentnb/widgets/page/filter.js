@@ -3,7 +3,7 @@
 import { button, el } from "./text.js";
 import { OUTERMOST, isIn, matches } from "./row.js";
 
-const CHOICES = 200; // tools, and loops, that can be chosen; the others are found by text
+const CHOICES = 200; // tools, and loops, that can be chosen at most; a text finds the others
 
 /** @typedef {"type" | "tool" | "loop"} Choice */
 

@@ -16,7 +16,7 @@ const isTyping = (node) => node.matches("textarea, select, input:not([type=check
  * @param {HTMLElement} root
  */
 export function keepFocus(root) {
-  let around = /** @type {HTMLElement[]} */ ([]); // what can have the focus outside, the innermost first
+  let around = /** @type {HTMLElement[]} */ ([]); // the elements around the panel that can have the focus, the innermost first
   root.addEventListener("focusin", () => {
     around = [];
     for (let node = root.parentElement; node; node = node.parentElement) if (node.hasAttribute("tabindex")) around.push(node);
@@ -25,7 +25,7 @@ export function keepFocus(root) {
   // person. If a part of the panel knows a better target, it has moved the focus there before the microtask runs.
   root.addEventListener("focusout", (event) => {
     const target = /** @type {Element} */ (event.target);
-    for (const name of ["tabindex", SUPPRESS]) root.removeAttribute(name); // for a click beside the controls, as everywhere in a cell
+    for (const name of ["tabindex", SUPPRESS]) root.removeAttribute(name); // so a click next to the controls does what it does everywhere in a cell
     queueMicrotask(() => {
       const { activeElement } = document;
       if (!isGone(target) || (activeElement && activeElement !== document.body)) return;

@@ -2,7 +2,7 @@
 
 import { el, number, say, unique, visible } from "./text.js";
 
-const WIDE = 80; // characters that a control shows in a line, about
+const WIDE = 80; // characters in a control's line, about
 
 /** @typedef {Map<string, string | Tree>} Tree */
 
@@ -40,7 +40,7 @@ export class Form {
       for (const name of field.path.slice(0, -1)) {
         const inner = target.get(name);
         const object = inner instanceof Map ? inner : /** @type {Tree} */ (new Map());
-        target.set(name, object); // an object is there also where nothing in it is given
+        target.set(name, object); // an object without values is given, too
         target = object;
       }
       if (text === undefined || error) continue;
@@ -235,7 +235,7 @@ class Field {
     const { spec, control } = this,
       text = control.value.trim();
     if (spec.kind === "kept") return { keep: true };
-    if (spec.kind === "object") return this.given?.value === "null" ? { text: "null" } : {}; // or its fields say it
+    if (spec.kind === "object") return this.given?.value === "null" ? { text: "null" } : {}; // otherwise its fields have the value
     if (spec.path.length && spec.given === "value" && this.isUnchanged()) return { keep: true, text: "null" };
     if (this.given?.value === "absent") return {};
     if (this.given?.value === "null") return { text: "null" };

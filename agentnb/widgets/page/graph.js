@@ -34,7 +34,7 @@ export class Graphs {
   keepHeight() {
     const over = this.store.model.get("status")?.over,
       { width, height } = this.el.getBoundingClientRect();
-    const kept = over || width !== this.width ? 0 : height; // with another width the same graph has another height
+    const kept = over || width !== this.width ? 0 : height; // a graph's height depends on the width
     this.width = width;
     this.el.style.minHeight = kept ? `${kept}px` : "";
   }
@@ -76,7 +76,7 @@ class Graph {
   mark(calls) {
     for (const group of groupsOf(this.image)) {
       const [kind, number] = (group.dataset.gid ?? "").split("-"),
-        call = calls[Number(number)]; // an arrow looks like the call it comes from
+        call = calls[Number(number)]; // an arrow looks like the call that it starts at
       if (!call) continue; // the drawing is one message behind
       const [standing, words, sentence] = call;
       const [title, text] = [group.firstElementChild, group.lastElementChild]; // of a node

@@ -15,7 +15,7 @@ export class Head {
     this.loop = el("span", { class: "agentnb-dim" });
     this.chip = el("span", { class: "agentnb-chip" });
     this.facts = el("span", { class: "agentnb-facts" });
-    this.where = el("p", { class: "agentnb-where", hidden: true }); // of one line, so that nothing moves as it changes
+    this.where = el("p", { class: "agentnb-where", hidden: true }); // one line, so that nothing moves when it changes
     this.problem = el("p", { class: "agentnb-problem", hidden: true });
     this.stopped = el("p", { class: "agentnb-stopped", role: "status" });
     this.queue = new Queue(store, answered);
@@ -43,7 +43,7 @@ export class Head {
     say(
       this.facts,
       [
-        ...(nested ? [] : [`phase ${status.phase || "-"}`]), // it begins the line below
+        ...(nested ? [] : [`phase ${status.phase || "-"}`]), // the line below begins with it
         ...asked(status),
         count(store.replays ? store.rows.length : store.total, "event"),
         ...tokens.map(([name, amount]) => `${number(amount)} ${name.replaceAll("_", " ")}`),

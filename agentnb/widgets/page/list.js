@@ -4,8 +4,8 @@
 import { button, el, fitParts, unique } from "./text.js";
 
 const ROW = 22; // pixels; panel.css has the same height
-const FEW = 6; // rows: what one turn of a wheel brings into view
-const PACE = 100; // ms between two drawings of rows that nobody has the time to read
+const FEW = 6; // rows: as many as one turn of the wheel shows
+const PACE = 100; // milliseconds between two drawings when rows come too fast to be read
 
 /**
  * @typedef {{ el: HTMLElement }} ListRow
@@ -34,10 +34,10 @@ export class List {
    */
   constructor(owner, { label, around, attributes = {} }) {
     this.owner = owner;
-    this.around = around; // rows drawn above and below what is in view, for whoever reads there
+    this.around = around; // rows drawn above and below the visible ones, for a person who scrolls
     this.follow = true;
     this.drawnAt = 0;
-    this.drawn = { length: 0, seen: 0, when: 0 }; // how many rows there were, how many in view, and when
+    this.drawn = { length: 0, seen: 0, when: 0 }; // at the last drawing: the rows, the visible rows, and the time
     this.pool = /** @type {Part[]} */ ([]);
     this.timer = 0;
     this.id = unique();
@@ -50,11 +50,11 @@ export class List {
       "data-lm-suppress-shortcuts": "true", // JupyterLab's, which would move to another cell
     });
     this.empty = el("p", { class: "agentnb-empty" });
-    this.el = el("div", { class: "agentnb-log", ...attributes }, this.empty, this.spacer); // a list box has options in it and nothing else
+    this.el = el("div", { class: "agentnb-log", ...attributes }, this.empty, this.spacer); // a list box may contain only options
     this.el.addEventListener(
       "scroll",
       () => {
-        if (this.el.scrollTop === this.drawnAt) return; // our own scrolling, which is drawn
+        if (this.el.scrollTop === this.drawnAt) return; // our own scrolling: the rows are drawn already
         this.follow = this.atEnd();
         owner.draw();
       },
@@ -98,7 +98,7 @@ export class List {
     const top = Math.floor(this.drawnAt / ROW),
       seen = Math.ceil((this.el.clientHeight || 280) / ROW);
     this.drawn = { length, seen, when: performance.now() };
-    const around = this.follow ? Math.min(FEW, this.around) : this.around; // at its end all change with each batch
+    const around = this.follow ? Math.min(FEW, this.around) : this.around; // at the end, each batch changes all rows
     const start = Math.max(0, top - around),
       end = Math.min(length, top + seen + around);
     fitParts(this.pool, this.spacer, Math.max(0, end - start), (at) => this.owner.make(`agentnb-${this.id}-${at}`));

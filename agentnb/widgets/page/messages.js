@@ -3,12 +3,12 @@
 
 import { button, count, el, fit, inOneLine, number, say } from "./text.js";
 
-const AT_FIRST = 40, // messages that are shown; "Earlier" shows as many more
-  LOOPS = 200, // that can be chosen
+const AT_FIRST = 40, // messages shown at first; "Earlier" shows as many more
+  LOOPS = 200, // loops that can be chosen, at most
   BRIEF = 200, // characters of a call's arguments beside its name
-  TALL = 600, // characters of a text that is surely seen without scrolling,
+  TALL = 600, // characters of a text that fits on the screen,
   TALL_LINES = 14, // and lines
-  PAUSE = 400; // milliseconds between two questions to the kernel, or longer where it takes long to answer
+  PAUSE = 400; // milliseconds between two questions to the kernel; more if it answers slowly
 /** @type {Record<string, string>} */
 const SPEAKS = { text: "speaks", reasoning: "thinks", call: "calls" };
 
@@ -24,7 +24,7 @@ export class Messages {
     this.path = "";
     // The event that the loop began with: several loops may run at the same path, one after the other.
     this.begun = /** @type {number | null} */ (null);
-    this.chosen = false; // whether somebody has chosen the loop
+    this.chosen = false; // whether a person has chosen the loop
     // For each path, the loop that began last, and how many have begun there.
     this.latest = /** @type {Map<string, { position: number, times: number }>} */ (new Map());
     // The elements on the page, by the message's place in the conversation.
@@ -119,7 +119,7 @@ export class Messages {
   /** @param {string} value */
   choose(value) {
     this.begun = value === "" ? null : Number(value);
-    this.path = this.begun === null ? "" : (this.store.rows[this.begun].path ?? "");
+    this.path = this.begun === null ? "" : (this.store.rows[this.begun]?.path ?? "");
     this.loop.value = value;
   }
 

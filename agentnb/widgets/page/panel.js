@@ -22,7 +22,7 @@ import { keepKeys } from "./keys.js";
 
 const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // one is seen, in this order
+const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // the tabs, in this order; one is visible
 /**
  * The news for which each part is drawn again.
  * @type {Record<string, News[]>}
@@ -40,7 +40,7 @@ const WANTS = {
   usage: ["rows", "status"],
   diagram: ["status", "diagram", "tables"],
 };
-const EACH = new Set(["controls", "approvals", "events", "messages", "diagram"]); // told what is new, one by one; others draw once
+const EACH = new Set(["controls", "approvals", "events", "messages", "diagram"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
 

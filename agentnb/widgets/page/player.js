@@ -3,10 +3,10 @@
 
 import { Typed } from "./typed.js";
 
-export const SILENCE = 3; // seconds in which nothing comes, at most: a person may have thought for an hour
+export const SILENCE = 3; // seconds without an event, at most: a person may have waited for an hour
 const AT_ONCE = 30; // events a second, without pauses
 const TICK = 50; // milliseconds
-const ASLEEP = 1; // seconds: a page that was hidden or asleep does not catch up on more than that
+const ASLEEP = 1; // seconds: a page that was hidden skips the rest
 
 export class Player {
   /** @param {Store} store */
@@ -14,9 +14,9 @@ export class Player {
     this.store = store;
     this.speed = 1; // 0: without pauses
     this.timer = 0;
-    this.ticked = 0; // when it played on last
+    this.ticked = 0; // the time of the last tick
     this.at = -1;
-    this.clock = 0; // the recorded time that is looked at: that of the newest event, or later
+    this.clock = 0; // the recorded time: that of the newest event, or later
     this.typed = new Typed(store, () => this.speak());
   }
 

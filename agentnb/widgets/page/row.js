@@ -2,7 +2,7 @@
 
 import { el, say } from "./text.js";
 
-export const OUTERMOST = "/"; // as the choice of a loop: no path is this
+export const OUTERMOST = "/"; // the choice of the outermost loop; no loop has this path
 
 /**
  * Whether an event belongs to a loop, or to a loop inside it.

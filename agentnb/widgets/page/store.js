@@ -12,7 +12,7 @@ const PING_EVERY = 5000,
   GONE_AFTER = 20000; // milliseconds
 const GONE_TEXT =
   "The kernel is gone: this is the last state it showed. In another one, agentnb.attach() finds what was kept in a store.";
-const KEEP = 32 * 1024 * 1024; // characters of JSON whose data stays here; that of earlier events is asked for
+const KEEP = 32 * 1024 * 1024; // characters of JSON; the data of earlier events is dropped, and asked for when needed
 const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
 
 export class Store {
@@ -23,11 +23,11 @@ export class Store {
     const [position = 0, moves = 0] = model.get("place") ?? [];
     this.replays = Boolean(model.get("place")?.length);
     /** @type {EventRow[]} */
-    this.all = this.replays ? [] : this.rows; // what is recorded: in a replay also what comes after the moment that is looked at
+    this.all = this.replays ? [] : this.rows; // what is recorded; in a replay also the events after the current position
     this.player = this.replays ? new Player(this) : null;
     this.position = position;
-    this.moves = moves; // of the kernel's replay, when it stood there
-    this.anew = 0; // how often what has happened has become less
+    this.moves = moves; // how often the kernel's replay had moved then
+    this.anew = 0; // how often rows were removed, because a replay moved back
     this.spans = new Spans();
     this.batches = /** @type {[until: number, characters: number][]} */ ([]); // the rows up to here, their characters
     this.held = 0; // characters of all batches
@@ -38,7 +38,7 @@ export class Store {
     this.selected = /** @type {EventRow | null} */ (null); // the row whose event is shown in full
     this.views = /** @type {Set<(what: News) => void>} */ (new Set());
     this.page = unique();
-    this.asked = /** @type {Map<string, (answer: any) => void>} */ (new Map()); // by token: what to do with the answer
+    this.asked = /** @type {Map<string, (answer: any) => void>} */ (new Map()); // by token: the function that gets the answer
     this.skew = 0; // the kernel's clock minus ours, in milliseconds
     this.heard = Date.now();
     this.pinged = 0;
@@ -52,7 +52,7 @@ export class Store {
         this.tell(name);
       });
     }
-    model.on("change:total", () => this.repair(model.get("total"))); // it comes behind all batches, the last one too
+    model.on("change:total", () => this.repair(model.get("total"))); // it is sent after all batches
     model.on("change:place", () => {
       this.alive();
       if (!this.going) this.follow(/** @type {Place} */ (model.get("place")));
@@ -98,7 +98,7 @@ export class Store {
     this.tellViews();
     return () => {
       this.views.delete(draw);
-      if (!this.views.size) this.player?.hold(); // nobody sees it play
+      if (!this.views.size) this.player?.hold(); // nobody sees it
       this.tellViews();
     };
   }
@@ -200,8 +200,8 @@ export class Store {
       this.going = false;
       const told = /** @type {Place} */ (this.model.get("place")),
         place = answer.place && answer.place[1] > told[1] ? answer.place : told;
-      if (this.position !== to) return this.goTo(this.position); // somebody went on meanwhile
-      if (place[0] !== to) this.player?.hold(); // it stops before that, or somebody else has moved it
+      if (this.position !== to) return this.goTo(this.position); // the position has changed meanwhile
+      if (place[0] !== to) this.player?.hold(); // the replay has stopped earlier, or was moved elsewhere
       return this.follow(place);
     });
   }
@@ -294,7 +294,7 @@ export class Store {
       if (silent < SILENT || this.gone) return undefined;
       // An idle kernel that does not answer no longer has this widget; a busy one may be in a long cell.
       if (kernel?.status === "idle" && silent > GONE_AFTER) return this.lose();
-      const minutes = Math.floor(silent / 60000); // not by the second: each change is read out
+      const minutes = Math.floor(silent / 60000); // not seconds: a screen reader reads each change
       this.trouble = `No answer from the kernel for ${minutes ? `${minutes} min` : `${SILENT / 1000} s`} or more (busy or gone).`;
       this.tell("kernel");
     } else if (!document.hidden && now - this.heard > (this.model.get("status")?.over ? 6 : 1) * SILENT) {

@@ -3,9 +3,9 @@
 import { count, duration, el, fit, say, visible } from "./text.js";
 import { List } from "./list.js";
 
-const TICKS = 5; // on the scale, about
-const GROWS = 250; // milliseconds between two drawings while nothing happens but time
-const NAMED = 3; // that a call is said to have waited for
+const TICKS = 5; // ticks on the scale, about
+const GROWS = 250; // milliseconds between two drawings while no event comes
+const NAMED = 3; // spans that a call has waited for, at most
 const GROUPS = { loop: "run", model: "model", call: "call", pause: "approval" }; // the colour of each kind
 const SPOKEN = { loop: "loop", model: "model", call: "call", pause: "run" };
 
@@ -24,7 +24,7 @@ export class Timeline {
     this.go = go;
     this.selected = /** @type {Span | null} */ (null);
     this.rows = /** @type {Span[]} */ ([]); // in the order of their rows
-    this.at = 0; // until when it is drawn
+    this.at = 0; // the time up to which it is drawn
     this.shown = { from: 0, to: 0, now: 0, began: 0 };
     this.timer = this.frame = 0;
     /** @type {List<Bar>} */
@@ -255,7 +255,7 @@ function spoken(span, end, { began }, store) {
     .filter(({ kind }) => kind === "wait")
     .reduce((sum, part) => sum + (part.end ?? end) - part.start, 0);
   return [
-    `${SPOKEN[span.kind]} ${span.name} ${duration(Math.max(0, end - span.opened))}`, // as it is read, and then the rest
+    `${SPOKEN[span.kind]} ${span.name} ${duration(Math.max(0, end - span.opened))}`, // the visible words first
     span.path && span.kind !== "loop" ? `in ${span.path}` : "",
     `from +${duration(Math.max(0, span.opened - began))}`,
     span.ended === null ? "not over" : "",

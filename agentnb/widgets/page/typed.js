@@ -1,8 +1,8 @@
 // What models were sending at a time of a recording: the answers in progress then, as far as they had come.
 // An answer is recorded when it is complete, with the times at which its parts came.
 
-const LINE = 1200; // characters of what is being said: its end
-const KEPT = 50; // answers; those of a long recording come and go
+const LINE = 1200; // characters of the text that are shown: its end
+const KEPT = 50; // answers, at most
 
 /** @typedef {{ signs: string[], timing: Timing, asked: boolean }} Answer */
 
@@ -13,7 +13,7 @@ export class Typed {
    */
   constructor(store, changed) {
     this.store = store;
-    this.changed = changed; // called when an answer has come from the kernel
+    this.changed = changed; // called when the kernel has sent an answer
     this.answers = /** @type {Map<number, Answer>} */ (new Map()); // by event; an empty one while it is asked for
   }
 
@@ -25,7 +25,7 @@ export class Typed {
   lines(time) {
     const lines = [];
     for (const { path, row, passed } of this.underWay(time)) {
-      if (row.data && !(row.data.timing?.[0]?.[0] <= passed)) continue; // nothing yet: it need not be asked for
+      if (row.data && !(row.data.timing?.[0]?.[0] <= passed)) continue; // no text yet: the answer is not needed
       const { signs, timing } = this.answer(row),
         typed = timing.reduce((sum, [milliseconds, length]) => (milliseconds <= passed ? sum + length : sum), 0);
       if (typed) lines.push({ kind: "text", path, name: "", text: signs.slice(Math.max(0, typed - LINE), typed).join("") });
@@ -44,7 +44,7 @@ export class Typed {
       const first = row.data?.timing[0],
         answer = first?.[0] > passed ? null : this.answer(row),
         later = answer ? answer.timing.find(([milliseconds]) => milliseconds > passed) : first;
-      if (answer?.asked) return time; // nobody knows yet
+      if (answer?.asked) return time; // unknown until the kernel answers
       if (later) next = Math.min(next, time + (later[0] - passed) / 1000);
     }
     return next;

@@ -2,10 +2,10 @@
 
 import { button, duration, el, fit, number, say } from "./text.js";
 
-const COLUMNS = 48; // turns in the small chart: the last ones
-const LINES = 200; // turns in the table
-const PAUSE_USAGE = 250; // milliseconds between two drawings: nobody reads sums faster
-const TIME_GOES = 1000; // and while nothing happens but time
+const COLUMNS = 48; // the last turns, in the small chart
+const LINES = 200; // turns in the table, at most
+const PAUSE_USAGE = 250; // milliseconds between two drawings
+const TIME_GOES = 1000; // milliseconds between two drawings while no event comes
 const EMPTY = "\u2013";
 
 export class Usage {
