@@ -14,13 +14,16 @@ const opened = (number, kind, name, more) => ({ number, kind, name, path: "", op
 
 test("what an event does not change stays as it is", () => {
   const { all } = spansOf(
-    [1, [opened(0, "call", "search", { intervals: { 0: { kind: "wait", start: 1, end: null } } })]],
-    [4, [{ number: 0, intervals: { 0: { end: 4 }, 1: { kind: "run", start: 4, end: null } } }]],
+    [1, [opened(0, "call", "search", { intervals: { 0: { kind: "wait", start: 1, since: 1 } } })]],
+    [4, [{ number: 0, intervals: { 0: { end: 4 }, 1: { kind: "run", start: 4, since: 4, after: 0 } } }]],
     [9, [{ number: 0, failed: true, ended: 9, intervals: { 1: { end: 9 } } }]],
   );
   const [{ name, position, failed, ended, intervals }] = all;
   assert.deepEqual([name, position, failed, ended], ["search", 0, true, 9]);
-  assert.deepEqual(intervals, [{ kind: "wait", start: 1, end: 4 }, { kind: "run", start: 4, end: 9 }]);
+  assert.deepEqual(intervals, [
+    { kind: "wait", position: 0, since: 1, start: 1, end: 4, after: null },
+    { kind: "run", position: 1, since: 4, start: 4, end: 9, after: 0 },
+  ]);
 });
 
 test("the seconds spent and the time of the run are those of the last event that says so", () => {

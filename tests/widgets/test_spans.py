@@ -230,7 +230,7 @@ def applied(rows: list[dict[str, Any]]) -> tuple[dict[int, dict[str, Any]], dict
     """The spans and the seconds spent that a page has after these rows: it only applies the changes."""
     spans: dict[int, dict[str, Any]] = {}
     spent = {"model": 0.0, "call": 0.0, "wait": 0.0}
-    for row in rows:
+    for position, row in enumerate(rows):
         spent = row.get("spent", spent)
         for change in row.get("spans", ()):
             intervals = change.pop("intervals", {})
@@ -238,7 +238,7 @@ def applied(rows: list[dict[str, Any]]) -> tuple[dict[int, dict[str, Any]], dict
             span.update(change)
             for index, fields in intervals.items():
                 if int(index) == len(span["intervals"]):
-                    span["intervals"].append({})
+                    span["intervals"].append({"end": None, "after": None, "position": position})
                 span["intervals"][int(index)].update(fields)
     return spans, spent
 

@@ -27,7 +27,11 @@ export class Spans {
     for (const { number, intervals, parent, turn, ...fields } of row.spans ?? []) {
       const span = (this.all[number] ??= this.add(number, position, parent, turn));
       Object.assign(span, fields);
-      for (const [i, change] of Object.entries(intervals ?? {})) span.intervals[+i] = { ...span.intervals[+i], ...change };
+      for (const [i, change] of Object.entries(intervals ?? {})) {
+        /** @type {Interval} */
+        const opened = { kind: "run", start: 0, end: null, position, since: 0, after: null };
+        span.intervals[+i] = Object.assign(span.intervals[+i] ?? opened, change);
+      }
       if (fields.kind === "model") this.turns.push(span);
       this.track(span);
     }

@@ -188,8 +188,7 @@ class Spans:
         self.all.append(span)
         (parent.inside if parent is not None else self._roots).append(span)
         self._open[number] = span
-        fields = {"kind": kind, "name": span.name, "path": span.path, "opened": opened, "depth": depth}
-        self._set(span, **fields, parent=parent)
+        self._set(span, kind=kind, name=span.name, path=span.path, opened=opened, depth=depth, parent=parent)
 
         # Connect it with the span that led to it.
         if kind == "model":
@@ -213,7 +212,8 @@ class Spans:
             since = last.end if last is not None and last.end is not None else span.opened
             after = self.causes.awaited.get(position)
             span.intervals.append(Interval(kind, now, position, since, after))
-            self._set_interval(span, kind=kind, start=now, position=position, since=since, after=after, end=None)
+            new = {"kind": kind, "start": now, "since": since} | ({"after": after} if after is not None else {})
+            self._set_interval(span, **new)  # the page knows the position of the row
         if span.ended is not None:
             self._open[span.number] = span
             self._set(span, ended=None)
