@@ -31,7 +31,7 @@ from agentnb import (
 )
 from agentnb.testing import ScriptedLLM, delay
 from tests.streaming import Model, asks, says
-from tests.worlds import collect
+from tests.worlds import collect, output_of
 
 
 @tool
@@ -428,19 +428,15 @@ async def test_a_store_keeps_a_run_under_its_name(tmp_path: Path) -> None:
 )
 async def test_approve_lets_a_call_run(approve: Any) -> None:
     run = an_agent(SEND, "sent").start("hi", approve=approve)
-    assert await asyncio.wait_for(_output(run), 60) == "sent"
+    assert await asyncio.wait_for(output_of(run), 60) == "sent"
     assert "sent to Al" in str(run.messages[2]["content"])
 
 
 @pytest.mark.parametrize("approve", [False, lambda call: False, [{"tool": "send", "decision": "reject"}]])
 async def test_approve_may_say_no(approve: Any) -> None:
     run = an_agent(SEND, "not sent").start("hi", approve=approve)
-    assert await asyncio.wait_for(_output(run), 60) == "not sent"
+    assert await asyncio.wait_for(output_of(run), 60) == "not sent"
     assert run.messages[2]["is_error"]
-
-
-async def _output(run: Any) -> Any:
-    return await run
 
 
 @pytest.mark.parametrize("breakpoint", ["call_start", "add", "acting", lambda event, state: event.type == "call_start"])
@@ -502,7 +498,7 @@ class Planner:
 
 async def reason(run: Any) -> Any:
     with contextlib.suppress(agentnb.AgentnbError):
-        await asyncio.wait_for(_output(run), 60)
+        await asyncio.wait_for(output_of(run), 60)
     return run.stop_reason
 
 
@@ -907,7 +903,7 @@ async def test_a_tool_that_is_idempotent_runs_again_and_another_is_asked_about()
             assert [item.id for item in again.pending] == ["c1"]
             assert len(runs) == 1
             again.answer("c1", "it happened")
-        assert await asyncio.wait_for(_output(again), 60) == "done"
+        assert await asyncio.wait_for(output_of(again), 60) == "done"
         assert len(runs) == (2 if idempotent else 1)
 
 

@@ -13,7 +13,6 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from agentnb import SessionLoop, tool
-from agentnb.core.events import CallEnd
 from agentnb.core.graph import CallGraph, GraphCall
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
@@ -26,15 +25,9 @@ from agentnb.widgets.views.calls import WORDS, told_of
 from agentnb.widgets.views.forms import form
 from agentnb.widgets.views.loops import graph_status
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
-from tests.widgets.support import HOSTILE, asking, asking_inside, pauses, search, session
+from tests.widgets.support import HOSTILE, asking, asking_inside, pauses, results, search, session, waiting
 
 pytestmark = pytest.mark.browser
-
-
-def waiting(*paths: str, **arguments: Any) -> Any:
-    run = asking(*paths, **arguments)
-    run.submit_step("turn").result(30)
-    return run
 
 
 def waiting_inside() -> Any:
@@ -48,10 +41,6 @@ def nested(path: str = "worker", phase: str = "running", **changes: Any) -> dict
     """A loop inside, as the status has it."""
     return {"path": path, "phase": phase, "input": "a task", "arrows": [], "running": True, "ended": "", "table": 0,
             **changes}  # fmt: skip
-
-
-def results(run: Any) -> list[Any]:
-    return [event.result for event in run.events if isinstance(event, CallEnd)]
 
 
 # -- the whole way -----------------------------------------------------------------------------------------------------
