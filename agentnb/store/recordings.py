@@ -286,7 +286,7 @@ class RunRecorder:
     def __init__(self, database: Database, attach: Callable[[], int]) -> None:
         """`attach` adds the run to the store, unless it is there, and returns its number."""
         self._database = database
-        self._attach = attach
+        self._attach: Callable[[], int] | None = attach
         self._number: int | None = None
         self._waiting: list[tuple[int, bytes]] = []
         """Events of a run that has no number yet."""
@@ -307,7 +307,9 @@ class RunRecorder:
 
     def attach(self) -> None:
         """Get the run's number. Raises as `attach` does."""
+        assert self._attach is not None
         self._number = self._attach()
+        self._attach = None  # it holds the recording
         waiting, self._waiting = self._waiting, []
         for seq, line in waiting:
             self.record(seq, line)
