@@ -160,11 +160,11 @@ def _chunks(answer: ModelEnd) -> Iterator[tuple[int, Chunk]]:
     """Yield the chunks of an answer, each with its time in ms since the request."""
     message = answer.message
     text = text_of(message.content)
-    in_order = parts_in_order(message.plain)
+    in_order = parts_in_order(message)
     parts = in_order or [
         *({"type": "reasoning", "reasoning": block} for block in message.reasoning),
         {"type": "text", "text": text},
-        *({"type": "call", "call": call.plain} for call in message.tool_calls),
+        *({"type": "call", "call": call} for call in message.tool_calls),
     ]
     # The number of characters that came at each time. The rest of the text came with the end of the answer.
     timing = deque((milliseconds, characters) for milliseconds, characters in answer.timing)
