@@ -28,7 +28,7 @@ KILLS = 50
 """For each of the two ways to run calls."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[Warm]:
     with warm("tests.sigkill_child") as process:
         yield process
