@@ -154,11 +154,11 @@ def _chunks(answer: ModelEnd) -> Iterator[tuple[int, Chunk]]:
     """The chunks of an answer, each with when it came, in ms since the request."""
     message = answer.message
     text = text_of(message.content)
-    in_order = parts_in_order(message.plain)
+    in_order = parts_in_order(message)
     parts = in_order or [
         *({"type": "reasoning", "reasoning": block} for block in message.reasoning),
         {"type": "text", "text": text},
-        *({"type": "call", "call": call.plain} for call in message.tool_calls),
+        *({"type": "call", "call": call} for call in message.tool_calls),
     ]
     # How far the text had come at which time, the last of it with the answer's end.
     timing = deque((milliseconds, characters) for milliseconds, characters in answer.timing)

@@ -63,6 +63,9 @@ ROWS_AT_ONCE = 256
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
 """What the driver raises; the second if SQLite's message quotes a damaged file."""
 
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
+"""What SQLite says if another process holds a lock; the second if several open the log at the same moment."""
+
 TYPES = {
     "identity": "INTEGER PRIMARY KEY",
     "key": "INTEGER PRIMARY KEY",
@@ -78,7 +81,7 @@ _TRACE = b"CREATE TABLE events (key"
 _TRACE_WITHIN = 8192
 
 _HELP = {
-    sqlite3.SQLITE_BUSY: " Another process has been writing to it for a long time; try again when it has finished.",
+    **dict.fromkeys(BUSY, " Another process has been writing to it for a long time; try again when it has finished."),
     sqlite3.SQLITE_CANTOPEN: " Check that the file and its folder can be read and written.",
     sqlite3.SQLITE_FULL: " What was written before is kept; free some space, and continue from there.",
     sqlite3.SQLITE_IOERR: " What was written before is kept; check that the disk has space and no errors.",
@@ -187,7 +190,7 @@ class SqliteDatabase:
                 self._connection.execute("PRAGMA journal_mode=WAL")
                 break
             except sqlite3.OperationalError as error:
-                if _kind(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                if _kind(error) not in BUSY or time.monotonic() > until:
                     raise
             time.sleep(PAUSE_SECONDS)
         self._connection.execute("PRAGMA synchronous=NORMAL")
@@ -439,7 +442,7 @@ def _failure(where: str, failed: str, error: Exception) -> StorageError:
     message = "a text in it is not valid UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
     if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return _damage(where, message)
-    error_class = StoreBusy if kind == sqlite3.SQLITE_BUSY else StorageError
+    error_class = StoreBusy if kind in BUSY else StorageError
     return error_class(f"{where} {failed}: {message.removesuffix('.')}.{_HELP.get(kind, '')}")
 
 

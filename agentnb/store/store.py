@@ -121,9 +121,11 @@ class Store:
         Raises RecordingMissing, and RecordingCorrupt, which names the damaged event.
         """
         check_name("load(name_or_id)", name_or_id)
-        named = rows.snapshot_named(self._database, name_or_id, salvage=salvage)
-        number, position = named or (self._number(name_or_id), SPAN)
-        return Snapshot.of(recordings.events(self._database, number, position, salvage=salvage), name=name_or_id)
+        number, position = self._resolve(name_or_id, salvage=salvage)
+        events = recordings.events(self._database, number, position, salvage=salvage)
+        if salvage and not events:  # nothing is left of the run: say why
+            events = recordings.events(self._database, number, position)
+        return Snapshot.of(events, name=name_or_id)
 
     def events(self, run_id: str, start: int = 0) -> list[Event]:
         """Return the events of a run from a position on; none if the store does not have the run.
@@ -145,6 +147,11 @@ class Store:
         if number is None:
             self._database.check("runs")  # a damaged table may not find it
         return number
+
+    def _resolve(self, name_or_id: str, *, salvage: bool) -> tuple[int, int]:
+        """Return the number and the position of a snapshot or, with the position SPAN, of a run."""
+        named = rows.snapshot_named(self._database, name_or_id, salvage=salvage)
+        return named or (self._number(name_or_id), SPAN)
 
     def _number(self, name_or_id: str) -> int:
         """Return the number of the newest run with this name or id that has events."""
@@ -203,7 +210,11 @@ class Store:
         if isinstance(runs, str) or (runs is not None and not isinstance(runs, Iterable)):
             raise UsageError(f"export(runs=) takes a list of names or ids, not {shown(runs)}.")
         known = {info.id: info for info in reversed(self.runs())}
-        ids = list(known) if runs is None else [self.load(one, salvage=salvage).run_id for one in runs]
+        ids = list(known)
+        if runs is not None:
+            check_name("export(runs=)", *(names := list(runs)))
+            numbers = [self._resolve(name, salvage=salvage)[0] for name in names]
+            ids = [rows.run_at(self._database, number, salvage=salvage).id for number in numbers]
         return exchange.write(Path(path), (self._exported(known[id], salvage) for id in dict.fromkeys(ids)))
 
     def _exported(self, info: RunInfo, salvage: bool) -> ExportedRun:

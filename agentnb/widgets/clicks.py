@@ -157,7 +157,7 @@ class Clicks:
         """Take one queued message back, the one that was shown."""
         with self._run.lock:
             for queue, queued in self._run.queued:
-                same = digest(queue, {"message": queued.plain}) == message.get("digest")
+                same = digest(queue, {"message": queued}) == message.get("digest")
                 if same and self._run.withdraw(queue, queued):
                     return {"note": "Taken back; the run will not hear it."}
         raise UsageError("It is too late to take this back: it was heard, or taken back elsewhere.")

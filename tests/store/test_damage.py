@@ -89,6 +89,20 @@ def test_of_runs_on_a_page_that_is_lost_the_events_before_it_are_exported_and_al
         assert len(events) > 3
 
 
+def test_a_run_of_which_nothing_is_left_is_named_and_the_others_are_exported(path: Path, tmp_path: Path) -> None:
+    change(path, "UPDATE events SET checksum = 1 WHERE key = 2 * ?", SPAN)
+    with closing(Store(path)) as store:
+        with pytest.raises(RecordingCorrupt, match=r"event 0 of the run .* is damaged"):
+            store.load("second", salvage=True)
+        with pytest.warns(
+            RuntimeWarning, match=r"event 0 of the run .* is damaged: .* 0 events of the run are exported"
+        ):
+            store.export(tmp_path / "runs.jsonl", ["second", "first"], salvage=True)
+        first = store.load("first").run_id
+    with closing(Store(tmp_path / "new.db")) as store:
+        assert store.import_(tmp_path / "runs.jsonl") == [first]
+
+
 @pytest.mark.parametrize("folder_too", [False, True], ids=["file", "folder"])
 async def test_a_store_that_may_not_be_written_can_be_read(path: Path, folder_too: bool) -> None:
     with read_only(path, folder_too=folder_too):

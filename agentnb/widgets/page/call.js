@@ -189,13 +189,14 @@ export class Call {
   unread() {
     if (this.seen || this.open === "Replace" || this.open === "Answer") return "";
     if (!this.cut) return BELOW;
-    return this.all?.isConnected ? CUT : "These arguments are too long for a page: read and approve them in code (run.pending).";
+    return this.all ? CUT : "These arguments are too long for a page: read and approve them in code (run.pending).";
   }
 
   showAll() {
     this.store.ask({ type: "show", ...this.identity() }, (answer) => {
       this.show(answer.text, answer.length);
       this.all?.remove();
+      this.all = null;
       this.update(this.item);
     });
   }

@@ -108,9 +108,9 @@ export class Details {
    * @param {EventRow} row
    */
   offerBreakpoint(row) {
-    const { model, trace } = this.store,
-      thing = row.thing === undefined ? undefined : trace.things[row.thing];
-    this.tool = thing?.kind === "call" && OF_CALLS.has(row.type) ? thing.name : "";
+    const { model, spans } = this.store,
+      span = spans.of(row);
+    this.tool = span?.kind === "call" && OF_CALLS.has(row.type) ? span.name : "";
     const known = model.get("breakpoints")?.events?.includes(row.type);
     this.stop.hidden = !known || !model.get("parts")?.includes("controls") || Boolean(model.get("status")?.over);
     say(this.stop, "Pause at these");

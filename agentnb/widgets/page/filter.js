@@ -103,8 +103,8 @@ export class Filter {
 
   /** @param {EventRow} row */
   toolOf(row) {
-    const thing = row.thing === undefined ? undefined : this.store.trace.things[row.thing];
-    return thing?.kind === "call" ? thing.name : "";
+    const span = this.store.spans.of(row);
+    return span?.kind === "call" ? span.name : "";
   }
 
   /**

@@ -51,7 +51,7 @@ export class Progress {
     const over = this.store.model.get("status")?.over,
       lines = over ? [] : this.store.live.filter((line) => line.progress !== undefined);
     fitParts(this.slots, this.list, lines.length, () => new Running());
-    lines.forEach((line, i) => this.slots[i].show(line, this.store.trace.calls.get(`${line.path}\n${line.name}`)));
+    lines.forEach((line, i) => this.slots[i].show(line, this.store.spans.calls.get(`${line.path}\n${line.name}`)));
     this.list.hidden = !lines.length;
     this.empty.hidden = !this.alone || lines.length > 0;
   }
@@ -70,11 +70,11 @@ class Running {
 
   /**
    * @param {LiveLine} line
-   * @param {Thing | undefined} thing
+   * @param {Span | undefined} call
    */
-  show(line, thing) {
+  show(line, call) {
     const { share, text } = line.progress ?? { text: "" },
-      name = thing?.name ?? line.name;
+      name = call?.name ?? line.name;
     say(this.path, line.path);
     say(this.name, name);
     say(this.text, text);

@@ -29,7 +29,7 @@ export class Messages {
     this.latest = /** @type {Map<string, { position: number, times: number }>} */ (new Map());
     // The elements on the page, by the message's place in the conversation.
     this.shown = /** @type {Map<number, { signature: string, node: HTMLElement }>} */ (new Map());
-    this.things = 0;
+    this.seen = 0;
     this.anew = store.anew;
     this.follow = true;
     this.due = 0;
@@ -90,11 +90,11 @@ export class Messages {
   }
 
   notePaths() {
-    const { things } = this.store.trace;
+    const { all } = this.store.spans;
     if (this.anew !== this.store.anew) {
       // A replay has moved back: some of the loops have not begun there.
       this.anew = this.store.anew;
-      this.things = 0;
+      this.seen = 0;
       this.latest.clear();
       while (this.loop.options.length > 1) this.loop.lastChild?.remove();
       if (this.begun !== null && this.begun >= this.store.rows.length) {
@@ -102,8 +102,8 @@ export class Messages {
         this.chosen = false;
       }
     }
-    for (; this.things < things.length; this.things++) {
-      const { kind, path, position } = things[this.things] ?? {};
+    for (; this.seen < all.length; this.seen++) {
+      const { kind, path, position } = all[this.seen];
       if (kind !== "loop" || !path) continue;
       const before = this.latest.get(path),
         times = (before?.times ?? 0) + 1;

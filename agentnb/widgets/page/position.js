@@ -3,10 +3,9 @@
 //
 // The slider is at the top, so that nothing which changes with the position moves it.
 
-import { GONE, button, el, enable, number, say, unique } from "./text.js";
+import { GONE, button, duration, el, enable, number, say, unique } from "./text.js";
 import { Head } from "./head.js";
 import { SILENCE } from "./player.js";
-import { duration } from "./trace.js";
 
 const SPEEDS = [["1", "as it was"], ["4", "4 times faster"], ["20", "20 times faster"], ["0", "without pauses"]];
 const AT_END = "This is the end of the recording.",

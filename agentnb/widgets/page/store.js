@@ -3,7 +3,7 @@
 
 import { unique } from "./text.js";
 import { Player } from "./player.js";
-import { Trace } from "./trace.js";
+import { Spans } from "./spans.js";
 
 /** @type {(keyof Traits)[]} */
 const TRAITS = ["status", "pending", "tools", "decisions", "breakpoints", "tail", "diagram", "tables", "graphs", "drawings", "total"];
@@ -28,7 +28,7 @@ export class Store {
     this.position = position;
     this.moves = moves; // how often the kernel's replay had moved then
     this.anew = 0; // how often rows were removed, because a replay moved back
-    this.trace = new Trace();
+    this.spans = new Spans();
     this.batches = /** @type {[until: number, characters: number][]} */ ([]); // the rows up to here, their characters
     this.held = 0; // characters of all batches
     this.freed = 0; // rows whose data has been dropped
@@ -145,7 +145,7 @@ export class Store {
     const rows = JSON.parse(message.rows);
     for (let i = have - message.from; i < rows.length; i++) {
       this.all.push(rows[i]);
-      if (!this.replays) this.trace.take(rows[i], this.rows.length - 1, this.rows);
+      if (!this.replays) this.spans.take(rows[i], this.rows.length - 1);
     }
     this.hold(message.rows.length);
     if (this.replays) this.stand(this.position);
@@ -169,11 +169,11 @@ export class Store {
     if (end < this.rows.length) {
       this.anew++;
       this.rows = [];
-      this.trace = new Trace();
+      this.spans = new Spans();
     }
     for (let at = this.rows.length; at < end; at++) {
       this.rows.push(this.all[at]);
-      this.trace.take(this.all[at], at, this.rows);
+      this.spans.take(this.all[at], at);
     }
     this.player?.settle();
     this.tell("rows");
@@ -247,9 +247,9 @@ export class Store {
 
   // The time up to which the run is shown. It advances while something is open and the run is driven, or a recording plays.
   until() {
-    const { trace, model, gone } = this,
-      lives = trace.open.size && model.get("status")?.lives && !gone;
-    return lives ? Math.max(trace.last, this.now()) : trace.last;
+    const { spans, model, gone } = this,
+      lives = spans.open.size && model.get("status")?.lives && !gone;
+    return lives ? Math.max(spans.last, this.now()) : spans.last;
   }
 
   // -- whether the kernel is there

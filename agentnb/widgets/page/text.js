@@ -186,3 +186,17 @@ export function allow(control, { gone, replays }, can = true, why = "") {
  * @param {string} what the noun in the singular
  */
 export const count = (amount, what) => `${number(amount)} ${what}${amount === 1 ? "" : "s"}`;
+
+/**
+ * Write a time as a person reads it.
+ * @param {number} seconds
+ */
+export function duration(seconds) {
+  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 99.95) return `${seconds.toFixed(seconds < 9.995 ? 2 : 1)} s`;
+  const whole = Math.floor(seconds + 0.5); // rounded before it is divided: 119.9 s are two minutes, not one
+  /** @param {number} amount */
+  const two = (amount) => String(Math.floor(amount)).padStart(2, "0");
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  return `${Math.floor(whole / 3600)} h ${two((whole % 3600) / 60)} min`;
+}

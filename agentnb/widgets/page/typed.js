@@ -56,29 +56,28 @@ export class Typed {
    * @returns {Generator<{ path: string, row: EventRow, passed: number }>}
    */
   *underWay(time) {
-    for (const thing of this.store.trace.open) {
-      const stretch = thing.kind === "model" ? thing.stretches.at(-1) : null;
-      if (!stretch || stretch.end !== null) continue;
-      const row = this.end(thing, stretch.position);
-      if (row?.type === "model_end") yield { path: thing.path, row, passed: 1000 * (time - stretch.start) };
+    for (const span of this.store.spans.open) {
+      const interval = span.kind === "model" ? span.intervals.at(-1) : null;
+      if (!interval || interval.end !== null) continue;
+      const row = this.end(span, interval.position);
+      if (row?.type === "model_end") yield { path: span.path, row, passed: 1000 * (time - interval.start) };
     }
   }
 
   /**
    * The event that ended a request.
-   * @param {Thing} thing
+   * @param {Span} span
    * @param {number} from
    * @returns {EventRow | undefined}
    */
-  end(thing, from) {
+  end(span, from) {
     const { store } = this,
-      { all } = store,
-      number = all[thing.position].thing;
-    if (thing.endedBy?.from === from) return thing.endedBy.row;
+      { all } = store;
+    if (span.endedBy?.from === from) return span.endedBy.row;
     let at = from + 1;
-    while (at < all.length && all[at].thing !== number) at++;
+    while (at < all.length && all[at].span !== span.number) at++;
     const row = all[at];
-    if (row || all.length >= store.total) thing.endedBy = { from, row };
+    if (row || all.length >= store.total) span.endedBy = { from, row };
     return row;
   }
 

@@ -113,7 +113,7 @@ def queued(run: Recording) -> list[dict[str, Any]]:
         {
             "queue": queue,
             "text": one_line(mended(text_of(message.content))),
-            "digest": digest(queue, {"message": message.plain}),
+            "digest": digest(queue, {"message": message}),
         }
         for queue, message in run.queued[:QUEUED]
     ]

@@ -1,26 +1,27 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from agentnb.core import events as e
 from agentnb.core.messages import Message, ToolCall
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, delay, text
-from agentnb.widgets.views.things import Things, bill, duration
-from agentnb.widgets.views.trace import Trace
+from agentnb.widgets.frozen.timeline import summary
+from agentnb.widgets.views.causes import Causes
+from agentnb.widgets.views.rows import encode_rows
+from agentnb.widgets.views.spans import INTERVALS, Spans
 from tests.widgets.support import asking, asking_inside, search, session, until
 
 
-def traced(run: Any) -> Trace:
-    trace = Trace()
-    trace.follow(run.events, len(run.events))
-    return trace
+def causes_of(run: Any) -> Causes:
+    return Spans().follow(run.events).causes
 
 
 def chain(run: Any, position: int) -> list[str]:
     """The types of the events that led to one, the nearest first."""
-    trace, types = traced(run), []
-    while (position := trace.causes[position]) >= 0:
+    causes, types = causes_of(run), []
+    while (position := causes.causes[position]) >= 0:
         types.append(run.events[position].type)
     return types
 
@@ -44,10 +45,10 @@ def test_a_message_leads_to_where_it_was_queued() -> None:
     run.submit_step("event").result(30)
     run.follow_up("and then?")
     run.result(30)
-    trace = traced(run)
+    causes = causes_of(run)
     heard = next(event for event in run.events if event.type == "message" and event.origin == "follow_up")
-    assert trace.causes[heard.seq] == find(run, "queued")
-    assert trace.causes[find(run, "queued")] == -1
+    assert causes.causes[heard.seq] == find(run, "queued")
+    assert causes.causes[find(run, "queued")] == -1
 
 
 def test_a_message_that_was_taken_back_leads_nowhere_and_the_one_that_is_left_to_where_it_was_queued() -> None:
@@ -58,10 +59,10 @@ def test_a_message_that_was_taken_back_leads_nowhere_and_the_one_that_is_left_to
     second = run.queued[1][1]
     assert run.withdraw("follow_up", second) == [second]
     run.result(30)
-    trace = traced(run)
+    causes = causes_of(run)
     heard = next(event for event in run.events if event.type == "message" and event.origin == "follow_up")
-    assert trace.causes[heard.seq] == find(run, "queued", 0)
-    assert trace.causes[find(run, "withdrawn")] == find(run, "queued", 1)
+    assert causes.causes[heard.seq] == find(run, "queued", 0)
+    assert causes.causes[find(run, "withdrawn")] == find(run, "queued", 1)
 
 
 def test_a_loop_inside_leads_to_the_call_it_performs() -> None:
@@ -69,7 +70,7 @@ def test_a_loop_inside_leads_to_the_call_it_performs() -> None:
     run.play()
     until(lambda: run.pending)
     begun = next(event for event in run.events if event.type == "run_start" and event.path)
-    cause = run.events[traced(run).causes[begun.seq]]
+    cause = run.events[causes_of(run).causes[begun.seq]]
     assert (cause.type, cause.call_id) == ("call_start", begun.call)
     run.cancel()
 
@@ -78,10 +79,10 @@ def test_an_id_that_a_model_uses_again_is_another_call() -> None:
     again = [call("search", {"query": "x"}, id="same")]
     run = session([again, again, "ok"])
     run.result(30)
-    trace = traced(run)
+    causes = causes_of(run)
     ends = [event.seq for event in run.events if event.type == "call_end"]
-    assert trace.things[ends[0]] != trace.things[ends[1]]
-    assert run.events[trace.causes[trace.causes[ends[1]]]].message is run.messages[3]
+    assert causes.spans[ends[0]] != causes.spans[ends[1]]
+    assert run.events[causes.causes[causes.causes[ends[1]]]].message is run.messages[3]
 
 
 def test_an_event_that_comes_later_changes_nothing_about_earlier_ones() -> None:
@@ -90,10 +91,10 @@ def test_an_event_that_comes_later_changes_nothing_about_earlier_ones() -> None:
     run.approve("c0")
     run.reject("c1", "no")
     run.result(30)
-    whole, one_by_one = traced(run), Trace()
+    whole, one_by_one = causes_of(run), Causes()
     for end in range(len(run.events) + 1):
         one_by_one.follow(run.events, end)
-    assert (whole.causes, whole.things, whole.names) == (one_by_one.causes, one_by_one.things, one_by_one.names)
+    assert (whole.causes, whole.spans, whole.names) == (one_by_one.causes, one_by_one.spans, one_by_one.names)
 
 
 def test_a_recording_that_somebody_has_cut_has_fewer_causes_and_raises_nothing() -> None:
@@ -104,10 +105,9 @@ def test_a_recording_that_somebody_has_cut_has_fewer_causes_and_raises_nothing()
     run.result(30)
     for first in range(len(run.events)):
         cut = [event.model_copy(update={"seq": n}) for n, event in enumerate(run.events[first:])]
-        trace = Trace()
-        trace.follow(cut, len(cut))
-        assert all(cause < position for position, cause in enumerate(trace.causes))
-        assert sum(1 for _ in Things(cut, trace).rows()) == len(trace.names)
+        spans = Spans().follow(cut)
+        assert all(cause < position for position, cause in enumerate(spans.causes.causes))
+        assert sum(1 for _ in spans.rows()) == len(spans.causes.names)
 
 
 def stamped(*events: e.Event) -> list[Any]:
@@ -131,32 +131,24 @@ def test_what_a_run_took_is_told_by_what_it_was_spent_on() -> None:
         e.CallEnd(call_id="c", name="rm"),
         e.RunEnd(reason="completed"),
     )
-    trace = Trace()
-    trace.follow(events, len(events))
-    things = Things(events, trace)
-    told = [(row.kind, row.name, row.opened - 100, (row.ended or 0) - 100, row.depth) for row in things.rows()]
+    spans = Spans().follow(events)
+    told = [(row.kind, row.name, row.opened - 100, (row.ended or 0) - 100, row.depth) for row in spans.rows()]
     assert told == [
         ("loop", "l", 0, 9, 0),
         ("model", "turn 1", 1, 2, 1),
         ("call", "rm", 2, 8, 1),
         ("call", "ls", 2, 5, 1),
     ]
-    rm, ls = list(things.rows())[2:]
-    assert [(part.kind, part.start - 100, (part.end or 0) - 100) for part in rm.stretches] == [
+    rm, ls = list(spans.rows())[2:]
+    assert [(part.kind, part.start - 100, (part.end or 0) - 100) for part in rm.intervals] == [
         ("wait", 3, 6),
         ("run", 7, 8),
     ]
     assert (rm.failed, ls.failed) == (False, True)
-    assert (things.turns[0].calls, things.turns[0].call_time) == (2, 2)
-    assert things.spent == {"model": 1.0, "call": 2.0, "wait": 3.0}
-    assert bill(things, {"input_tokens": 1200, "cost": 0.0123}) == [
-        ("time", "9.00 s"),
-        ("model", "1.00 s"),
-        ("calls", "2.00 s"),
-        ("waiting for you", "3.00 s"),
-        ("input tokens", "1,200"),
-        ("cost", "$0.0123"),
-    ]
+    assert (spans.requests[0].calls, spans.requests[0].call_time) == (2, 2)
+    assert spans.spent == {"model": 1.0, "call": 2.0, "wait": 3.0}
+    told = "time 9.00 s · model 1.00 s · calls 2.00 s · waiting for you 3.00 s · input tokens 1,200 · cost $0.0123"
+    assert summary(spans, {"input_tokens": 1200, "cost": 0.0123}) == told
 
 
 def test_a_call_that_begins_when_something_else_is_over_has_waited_for_it() -> None:
@@ -174,11 +166,10 @@ def test_a_call_that_begins_when_something_else_is_over_has_waited_for_it() -> N
         e.CallStart(call_id="b", name="B", arguments={}),
         e.CallEnd(call_id="b", name="B"),
     )
-    trace = Trace()
-    trace.follow(events, len(events))
-    assert trace.awaited == {7: 6}, "the first began while the model still spoke, and waited for nothing"
-    assert trace.marks(7) == {"cause": 3, "thing": 3, "after": 6}
-    assert trace.name_of(6) == "A"
+    spans = Spans().follow(events)
+    assert spans.causes.awaited == {7: 6}, "the first began while the model still spoke, and waited for nothing"
+    assert spans.marks(7) == {"cause": 3, "span": 3, "after": 6}
+    assert spans.causes.name_of(6) == "A"
 
 
 def test_a_person_who_is_asked_many_things_at_once_is_waited_for_once() -> None:
@@ -188,11 +179,9 @@ def test_a_person_who_is_asked_many_things_at_once_is_waited_for_once() -> None:
     asked = [ask(str(n)) for n in range(5)]
     decided = [e.ApprovalDecision(call_id=str(n), decision="approve") for n in range(5)]
     events = stamped(e.RunStart(loop="L", name="l"), *asked, *decided, ask("0"), e.RunEnd(reason="completed"))
-    trace = Trace()
-    trace.follow(events, len(events))
-    things = Things(events, trace)
-    assert things.spent["wait"] == 9 + 1, "from the first question to the last answer, and then once more"
-    assert things.last - things.began == 12
+    spans = Spans().follow(events)
+    assert spans.spent["wait"] == 9 + 1, "from the first question to the last answer, and then once more"
+    assert spans.last - spans.began == 12
 
 
 def test_a_call_that_was_lost_with_its_process_waits_until_somebody_says_how_it_ended() -> None:
@@ -208,15 +197,13 @@ def test_a_call_that_was_lost_with_its_process_waits_until_somebody_says_how_it_
         e.CallStart(call_id="a", name="rm", arguments={}, attempt=2),
         e.CallEnd(call_id="a", name="rm"),
     )
-    trace = Trace()
-    trace.follow(events, len(events))
-    things = Things(events, trace)
-    lost = next(row for row in things.rows() if row.name == "rm")
-    assert [(part.kind, part.start - 100, (part.end or 0) - 100) for part in lost.stretches] == [
+    spans = Spans().follow(events)
+    lost = next(row for row in spans.rows() if row.name == "rm")
+    assert [(part.kind, part.start - 100, (part.end or 0) - 100) for part in lost.intervals] == [
         ("wait", 3, 7),
         ("run", 8, 9),
     ]
-    assert things.spent == {"model": 0.0, "call": 1.0, "wait": 4.0}, "the other was waited for in the meantime"
+    assert spans.spent == {"model": 0.0, "call": 1.0, "wait": 4.0}, "the other was waited for in the meantime"
 
 
 def test_what_a_loop_leaves_open_ends_with_it_and_what_it_performs_is_not_counted_twice() -> None:
@@ -224,26 +211,89 @@ def test_what_a_loop_leaves_open_ends_with_it_and_what_it_performs_is_not_counte
     outer = SessionLoop(ScriptedLLM([[call("finder", {"input": "find"}, id="f")], "ok"]), [inner])
     run = outer.start("go")
     run.result(30)
-    things = Things(run.events, traced(run))
-    rows = list(things.rows())
+    spans = Spans().follow(run.events)
+    rows = list(spans.rows())
     names = ["session_loop", "turn 1", "finder", "finder", "turn 1", "search", "turn 2", "turn 2"]
     assert [row.name for row in rows] == names
     assert [row.depth for row in rows] == [0, 1, 1, 1, 2, 2, 2, 1]
     assert all(row.ended is not None for row in rows)
     performed, found = rows[2], rows[5]
-    assert performed.is_performed
-    assert things.spent["call"] == sum((part.end or 0) - part.start for part in found.stretches)
+    assert performed.performed
+    assert spans.spent["call"] == sum((part.end or 0) - part.start for part in found.intervals)
     cancelled = asking("/a")
     cancelled.submit_step("turn").result(30)
     cancelled.cancel()
-    assert all(row.ended is not None for row in Things(cancelled.events, traced(cancelled)).rows())
+    assert all(row.ended is not None for row in Spans().follow(cancelled.events).rows())
 
 
-def test_times_are_told_as_a_person_reads_them() -> None:
-    told = [duration(seconds) for seconds in (0, 0.0004, 0.25, 1, 9.996, 42.04, 100, 3599, 7500)]
-    assert told == ["0 ms", "0 ms", "250 ms", "1.00 s", "10.0 s", "42.0 s", "1 min 40 s", "59 min 59 s", "2 h 05 min"]
+def applied(rows: list[dict[str, Any]]) -> tuple[dict[int, dict[str, Any]], dict[str, float]]:
+    """The spans and the seconds spent that a page has after these rows: it only applies the changes."""
+    spans: dict[int, dict[str, Any]] = {}
+    spent = {"model": 0.0, "call": 0.0, "wait": 0.0}
+    for position, row in enumerate(rows):
+        spent = row.get("spent", spent)
+        for change in row.get("spans", ()):
+            intervals = change.pop("intervals", {})
+            span = spans.setdefault(change["number"], {"ended": None, "failed": False, "calls": 0, "intervals": []})
+            span.update(change)
+            for index, fields in intervals.items():
+                if int(index) == len(span["intervals"]):
+                    span["intervals"].append({"end": None, "after": None, "position": position})
+                span["intervals"][int(index)].update(fields)
+    return spans, spent
 
 
-def test_a_time_just_short_of_a_whole_minute_is_that_minute() -> None:
-    told = [duration(seconds) for seconds in (0.9996, 99.96, 119.4, 119.6, 3599.4, 3599.6, 7199.6)]
-    assert told == ["1.00 s", "1 min 40 s", "1 min 59 s", "2 min 00 s", "59 min 59 s", "1 h 00 min", "2 h 00 min"]
+def test_a_page_that_applies_the_rows_has_the_same_spans_at_every_position() -> None:
+    run = asking_inside()
+    run.play()
+    until(lambda: run.pending)
+    run.approve("worker/c0")
+    run.result(30)
+    for end in range(len(run.events) + 1):
+        spans = Spans().follow(run.events, end)
+        rows, count = encode_rows(run.events[:end], 10**9, spans)
+        assert count == end
+        page, spent = applied(json.loads(rows))
+        assert spent == spans.spent
+        assert [page[span.number]["name"] for span in spans.all] == [span.name for span in spans.all]
+        for span in spans.all:
+            told = page[span.number]
+            fields = ("kind", "path", "opened", "ended", "failed", "depth", "calls")
+            assert [told[name] for name in fields] == [getattr(span, name) for name in fields]
+            assert told["parent"] == (span.parent.number if span.parent is not None else None)
+            times = [(part.kind, part.start, part.end, part.position) for part in span.intervals]
+            assert [(part["kind"], part["start"], part["end"], part["position"]) for part in told["intervals"]] == times
+
+
+def test_a_call_that_is_retried_keeps_a_bounded_number_of_intervals_and_the_last_continues() -> None:
+    start = e.CallStart(call_id="a", name="rm", arguments={})
+    ask = e.ApprovalRequest(call_id="a", name="rm", arguments={})
+    [span] = Spans().follow(stamped(*([start, ask] * 100))).all
+    assert len(span.intervals) == INTERVALS
+    assert span.intervals[-1].end is None
+
+
+def test_a_call_knows_what_it_waited_for_and_since_when() -> None:
+    def propose(id: str) -> e.Event:
+        return e.CallProposed(call=ToolCall(id=id, name=id))
+
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        propose("a"),
+        propose("b"),
+        e.CallStart(call_id="a", name="a", arguments={}),
+        e.CallEnd(call_id="a", name="a"),
+        e.CallStart(call_id="b", name="b", arguments={}),
+    )
+    [interval] = Spans().follow(events).all[2].intervals
+    assert (interval.since - 100, interval.start - 100, interval.after) == (0, 5, 4)
+
+
+def test_a_call_that_never_started_ends_with_its_loop() -> None:
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.CallProposed(call=ToolCall(id="a", name="a")),
+        e.RunEnd(reason="cancelled"),
+    )
+    _, call = Spans().follow(events).all
+    assert (call.ended, call.intervals) == (102.0, [])
