@@ -139,6 +139,7 @@ def fresh_process() -> Iterator[Warm]:
         yield process
 
 
+@pytest.mark.slow
 @every_world
 async def test_a_snapshot_of_every_event_goes_on_in_a_fresh_process(
     world: Callable[[], Any], some_of: Some, fresh_process: Warm, tmp_path: Path
