@@ -210,7 +210,7 @@ async def test_an_answer_to_go_on_from_ends_without_a_space(peer: Peer) -> None:
     assert peer.requests[1].body["messages"][0]["content"] == [{"type": "text", "text": "The answer is \n"}]
 
 
-async def test_a_tool_is_sent_with_its_fields_for_the_provider(peer: Peer) -> None:
+async def test_a_tool_is_sent_with_a_schema_and_without_an_empty_description(peer: Peer) -> None:
     await answer(peer, HELLO, tools=[{"name": "a", "description": ""}, {"name": "b", "parameters": {"$defs": {}}}])
     first, second = peer.requests[0].body["tools"]
     assert first == {"name": "a", "input_schema": {"type": "object", "properties": {}}}

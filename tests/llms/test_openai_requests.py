@@ -32,7 +32,7 @@ async def test_an_answer_without_anything_in_it_is_not_sent(peer: Peer) -> None:
     assert await sent(peer, user, made(), made(content=[]), user) == [user, user]
 
 
-async def test_a_tool_is_sent_with_its_strictness_and_cache_control(peer: Peer) -> None:
+async def test_a_tool_is_sent_with_a_schema_and_without_an_empty_description(peer: Peer) -> None:
     peer.replies(HELLO)
     tools: list[dict[str, Any]] = [{"name": "a", "description": ""}, {"name": "b", "parameters": {"type": "object"}}]
     await ask(OpenAI("m", peer.url), tools=tools)

@@ -444,7 +444,7 @@ async def test_a_method_is_a_tool_of_its_object() -> None:
     assert [message.content for message in run.messages if message.role == "tool"] == ["2 m"]
 
 
-def test_a_tool_in_an_attribute_that_is_not_a_method_is_not_bound() -> None:
+def test_a_tool_of_a_class_without_a_self_parameter_is_not_bound() -> None:
     assert Laboratory("m").weather is Laboratory.weather
 
 
@@ -700,7 +700,7 @@ def test_the_options_of_a_tool_object_are_used(said: dict[str, Any], option: str
 
 
 @pytest.mark.parametrize("by_place", [True, False])
-def test_a_renamed_tool_object_keeps_its_options(by_place: bool) -> None:
+def test_a_renamed_tool_object_keeps_its_schema(by_place: bool) -> None:
     class Named(Placed):
         def run(self, n: int) -> int:
             return n
