@@ -27,7 +27,7 @@ from agentnb.core.record import Record
 
 Content = str | list[dict[str, Any]]
 
-ROLES = frozenset({"system", "user", "assistant", "tool"})
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 """The roles that a provider knows: messages of other roles are sent to no model."""
 
 

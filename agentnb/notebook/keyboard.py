@@ -153,7 +153,11 @@ def _decided(decisions: Decisions, item: Pending, prompt: str, shown_at: float) 
 
 
 def _drop_what_was_typed_before() -> None:
-    """Drop the input of a terminal that is older than the question, which nobody can have read yet."""
+    """Drop the input of a terminal that is older than the question, which nobody can have read yet.
+
+    In a kernel these are the terminals of the consoles on this machine that are connected to it. What was typed ahead
+    in a console on another machine cannot be known here, and counts as an answer.
+    """
     if sys.platform == "win32":
         import msvcrt
 
@@ -162,10 +166,13 @@ def _drop_what_was_typed_before() -> None:
         return
     import termios
 
-    with suppress(OSError, termios.error):  # not every input is a terminal, and one may be gone
-        if not in_kernel() and sys.stdin is not None:
-            termios.tcflush(sys.stdin, termios.TCIFLUSH)
-        elif in_kernel() and (console := _terminal_of_a_console()) is not None:
+    if not in_kernel():
+        with suppress(OSError, ValueError, termios.error):  # not every input is a terminal, and one may be gone
+            if sys.stdin is not None:
+                termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        return
+    for console in _terminals_of_consoles():
+        with suppress(OSError, termios.error):
             terminal = os.open(console, os.O_RDWR | os.O_NOCTTY)
             try:
                 termios.tcflush(terminal, termios.TCIFLUSH)
@@ -173,15 +180,22 @@ def _drop_what_was_typed_before() -> None:
                 os.close(terminal)
 
 
-def _terminal_of_a_console() -> str | None:
-    """The terminal of the `jupyter console` that has started this kernel; None where none has."""
+def _terminals_of_consoles() -> set[str]:
+    """The terminals of each `jupyter console` that has started this kernel or is connected to it."""
     psutil: Any = import_module("psutil")  # ipykernel has it
-    try:
-        parent = psutil.Process(os.getppid())
-        is_console = any("jupyter_console" in word or "jupyter-console" in word for word in parent.cmdline())
-        return parent.terminal() if is_console else None
-    except psutil.Error:
-        return None
+    application: Any = import_module("ipykernel.kernelapp").IPKernelApp
+    port = application.instance().stdin_port if application.initialized() else 0
+    found = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if not any("jupyter_console" in word or "jupyter-console" in word for word in process.cmdline()):
+                continue
+            connections = getattr(process, "net_connections", None) or process.connections  # its name before psutil 6
+            if process.pid == os.getppid() or any(
+                connection.raddr and connection.raddr.port == port for connection in connections("tcp")
+            ):
+                found.add(process.terminal())
+    return {terminal for terminal in found if terminal is not None}
 
 
 def _more(word: str, rest: str) -> str:

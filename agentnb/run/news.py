@@ -18,7 +18,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import Context
 
 from agentnb.core.errors import StorageError, StoreBusy
@@ -50,7 +49,7 @@ def _write_the_rest() -> None:
             news.write_now()
         time.sleep(RETRY_SECONDS if _unwritten else 0)
     for news in _unwritten.copy():
-        logger.error("The process ends, and %s", news.words)
+        logger.error("The process ends, and %s", news.words_of(news.locked))
 
 
 def loop_here() -> asyncio.AbstractEventLoop | None:
@@ -76,7 +75,7 @@ class News:
         self._retries_in: asyncio.AbstractEventLoop | None = None
         """The event loop in which the write is tried again soon, where the store was locked."""
         self._locked_since: float | None = None
-        self._locked: StoreBusy | None = None
+        self.locked: StoreBusy | None = None
         self._on_disk = len(journal.events)
         if journal.recorder is not None:
             journal.observe(self._has_come)
@@ -180,7 +179,7 @@ class News:
         return True
 
     def _try_again(self, locked: StoreBusy) -> None:
-        now, self._locked = time.monotonic(), locked
+        now, self.locked = time.monotonic(), locked
         _unwritten.add(self)
         if self._locked_since is None:
             self._locked_since = now
@@ -196,19 +195,22 @@ class News:
         if self.flush():
             self.nudge()
 
-    @property
-    def words(self) -> str:
+    def words_of(self, error: StorageError | None) -> str:
         """What was not written, and why."""
         events = self._journal.events
         count = len(events) - self._on_disk
         of = f"{len(events)} events of the run {self._journal.run_id}"
-        return f"the last {count} of {of} are not written: {self._locked}"
+        return f"the last {count} of {of} are not written: {error}"
 
     def write_now(self) -> None:
         """Write what has become fact, unless the store is locked: the process ends, and no event loop tries again."""
-        with suppress(StorageError):
+        try:
             self._journal.flush()
-            _unwritten.discard(self)
+        except StoreBusy:
+            return
+        except StorageError as error:  # its store is closed, say
+            logger.error("The process ends, and %s", self.words_of(error))
+        _unwritten.discard(self)
 
     def leave_to_host(self) -> None:
         """Let what could not be written be tried again in agentnb's own thread: the pump's event loop may end now."""

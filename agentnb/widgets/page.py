@@ -2,7 +2,7 @@
 
 A widget's front end takes a single module, and a file of all of it would be too long to read. The files in `page/` are
 ES modules that import from each other and nothing else; here they are put one after the other in the order they need
-each other, without their imports and exports.
+each other, without their imports and exports. Their types are JSDoc comments, which are left out as well.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ FROZEN_STYLES = ("panel", "frozen")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_JSDOC = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
 _SPACE = re.compile(r"\s*\n\s*")
 # What only a live panel has: what is pressed, typed into, scrolled through or on its way.
 _LIVE = re.compile(
@@ -42,7 +43,7 @@ _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 def module() -> str:
     """The panel's JavaScript."""
     sources = ((PAGE / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
-    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", source)) for source in sources)
+    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", _JSDOC.sub("", source))) for source in sources)
 
 
 _UNPACK = """\

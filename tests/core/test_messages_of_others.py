@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agentnb import Agent, Loop, SessionLoop, UsageError
+from agentnb import Agent, ConversationEngine, Loop, SessionLoop, UsageError
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.messages import to_message
 from agentnb.loops.session_loop import MessageQueue
@@ -208,3 +208,29 @@ async def test_nobody_else_says_a_call_whatever_its_shape() -> None:
     with pytest.raises(UsageError, match="nobody else can say them"):
         run.steer(Completion(tool_calls=[FunctionCall(id="c1", function=Function(**FUNCTION))]))
     assert run.queued == []
+
+
+@pytest.mark.parametrize("design", [SessionLoop, Agent])
+async def test_a_developer_s_message_is_sent_to_the_model(design: Any) -> None:
+    llm = ScriptedLLM(["ok"])
+    await design(llm).start([{"role": "developer", "content": "be brief"}, "hi"])
+    assert [(m["role"], m["content"]) for m in llm.requests[0].messages] == [("developer", "be brief"), ("user", "hi")]
+
+
+GO = {"role": "user", "content": "go"}
+
+
+@pytest.mark.parametrize(
+    ("given", "goal"),
+    [(Said(**GO), GO), ([Said(**GO)], [GO]), ([SimpleNamespace(**GO)], [GO]), ((Completion(**GO), "on"), [GO, "on"])],
+)
+async def test_an_engine_takes_message_objects(given: Any, goal: Any) -> None:
+    class Planner:
+        async def decompose_goal(self, goal: Any) -> list[Any]:
+            goals.append(goal)
+            return []
+
+    goals: list[Any] = []
+    async for _ in ConversationEngine(llm=Planner()).run(given):
+        pass
+    assert goals == [goal]

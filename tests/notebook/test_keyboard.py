@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pexpect
 import psutil
 import pytest
+from jupyter_client.manager import KernelManager
 
 from tests.kernels import REPOSITORY
 from tests.notebook.live_kernel import LiveKernel
@@ -122,6 +123,27 @@ def test_what_was_typed_before_a_question_is_on_the_screen_answers_nothing(termi
     terminal.goes_on()
     decided = "print('<', [(e.decision, e.by) for e in run.events if e.type == 'approval_decision'], '>')"
     assert "[('reject', 'human')]" in terminal.says(decided)
+
+
+def test_what_was_typed_before_a_question_answers_nothing_in_a_console_that_came_later(tmp_path: Path) -> None:
+    file = tmp_path / "kernel.json"
+    manager = KernelManager(connection_file=str(file))
+    manager.start_kernel(cwd=str(tmp_path), env=os.environ | {"PYTHONPATH": str(REPOSITORY)})
+    console = None
+    try:
+        console = Terminal([*CONSOLE, "--existing", str(file)], tmp_path)
+        console.type("run = start(); run.result()")
+        console.type("y")
+        console.child.expect(QUESTION)
+        time.sleep(0.5)  # as long as nobody answers in less
+        console.type("n not there")
+        console.goes_on()
+        decided = "print('<', [(e.decision, e.by) for e in run.events if e.type == 'approval_decision'], '>')"
+        assert "[('reject', 'human')]" in console.says(decided)
+    finally:
+        if console is not None:
+            console.child.close(force=True)
+        manager.shutdown_kernel(now=True)
 
 
 def test_an_answer_at_the_keyboard_is_a_persons_with_a_name_and_a_time(terminal: Terminal) -> None:

@@ -234,10 +234,16 @@ async def test_whatever_hangs_is_named_and_holds_nobody_up(hanging: str, monkeyp
 
 async def test_closing_the_events_does_not_wait_for_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
-    may_end = threading.Event()
-    events = _sync_tool(lambda: may_end.wait(30)).start("go").__aiter__()
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(30)
+
+    events = _sync_tool(work).start("go").__aiter__()
     while (await anext(events)).type != "call_start":
         pass
+    assert await asyncio.to_thread(begun.wait, 30)
     with pytest.warns(RuntimeWarning, match="The call 'hang'"):
         await asyncio.wait_for(events.aclose(), 10)  # type: ignore[attr-defined]  # a generator
     may_end.set()

@@ -241,6 +241,7 @@ async def test_a_refusal_of_what_was_given_can_be_printed(mistake: Callable[[Run
 async def test_the_line_about_a_refused_call_is_one_line_that_can_be_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    agentnb.headless(lambda call: False, after=0)
     await SessionLoop(ScriptedLLM([[call("write", {"path": HOSTILE}, id=WORDS)], "ok"]), [write]).start("hi")
     line = capsys.readouterr().err
     assert "was refused" in line

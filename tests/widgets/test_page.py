@@ -460,28 +460,6 @@ def test_events_are_filtered_by_text_and_by_type_also_those_that_come_later(page
     expect(page.get_by_text("No event fits the filter.")).to_be_visible()
 
 
-def test_a_lost_batch_is_asked_for_again_and_what_is_known_is_skipped(page: Page) -> None:
-    shown = PanelPage(page, state=state())
-    assert [message["have"] for message in shown.sent("sync")] == [0]
-    shown.deliver(rows_message(0, rows(0, 10)))
-    page.evaluate("model.now = Date.now; Date.now = () => model.now.call(Date) + 2000")
-    shown.deliver(rows_message(20, rows(20, 10)))
-    shown.deliver(rows_message(30, rows(30, 10)))
-    assert [message["have"] for message in shown.sent("sync")] == [0, 10]
-    shown.deliver(rows_message(0, rows(0, 40)))
-    shown.settle()
-    expect(page.locator(".agentnb-count")).to_have_text("40 events")
-    expect(page.get_by_role("log", name="Events")).to_contain_text("number 39")
-
-
-def test_a_last_batch_that_is_lost_is_asked_for_when_the_page_is_told_how_many_there_are(page: Page) -> None:
-    shown = PanelPage(page, state=state())
-    shown.deliver(rows_message(0, rows(0, 10)))
-    page.evaluate("model.now = Date.now; Date.now = () => model.now.call(Date) + 2000")
-    page.evaluate("window.model.set('total', 20)")
-    assert [message["have"] for message in shown.sent("sync")] == [0, 10]
-
-
 def test_until_the_kernel_answers_the_saved_tail_is_shown(page: Page) -> None:
     saved = [{key: row[key] for key in row if key != "data"} for row in rows(100, 20)]
     shown = PanelPage(page, state=state(tail=json.dumps(saved), total=120))
@@ -665,19 +643,6 @@ def test_a_kernel_that_is_gone_is_said_and_the_buttons_stop(page: Page) -> None:
     shown.deliver({"type": "pong", "token": "", "now": time.time()})
     shown.settle()
     expect(pause).to_be_enabled()
-
-
-@pytest.mark.parametrize(("kernel", "gone"), [({"status": "idle"}, True), ({"status": "busy"}, False), (None, False)])
-def test_silence_is_told_from_death_by_what_the_kernel_is_doing(
-    page: Page, kernel: dict[str, str] | None, gone: bool
-) -> None:
-    page.clock.install()
-    PanelPage(page, state=state(), kernel=kernel, settle=False)
-    page.clock.run_for(60_000)
-    told = page.inner_text("#here")
-    assert ("The kernel is gone" in told) == gone
-    assert ("No answer from the kernel for" in told) != gone
-    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_enabled(enabled=not gone)
 
 
 # -- looks -------------------------------------------------------------------------------------------------------------

@@ -245,5 +245,5 @@ def test_times_are_told_as_a_person_reads_them() -> None:
 
 
 def test_a_time_just_short_of_a_whole_minute_is_that_minute() -> None:
-    told = [duration(seconds) for seconds in (119.4, 119.6, 3599.4, 3599.6, 7199.6)]
-    assert told == ["1 min 59 s", "2 min 00 s", "59 min 59 s", "1 h 00 min", "2 h 00 min"]
+    told = [duration(seconds) for seconds in (0.9996, 99.96, 119.4, 119.6, 3599.4, 3599.6, 7199.6)]
+    assert told == ["1.00 s", "1 min 40 s", "1 min 59 s", "2 min 00 s", "59 min 59 s", "1 h 00 min", "2 h 00 min"]

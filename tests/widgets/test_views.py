@@ -186,15 +186,6 @@ def test_data_that_a_page_gave_up_is_fetched_when_somebody_looks(page: Page) -> 
     expect(page.locator(".agentnb-details")).to_contain_text("all of it")
 
 
-@pytest.mark.parametrize("seconds", [0.9996, 99.96, 119.6, 3599.6, 7199.6])
-def test_a_time_reads_on_the_page_as_in_the_frozen_panel(page: Page, seconds: float) -> None:
-    shown = PanelPage(page, state=state(parts=["usage"]), settle=False)
-    first, last = rows(0, 2)
-    shown.deliver(rows_message(0, [first, {**last, "time": first["time"] + seconds}]))
-    shown.settle()
-    expect(page.locator("#here")).to_contain_text(f"time {duration(seconds)}")
-
-
 # -- timeline ----------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from agentnb.core.errors import IllegalTransition, RunFailed, UsageError
 from agentnb.core.evolve import fold
 from agentnb.core.maybe_async import Inside
-from agentnb.core.messages import input_messages, to_plain
+from agentnb.core.messages import input_messages, plain_message, to_plain
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine import snapshot as snapshots
 from agentnb.loops.conversation_engine.delivery import Delivery, gone_on_from
@@ -50,8 +50,9 @@ class EngineControls(EngineStanding):
         where the goal is a message without a role.
         """
         self._check_idle()
+        is_several = isinstance(user_input, (list, tuple))
         try:
-            input_messages(to_plain(user_input))
+            input_messages(to_plain([*map(plain_message, user_input)] if is_several else plain_message(user_input)))
         except ValueError as error:
             raise UsageError(
                 f"A goal is text, a message with role and content, or an object that is none, not {user_input!r}."

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
 from agentnb.core.errors import InvalidArguments
-from agentnb.loops.loop_agent.event import EventActions
+from agentnb.loops.loop_agent.event import Event, EventActions
 
 if TYPE_CHECKING:
     from agentnb.loops.loop_agent.invocation import InvocationContext, Session
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
 class ToolConfirmation(BaseModel):
     """A question to a person about a call: the hint, whether they have confirmed it, and what else they say."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
     hint: str = ""
     confirmed: bool = False
     payload: Any = None
+
+    @classmethod
+    def from_response_dict(cls, response: dict[str, Any]) -> ToolConfirmation:
+        """The answer in the response of a function call, also of a client that sends it as text in `response`."""
+        is_text = response.keys() == {"response"} and isinstance(response["response"], str)
+        return cls.model_validate_json(response["response"]) if is_text else cls.model_validate(response)
 
 
 class State:
@@ -142,13 +149,20 @@ class ReadonlyContext:
         """Whether the invocation was aborted."""
         return self._invocation_context.is_aborted
 
+    def get_credential(self, key: str) -> Any:
+        """What the invocation has as `credential_by_key` under this key; None where it has nothing."""
+        return self._invocation_context.credential_by_key.get(key)
+
 
 class CallbackContext(ReadonlyContext):
     """What a callback around an agent is called with, as `callback_context`.
 
     `state` is the session's: what is set in it is said in an event of the agent. `actions` are those of that event.
     Whatever else an `InvocationContext` has can be read here too, and `end_invocation` set. function_call_id,
-    tool_confirmation: the call that it is about, and the answer of a person, where there are any.
+    tool_confirmation: the call that it is about, and the answer of a person, where there are any. The methods for
+    artifacts, credentials and memory ask the services that the `InvocationContext` was given; without one they raise
+    InvalidArguments, a ValueError. What belongs to the design's workflows (`node`, `attempt_count` and so on) has the
+    value that it has outside of one.
     """
 
     def __init__(
@@ -158,12 +172,41 @@ class CallbackContext(ReadonlyContext):
         event_actions: EventActions | None = None,
         function_call_id: str | None = None,
         tool_confirmation: ToolConfirmation | None = None,
+        parent_ctx: Any = None,
+        node: Any = None,
+        node_path: str | None = None,
+        run_id: str = "",
+        resume_inputs: dict[str, Any] | None = None,
+        attempt_count: int = 1,
     ) -> None:
         super().__init__(invocation_context)
         self._event_actions = event_actions if event_actions is not None else EventActions()
         self._state = State(invocation_context.session.state, self._event_actions.state_delta)
         self.function_call_id = function_call_id
         self.tool_confirmation = tool_confirmation
+        self.parent_ctx, self.node = parent_ctx, node
+        self.node_path = node_path or invocation_context.node_path or ""
+        self.run_id = run_id or "1"
+        self.resume_inputs = resume_inputs or {}
+        self.attempt_count = attempt_count
+        self.isolation_scope = invocation_context.isolation_scope
+        self.event_author = ""
+        self.interrupt_ids: set[str] = set()
+        self.error: Exception | None = None
+        self.error_node_path = ""
+        self.route: Any = None
+        self._output: Any = None
+
+    @property
+    def output(self) -> Any:
+        """A result, which can be set once."""
+        return self._output
+
+    @output.setter
+    def output(self, value: Any) -> None:
+        if self._output is not None:
+            raise InvalidArguments("output is set already; there is at most one.")
+        self._output = value
 
     @property
     def state(self) -> State:
@@ -181,12 +224,106 @@ class CallbackContext(ReadonlyContext):
         """What was noted beside the invocation."""
         return self._invocation_context._custom_metadata
 
-    def request_confirmation(self, *, hint: str = "", payload: Any = None) -> None:
+    def request_confirmation(self, *, hint: str | None = None, payload: Any = None) -> None:
         """Ask a person about the call, in the actions. Raises InvalidArguments where it is about no call."""
         if not self.function_call_id:
             raise InvalidArguments("request_confirmation requires function_call_id: this context is about no call.")
-        asked = ToolConfirmation(hint=hint, payload=payload)
+        asked = ToolConfirmation(hint=hint or "", payload=payload)
         self._event_actions.requested_tool_confirmations[self.function_call_id] = asked
+
+    def render_ui_widget(self, ui_widget: Any) -> None:
+        """Put a widget into the actions. Raises InvalidArguments where one of its id is there already."""
+        widgets = self._event_actions.render_ui_widgets = self._event_actions.render_ui_widgets or []
+        if any(widget.id == ui_widget.id for widget in widgets):
+            raise InvalidArguments(f"The actions have a widget {ui_widget.id!r} already.")
+        widgets.append(ui_widget)
+
+    # -- what services do ------------------------------------------------------------------------------------------
+
+    async def load_artifact(self, filename: str, version: int | None = None) -> Any:
+        """Ask the artifact service for an artifact."""
+        service = self._service("artifact")
+        return await service.load_artifact(**self._scope, filename=filename, version=version)
+
+    async def save_artifact(self, filename: str, artifact: Any, custom_metadata: dict[str, Any] | None = None) -> int:
+        """Give the artifact service an artifact; its version, which is in the actions too."""
+        given = {"filename": filename, "artifact": artifact, "custom_metadata": custom_metadata}
+        version: int = await self._service("artifact").save_artifact(**self._scope, **given)
+        self._event_actions.artifact_delta[filename] = version
+        return version
+
+    async def get_artifact_version(self, filename: str, version: int | None = None) -> Any:
+        """Ask the artifact service about a version of an artifact."""
+        service = self._service("artifact")
+        return await service.get_artifact_version(**self._scope, filename=filename, version=version)
+
+    async def list_artifacts(self) -> list[str]:
+        """Ask the artifact service for the names of the session's artifacts."""
+        names: list[str] = await self._service("artifact").list_artifact_keys(**self._scope)
+        return names
+
+    async def save_credential(self, auth_config: Any) -> None:
+        """Give the credential service a credential."""
+        await self._service("credential").save_credential(auth_config, self)
+
+    async def load_credential(self, auth_config: Any) -> Any:
+        """Ask the credential service for a credential."""
+        return await self._service("credential").load_credential(auth_config, self)
+
+    def get_auth_response(self, auth_config: Any) -> Any:
+        """Raise InvalidArguments: there are no credentials that users log in for."""
+        raise InvalidArguments("get_auth_response is for ADK's logins, which are not part of agentnb.")
+
+    def request_credential(self, auth_config: Any) -> None:
+        """Raise InvalidArguments: there are no credentials that users log in for."""
+        raise InvalidArguments("request_credential is for ADK's logins, which are not part of agentnb.")
+
+    async def add_session_to_memory(self) -> None:
+        """Give the memory service the session."""
+        await self._service("memory").add_session_to_memory(self.session)
+
+    async def add_events_to_memory(
+        self, *, events: Sequence[Event], custom_metadata: Mapping[str, object] | None = None
+    ) -> None:
+        """Give the memory service these events."""
+        service = self._service("memory")
+        await service.add_events_to_memory(**self._scope, events=events, custom_metadata=custom_metadata)
+
+    async def add_memory(self, *, memories: Sequence[Any], custom_metadata: Mapping[str, object] | None = None) -> None:
+        """Give the memory service these memories."""
+        given = {"memories": memories, "custom_metadata": custom_metadata}
+        await self._service("memory").add_memory(**self._whose, **given)
+
+    async def search_memory(self, query: str) -> Any:
+        """Ask the memory service."""
+        return await self._service("memory").search_memory(**self._whose, query=query)
+
+    async def delete_memory(self, memory_id: str | None = None) -> None:
+        """Have the memory service forget something."""
+        await self._service("memory").delete_memory(**self._whose, memory_id=memory_id)
+
+    async def run_node(self, node: Any, node_input: Any = None, **options: Any) -> Any:
+        """Raise InvalidArguments: there are no workflows."""
+        raise InvalidArguments(
+            "run_node is for ADK's workflows, which are not part of agentnb: use agent.run_async(ctx)."
+        )
+
+    def _service(self, kind: str) -> Any:
+        service = getattr(self._invocation_context, f"{kind}_service")
+        if service is None:
+            gives = f"InvocationContext({kind}_service=...)"
+            raise InvalidArguments(
+                f"The {kind} service is not available: agentnb has none of its own; {gives} takes one."
+            )
+        return service
+
+    @property
+    def _whose(self) -> dict[str, str]:
+        return {"app_name": self.session.app_name, "user_id": self.session.user_id}
+
+    @property
+    def _scope(self) -> dict[str, str]:
+        return {**self._whose, "session_id": self.session.id}
 
     @property
     def branch(self) -> str | None:

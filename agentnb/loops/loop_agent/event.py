@@ -8,16 +8,58 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
+from types import NoneType
 from typing import Any, ClassVar
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
 
 from agentnb.loops.positional import Positional
 
 ASKS_A_PERSON = frozenset({"adk_request_input", "adk_request_credential"})
 """Function calls that wait for a person whether or not the event says that they take long."""
+
+
+_CONTENT = frozenset({"role", "parts"})
+_PART = frozenset(
+    {
+        "text",
+        "thought",
+        "thought_signature",
+        "inline_data",
+        "file_data",
+        "function_call",
+        "function_response",
+        "executable_code",
+        "code_execution_result",
+        "video_metadata",
+        "media_resolution",
+        "part_metadata",
+    }
+)
+_IN_A_PART = frozenset(
+    {
+        *("id", "name", "args", "response", "will_continue", "scheduling"),
+        *("data", "mime_type", "display_name", "file_uri", "code", "language", "outcome", "output"),
+    }
+)
+"""The fields of content, of its parts, and of what is in a part."""
+
+_SNAKE = {to_camel(name): name for name in _PART | _IN_A_PART if "_" in name}
+_CAMEL = {name: camel for camel, name in _SNAKE.items()}
+_AS_THEY_ARE = frozenset({"args", "response"})
+"""What a model and a tool have written: none of its keys is a field of the design."""
 
 
 class Content(dict[str, Any]):
@@ -26,9 +68,7 @@ class Content(dict[str, Any]):
     A field of the design that is not there reads as None.
     """
 
-    _fields = frozenset(
-        {"role", "parts", "text", "function_call", "function_response", "id", "name", "args", "response"}
-    )
+    _fields = _CONTENT | _PART | _IN_A_PART
 
     def __getattr__(self, name: str) -> Any:
         if name not in self and name not in self._fields:
@@ -36,10 +76,34 @@ class Content(dict[str, Any]):
         return self.get(name)
 
 
-def _readable(value: Any) -> Any:
+def _readable(value: Any, names: Mapping[str, str] = _SNAKE) -> Any:
+    """Content that reads by attribute too; its fields may have their names in JSON, such as `functionCall`."""
     if isinstance(value, dict):
-        return Content({key: _readable(inside) for key, inside in value.items()})
-    return [_readable(inside) for inside in value] if isinstance(value, list) else value
+        inside = {key: _readable(value[key], {} if key in _AS_THEY_ARE else names) for key in value}
+        return Content({names.get(key, key): given for key, given in inside.items()})
+    return [_readable(inside, names) for inside in value] if isinstance(value, list) else value
+
+
+def _in_json_names(value: Any, names: Mapping[str, str] = _CAMEL) -> Any:
+    """Content with the names that its fields have in JSON."""
+    if isinstance(value, dict):
+        inside = {key: _in_json_names(value[key], {} if key in _AS_THEY_ARE else names) for key in value}
+        return {names.get(key, key): given for key, given in inside.items()}
+    return [_in_json_names(inside, names) for inside in value] if isinstance(value, list) else value
+
+
+_SHORT = ("message", "state", "route", "node_path")
+"""What an event may also be made of, besides its fields."""
+
+
+def content_of(message: Any) -> Any:
+    """What is given as an event's `message` as content: text, a part, or a list of them is what the user says."""
+    if message is None or not isinstance(read(message, "parts"), NoneType):
+        return message
+    given = message if isinstance(message, (list, tuple)) else [message]
+    parts = [{"text": part} if isinstance(part, str) else part for part in given]
+    role = "model" if len(parts) == 1 and read(parts[0], "function_call") is not None else "user"
+    return {"role": role, "parts": parts}
 
 
 class BaseAgentState(Positional):
@@ -62,10 +126,12 @@ class EventActions(Positional):
     with the name of a loop all up to that one. `agent_state` and `end_of_agent` say where its author stands.
     `state_delta` changes the state of the session. The design's other actions are kept for whoever reads the event.
 
+    Each is also taken under its name in JSON, such as `stateDelta`; `model_dump(by_alias=True)` gives those.
+
     Raises pydantic's ValidationError, a ValueError, for an action that the design does not have.
     """
 
-    model_config = ConfigDict(extra="forbid", defer_build=True)
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True, defer_build=True)
 
     escalate: bool | None = None
     agent_state: dict[str, Any] | None = None
@@ -85,15 +151,53 @@ class EventActions(Positional):
     set_model_response: Any = None
 
 
+class NodeInfo(BaseModel):
+    """Where in a workflow an event was made, in the design's words: `A@1/B@2` is the second run of B, in A."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    path: str = ""
+    output_for: list[str] | None = None
+    message_as_output: bool | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the node."""
+        return self.path.rpartition("/")[2].partition("@")[0]
+
+    @property
+    def run_id(self) -> str:
+        """Which run of the node it was."""
+        return self.path.rpartition("/")[2].partition("@")[2]
+
+    @property
+    def parent_run_id(self) -> str | None:
+        """Which run of the node around it; None where there is none."""
+        around = self.path.rpartition("/")[0]
+        return around.rpartition("/")[2].partition("@")[2] or None
+
+
 class Event(Positional):
     """One event of an invocation; `content` is text, or has `parts` with `text`, `function_call` and so on.
+
+    `message=` is content, too: text, a part or a list of these becomes what the user says. `state=` and `route=` are
+    the actions `state_delta` and `route`, `node_path=` the path of `node_info`. Each field is also taken under its name
+    in JSON, such as `longRunningToolIds`; `model_dump(by_alias=True)` gives those.
 
     `reason`, `output`: on the event that ends a loop agent, how it has come to its end, and to what. `said`: on the one
     that says where it stands, what its sub-agents have come to. Fields of your own are kept, unless they look like a
     misspelt one: that raises pydantic's ValidationError, a ValueError. `Event.Actions` is `EventActions`.
     """
 
-    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, defer_build=True)
+    model_config = ConfigDict(
+        extra="allow",
+        arbitrary_types_allowed=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+        defer_build=True,
+    )
 
     Actions: ClassVar[type[EventActions]] = EventActions
 
@@ -109,17 +213,77 @@ class Event(Positional):
     said: dict[str, Any] | None = None
     error_code: str | None = None
     error_message: str | None = None
-    id: str = Field(default_factory=lambda: uuid.uuid4().hex[:12])
+    id: str = Field(default_factory=lambda: Event.new_id())
     timestamp: float = Field(default_factory=time.time)
+    node_info: NodeInfo = NodeInfo()
+    isolation_scope: str | None = None
+    model_version: str | None = None
+    turn_complete: bool | None = None
+    turn_complete_reason: Any = None
+    finish_reason: Any = None
+    interrupted: bool | None = None
+    custom_metadata: dict[str, Any] | None = None
+    usage_metadata: Any = None
+    grounding_metadata: Any = None
+    citation_metadata: Any = None
+    cache_metadata: Any = None
+    avg_logprobs: float | None = None
+    logprobs_result: Any = None
+    input_transcription: Any = None
+    output_transcription: Any = None
+    voice_activity: Any = None
+    go_away: Any = None
+    live_session_id: str | None = None
+    live_session_resumption_update: Any = None
+    interaction_id: str | None = None
+    interaction_status: Any = None
+    environment_id: str | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_misspelt(cls, given: Any) -> Any:
-        unknown = [name for name in given if name not in cls.model_fields] if isinstance(given, Mapping) else []
-        for name in unknown:
-            if meant := get_close_matches(str(name), cls.model_fields, 1, 0.8):
+        if not isinstance(given, Mapping):
+            return given
+        known = {*cls.model_fields, *(field.alias for field in cls.model_fields.values() if field.alias)}
+        given = _in_place(dict(given), known)
+        for name in given:
+            if name not in known and (meant := get_close_matches(str(name), known, 1, 0.8)):
                 raise ValueError(f"An event has no field {name!r}; {meant[0]!r} is probably meant.")
         return given
+
+    @field_validator("id")
+    @classmethod
+    def _never_empty(cls, id: str) -> str:
+        return id or cls.new_id()
+
+    @field_serializer("long_running_tool_ids")
+    def _in_order(self, ids: set[str] | None) -> list[str] | None:
+        return None if ids is None else sorted(ids)
+
+    @field_serializer("content", mode="wrap")
+    def _by_alias(self, content: Any, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+        dumped = handler(content)
+        return _in_json_names(dumped) if info.by_alias else dumped
+
+    @staticmethod
+    def new_id() -> str:
+        """An id for an event."""
+        return uuid.uuid4().hex[:12]
+
+    @property
+    def message(self) -> Any:
+        """The content, under its other name."""
+        return self.content
+
+    @message.setter
+    def message(self, message: Any) -> None:
+        self.content = _readable(content_of(message))
+
+    @property
+    def node_name(self) -> str:
+        """The name of the workflow's node that has made it; empty for an event that says where an agent stands."""
+        says_where = self.actions.agent_state or self.actions.end_of_agent
+        return "" if says_where else self.node_info.name
 
     @field_validator("content")
     @classmethod
@@ -138,7 +302,15 @@ class Event(Positional):
         """Whether it is what its author has to say, and no piece of it, no call, and no result for the model."""
         if self.actions.skip_summarization or self.long_running_tool_ids:
             return True
-        return not (self.partial or self.get_function_calls() or self.get_function_responses())
+        if self.error_code and not self.partial and not self.get_function_calls():
+            return True
+        has_calls = bool(self.get_function_calls() or self.get_function_responses())
+        return not (self.partial or has_calls or self.has_trailing_code_execution_result())
+
+    def has_trailing_code_execution_result(self) -> bool:
+        """Whether the last part of the content is what code that a model had executed has come to."""
+        parts = list(_parts(self.content))
+        return bool(parts) and read(parts[-1], "code_execution_result") is not None
 
     def is_answered_later(self, call: Any) -> bool:
         """Whether the answer to this call of its comes later than the invocation ends."""
@@ -160,6 +332,30 @@ class Event(Positional):
         if isinstance(self.content, str):
             return self.content
         return "".join(text for part in _parts(self.content) if isinstance(text := read(part, "text"), str))
+
+
+def _in_place(given: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """What an event is made of, with the short forms put where they belong; a subclass may declare fields so called."""
+    short = {name: given.pop(name) for name in _SHORT if name in given and name not in known}
+    if (message := short.get("message")) is not None:
+        if given.get("content") is not None:
+            raise ValueError("An event takes content= or message=, which are the same, and not both.")
+        given["content"] = content_of(message)
+    more = {
+        name: short[key] for key, name in (("state", "state_delta"), ("route", "route")) if short.get(key) is not None
+    }
+    if more:
+        given["actions"] = _with(given.get("actions"), **more)
+    if short.get("node_path") is not None:
+        given["node_info"] = _with(given.pop("nodeInfo", None) or given.get("node_info"), path=short["node_path"])
+    return given
+
+
+def _with(given: Any, **fields: Any) -> Any:
+    """A model, or what one is made of, with other values of these fields; anything else as it is, to be refused."""
+    if isinstance(given, BaseModel):
+        return given.model_copy(update=fields)
+    return {**(given or {}), **fields} if isinstance(given, (Mapping, NoneType)) else given
 
 
 def read(value: Any, name: str) -> Any:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields as dataclass_fields
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic.alias_generators import to_camel
 
 from agentnb.core.errors import AgentnbError, InvalidArguments
 from agentnb.core.events import Delta, MessageAdded
@@ -46,7 +50,9 @@ class Session(BaseModel):
     It is JSON in and out. A run that waits for a person is kept beside it, as long as the object lives.
     """
 
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, alias_generator=to_camel, populate_by_name=True
+    )
 
     id: str = Field(default_factory=lambda: uuid.uuid4().hex)
     app_name: str = ""
@@ -193,7 +199,6 @@ class InvocationContext:
     canonical_tools_cache: Any = None
     token_compaction_checked: bool = False
     credential_by_key: dict[str, Any] = field(default_factory=dict)
-    aborted: bool = field(default=False, init=False)
     code: Code | None = field(default=None, init=False, repr=False)
     run: Run | None = field(default=None, init=False, repr=False)
     _streams: dict[str, tuple[Run, Forwarded]] = field(default_factory=dict, init=False, repr=False)
@@ -203,6 +208,18 @@ class InvocationContext:
     _decided: set[str] = field(default_factory=set, init=False, repr=False)
     _llm_calls: int = field(default=0, init=False, repr=False)
     _custom_metadata: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _abort_signal: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
+    """Set once the invocation is aborted; its copies share it."""
+
+    def __new__(cls, *values: Any, **fields: Any) -> Self:
+        """Raise TypeError for a keyword that a context does not have, with the one that is probably meant."""
+        known = [given.name for given in dataclass_fields(cls) if given.init]
+        for name in fields:
+            if name not in known:
+                close = get_close_matches(name, known, 1)
+                meant = f"; {close[0]}= is probably meant" if close else f"; it has {', '.join(known)}"
+                raise TypeError(f"InvocationContext takes no {name}={meant}.")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name, given in (("agent_states", self.agent_states), ("end_of_agents", self.end_of_agents)):
@@ -234,6 +251,11 @@ class InvocationContext:
         return self.aborted or (self._around is not None and self._around.is_aborted)
 
     @property
+    def aborted(self) -> bool:
+        """Whether `abort` was called on it, or on a copy of it."""
+        return self._abort_signal.is_set()
+
+    @property
     def app_name(self) -> str:
         """The name of the session's application."""
         return self.session.app_name
@@ -244,7 +266,7 @@ class InvocationContext:
         return self.session.user_id
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> InvocationContext:
-        """A copy that shares the session and the maps, with other values where `update` has them.
+        """A copy that shares the session, the maps and an abort, with other values where `update` has them.
 
         Raises InvalidArguments for a field that a context does not have.
         """
@@ -385,7 +407,7 @@ class InvocationContext:
 
     def abort(self) -> None:
         """Stop the invocation after the current event; it can be resumed. Safe from every thread."""
-        self.aborted = True
+        self._abort_signal.set()
         if self._around is not None:
             self._around.abort()
             return

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any, ClassVar
 
+from agentnb.core.ending import ending
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.events import CallEnd, CallProposed, RunEnd, RunPaused, RunResumed, StateUpdate
+from agentnb.core.events import CallEnd, CallProposed, CallStart, RunEnd, RunPaused, RunResumed, StateUpdate
 from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
@@ -40,12 +40,20 @@ from agentnb.loops.loop_agent.sub_agent import escalated, has_spoken, input_for
 
 logger = logging.getLogger("agentnb")
 
+_PAUSING = (RunPaused, RunResumed)
+"""What people have done to the run, which may be recorded between any two of its facts."""
+
 
 class LoopAgent(CompositeAgent):
     """Run sub-agents in order, pass after pass, until one escalates or `max_iterations` passes are complete.
 
     name, sub_agents, and the keywords of `BaseAgent`. max_iterations: None is no limit, 0 and less is no pass. A
     subclass may override `_run_async_impl`, and run the loop itself by `super()._run_async_impl(ctx)`.
+
+    A run that has ended in an error can be restored, and goes on at what has failed: the code of an agent, a hook or a
+    task of a loop inside, a step of a generator, a decision that raised. What had finished before does not run again,
+    but for an agent's code, which begins anew. A sub-agent whose own decision was to end in an error begins anew at its
+    checkpoint, and makes its calls again.
 
     Raises InvalidArguments where sub-agents share a name or belong to another agent.
     """
@@ -75,6 +83,16 @@ class LoopAgent(CompositeAgent):
             raise InvalidArguments(f"max_iterations is a whole number or None, not {max_iterations!r}.")
         self.max_iterations = max_iterations
         self._has_warned = False
+
+    def _get_start_state(self, agent_state: LoopAgentState | None) -> tuple[int, int]:
+        """The complete passes and the index of the sub-agent to go on with, for a loop that is written by hand."""
+        if agent_state is None:
+            return 0, 0
+        names = [agent.name for agent in self.sub_agents]
+        current = agent_state.current_sub_agent
+        if current and current not in names:
+            self._warn_of_one_gone(current)
+        return agent_state.times_looped, names.index(current) if current in names else 0
 
     def _run_live_impl(self, ctx: InvocationContext) -> Any:
         raise NotImplementedError("A LoopAgent does not run by voice or video.")
@@ -157,8 +175,11 @@ class LoopAgent(CompositeAgent):
         if not self.sub_agents:
             return RunEnd(reason="empty")
         if gone:
-            logger.warning("%s has no sub-agent %r any more; its pass begins anew.", self.name, gone)
+            self._warn_of_one_gone(gone)
         return self._checkpoint(self.sub_agents[0].name, passes, runs, **more)
+
+    def _warn_of_one_gone(self, name: str) -> None:
+        logger.warning("%s has no sub-agent %r any more; its pass begins anew.", self.name, name)
 
     def _warn_of_silence(self, state: State) -> None:
         """Warn about a loop without a limit whose pass emitted nothing (SEMANTICS.md, 3. Algorithm)."""
@@ -184,19 +205,53 @@ class LoopAgent(CompositeAgent):
         return self._sub_agent(call.name)
 
     def goes_on_after_an_error_from(self, events: Sequence[Fact]) -> int:
-        """Up to where an agent's code has failed: it runs again, and what was said and answered before it did stays.
+        """Up to what has failed: that runs again, and what was said and answered before it did stays.
 
-        A loop of another design that has failed begins anew at its checkpoint (SEMANTICS.md, 7. Failures).
+        Where a decision has raised, that is the decision; where a call of a loop's own has failed, that call: the code
+        of an agent, a hook, a task. A loop inside that has failed otherwise begins anew at its checkpoint, and the
+        calls that it had made with it.
         """
-        ends = takewhile(lambda event: isinstance(event, (CallEnd, RunEnd, RunPaused, RunResumed)), reversed(events))
-        for behind, event in enumerate(ends, 1):
-            if isinstance(event, CallEnd) and event.is_error and event.name in (RUN, BEFORE, AFTER):
-                return len(events) - behind
-        for position in range(len(events) - 1, 0, -1):
-            event = events[position]
-            if isinstance(event, StateUpdate) and "current_sub_agent" in event.values:
-                return position + 1
-        return 1
+        over = ending(events)
+        before = next(event for event in reversed(events[:over]) if not isinstance(event, _PAUSING))
+        if not (isinstance(before, CallEnd) and before.is_error and not before.path):
+            return over
+        failed = _own_call_that_failed(events)
+        return failed if failed is not None else _last_checkpoint(events)
+
+    def failed_steps(self, events: Sequence[Fact]) -> Mapping[str, list[str]]:
+        """The steps of generators inside whose failure has ended this recording."""
+        return {path: ids for agent in self.sub_agents for path, ids in agent.failed_steps(events).items()}
+
+
+def _own_call_that_failed(events: Sequence[Fact]) -> int | None:
+    """Where the call of its own has failed that has ended the innermost loop; None where that ended otherwise.
+
+    Behind that call comes only what the loop has noted of it, and what its end has broken off.
+    """
+    ends = len(events)
+    while isinstance(events[ends - 1], (CallEnd, RunEnd, *_PAUSING)):
+        ends -= 1
+    innermost = next(position for position in range(ends, len(events)) if isinstance(events[position], RunEnd))
+    position, path = innermost - 1, events[innermost].path
+    while isinstance(event := events[position], (StateUpdate, *_PAUSING)) or _is_broken_off(event):
+        position -= 1
+    if not (isinstance(event, CallEnd) and event.is_error and event.path == path):
+        return None
+    starts = (start for start in events[:position] if isinstance(start, CallStart) and start.path == path)
+    is_own = event.name in (RUN, BEFORE, AFTER) or any(start.own for start in starts if start.call_id == event.call_id)
+    return position if is_own else None
+
+
+def _is_broken_off(event: Fact) -> bool:
+    return isinstance(event, CallEnd) and event.outcome == "aborted"
+
+
+def _last_checkpoint(events: Sequence[Fact]) -> int:
+    for position in range(len(events) - 1, 0, -1):
+        event = events[position]
+        if isinstance(event, StateUpdate) and "current_sub_agent" in event.values:
+            return position + 1
+    return 1
 
 
 def _call_id(state: State) -> str:

@@ -23,9 +23,23 @@ Callbacks = Callback | Sequence[Callback] | None
 _OWN = ("name", "description", "sub_agents", "before_agent_callback", "after_agent_callback")
 """The attributes that every agent is made with."""
 
+_OF_WORKFLOWS = (
+    *("rerun_on_resume", "wait_for_output", "retry_config", "timeout"),
+    *("input_schema", "output_schema", "state_schema"),
+)
+"""The attributes of ADK's agents that its workflows use, and nothing else."""
+
 
 class AgentInTree(Loop):
     """What an agent is made of: its name, what it is for, its sub-agents, and the callbacks around it."""
+
+    rerun_on_resume: Any = False
+    wait_for_output: Any = False
+    retry_config: Any = None
+    timeout: Any = None
+    input_schema: Any = None
+    output_schema: Any = None
+    state_schema: Any = None
 
     def __init__(
         self,
@@ -58,6 +72,10 @@ class AgentInTree(Loop):
             setattr(self, attribute, value)
         self._adopt()
         self._bind()
+        self.model_post_init(None)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Do what a subclass has to do once the agent is made."""
 
     def _adopt(self) -> None:
         names = [agent.name for agent in self.sub_agents]
@@ -86,6 +104,9 @@ class AgentInTree(Loop):
             return
         declared = [*_fields_of(kind), *self._more_fields]
         for attribute in attributes:
+            is_of_workflows = attribute in _OF_WORKFLOWS and attribute not in declared
+            if is_of_workflows and attributes[attribute] != getattr(kind, attribute):
+                raise InvalidArguments(f"{attribute}= is for ADK's workflows, which are not part of agentnb.")
             if attribute not in declared and callable(getattr(kind, attribute, max)):
                 close = get_close_matches(attribute, [*_OWN, *declared], 1)
                 meant = f"; {close[0]}= is probably meant" if close else ""
@@ -93,6 +114,9 @@ class AgentInTree(Loop):
                     f"{kind.__name__} takes no {attribute}={meant}. An attribute of your own is declared in the class:"
                     f" `{attribute}: Any`."
                 )
+        missing = [name for name in _fields_of(kind) if name not in attributes and not hasattr(self, name)]
+        if missing and not _has_own_init(kind):
+            raise InvalidArguments(f"{kind.__name__} needs {missing[0]}=: the class declares it without a default.")
 
     _more_fields: tuple[str, ...] = ()
     """The attributes that this kind of agent is made with, besides those that every agent has."""
@@ -129,6 +153,18 @@ class AgentInTree(Loop):
         cloned._adopt()
         cloned._bind()
         return cloned
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        """Copy the agent alone: the copy has the same parent and the same sub-agents. `clone` copies those below too.
+
+        update: other values of attributes, by name.
+        """
+        copied = copy.copy(self)
+        for name, value in (update or {}).items():
+            setattr(copied, name, value)
+        _check_name(copied.name)
+        copied._bind()
+        return copied
 
     def _bind(self) -> None:
         """Set what refers to this very object."""
@@ -173,6 +209,12 @@ def _fields_of(kind: type) -> list[str]:
     bases = [base for base in kind.__mro__ if base not in AgentInTree.__mro__]
     declared = {name: kind for base in bases for name, kind in get_annotations(base).items()}
     return [name for name, kind in declared.items() if "ClassVar" not in str(kind) and not name.startswith("_")]
+
+
+def _has_own_init(kind: type) -> bool:
+    """Whether a class is made in a way of its own, which may give it its attributes later."""
+    own = next(base for base in kind.__mro__ if "__init__" in vars(base))
+    return not own.__module__.startswith("agentnb.loops.loop_agent")
 
 
 def _bound_to(cloned: AgentInTree, agent: AgentInTree, value: Any) -> Any:

@@ -58,8 +58,10 @@ class SessionLoop(SessionControls):
     call; they get a `ToolCallContext` and return None or a dict (`block, reason, terminate`; `content, details,
     is_error, terminate`). transform_context, convert_to_llm: make what the model is sent from the messages.
     should_stop_after_turn: asked after every turn, with a `TurnContext`: the messages, and those of the turn by name.
-    Hooks may be async. max_turns: requests to the model at most; None is no limit. system_prompt: said to the model
-    before the conversation. messages: the conversation to go on from.
+    Hooks may be async. Each gets copies of the messages, made once: the history keeps nothing of what a hook changes in
+    them, but the same hook finds its changes at its next call; to change a message for one request, copy it first.
+    max_turns: requests to the model at most; None is no limit. system_prompt: said to the model before the
+    conversation. messages: the conversation to go on from.
 
     Raises UsageError for a mode it does not know.
     """

@@ -235,7 +235,8 @@ class Driver:
                 return
             if not (seconds := self._inflight.seconds_to_close()):
                 self.news.leave_to_host()
-                warn_of(f"The run has ended, but {self.news.words} They are written when the lock is gone.")
+                what = self.news.words_of(self.news.locked)
+                warn_of(f"The run has ended, but {what} They are written when the lock is gone.")
                 return
             await asyncio.sleep(min(seconds, RETRY_SECONDS))
 

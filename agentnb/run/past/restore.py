@@ -35,7 +35,9 @@ def restore(
     idempotent; otherwise it waits in `run.pending`: approve runs it again, answer gives its result, reject fails it. A
     model that was being asked, or had failed, is asked again. A cancelled run goes on from before it was cancelled. A
     call that waits for a decision is put to `approve` first, where that is given. A run that met one of its `limits`
-    goes on from before that where `limits` are given; without them it is over.
+    goes on from before that where `limits` are given; without them it is over. A LoopAgent that has ended in an error
+    goes on at what has failed; a sub-agent that has itself decided to end in one begins anew, and makes its calls
+    again.
 
     The run keeps its policy and its limits, unless others are given; those are recorded. A policy that was a function
     is in no recording: then every call is asked about until `approve` is given again, and a warning says so.

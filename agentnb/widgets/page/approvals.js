@@ -8,54 +8,37 @@ import { isEnter } from "./keys.js";
 const NONE = "Select calls first.";
 const SPEAK_EVERY = 2000; // milliseconds: calls may come by the dozen, and each would be read out
 
-// One and the same question: a call that is asked about again is another, also where nobody here saw that it was decided.
+/**
+ * One and the same question: a call that is asked about again is another, also where nobody here saw that it was decided.
+ * @param {Question} item
+ */
 const question = ({ run, path, event, id, attempt, digest }) => JSON.stringify([run, path, event, id, attempt, digest]);
 
 export class Approvals {
+  /**
+   * @param {Store} store
+   * @param {boolean} alone whether the panel has no other part
+   */
   constructor(store, alone) {
     this.store = store;
     this.empty = alone ? el("p", { class: "agentnb-empty", text: "No call waits for a decision." }) : null;
-    this.calls = new Map();
+    this.calls = /** @type {Map<string, Call>} */ (new Map());
     this.spoken = el("div", { class: "agentnb-spoken", role: "status", "aria-live": "polite" });
-    this.news = [];
+    this.news = /** @type {string[]} */ ([]); // the calls that are to be announced
+    this.speaking = 0;
+    this.told = ""; // the tools that can be selected by, with their numbers
+    this.names = /** @type {string[]} */ ([]); // of these tools
     this.heading = el("span", { class: "agentnb-heading" });
     this.all = button("Approve all", () => this.decide("approve", [...this.calls.values()], ""), {
       class: "agentnb-button agentnb-primary",
       title: "Let all of them run, those with an open form as it says",
     });
     this.bar = el("div", { class: "agentnb-waiting-bar" }, this.heading, this.all);
-    this.table = this.makeTable();
-    this.list = el("div", { class: "agentnb-waiting-list" });
-    this.note = el("p", { class: "agentnb-note agentnb-told", role: "status" });
-    this.instead = el("code");
-    this.then = el(
-      "p",
-      { class: "agentnb-hint agentnb-then", id: `agentnb-${unique()}`, hidden: true },
-      "Nothing is decided in a recording: ",
-      this.instead,
-      " goes on from here as another run.",
-    );
-    const place = { class: "agentnb-waiting", role: "group", "aria-label": "Waiting calls", tabindex: "-1" };
-    this.waiting = el("div", place, this.bar, this.then, this.table, this.list);
-    this.decided = new Decided(store, (answer) => this.tell(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
-    this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.empty, this.waiting, this.note, this.decided.el);
-    // The next question may stand under the pointer within milliseconds, and the second half of a double click must not
-    // decide what nobody has read yet.
-    const ignoreSecond = (event) => {
-      if (event.detail > 1 && event.target.closest("button")) event.stopPropagation();
-    };
-    this.el.addEventListener("click", ignoreSecond, true);
-    this.timer = setInterval(() => {
-      for (const call of this.calls.values()) call.tick();
-    }, 1000);
-    this.update("pending");
-  }
-
-  makeTable() {
+    // Many calls: what is selected, and what is decided about these.
     this.every = el("input", { type: "checkbox", onchange: () => this.choose(() => this.every.checked) });
     this.byTool = el("select", { class: "agentnb-select", "aria-label": "Select by tool" });
     this.byTool.addEventListener("change", () => {
-      if (this.byTool.value) this.choose((call) => call.item.name === this.names[this.byTool.value]);
+      if (this.byTool.value) this.choose((call) => call.item.name === this.names[Number(this.byTool.value)]);
       this.byTool.value = "";
     });
     this.remember = remembering({ ...REMEMBER, tool: "always for these tools in this run" });
@@ -82,13 +65,8 @@ export class Approvals {
       for (const call of this.calls.values()) if (call.unread() && call.isClosed()) call.unfold();
     };
     this.opener = button("Open them", open, { class: "agentnb-link" });
-    this.unread = el(
-      "div",
-      { class: "agentnb-hint agentnb-unread", hidden: true },
-      `${UNSEEN} `,
-      this.opener,
-    );
-    return el(
+    this.unread = el("div", { class: "agentnb-hint agentnb-unread", hidden: true }, `${UNSEEN} `, this.opener);
+    this.table = el(
       "div",
       { class: "agentnb-table-bar", role: "group", "aria-label": "Selected calls" },
       el("label", { class: "agentnb-check" }, this.every, "Select all"),
@@ -103,6 +81,33 @@ export class Approvals {
       ),
       this.unread,
     );
+    this.list = el("div", { class: "agentnb-waiting-list" });
+    this.note = el("p", { class: "agentnb-note agentnb-told", role: "status" });
+    this.instead = el("code");
+    this.then = el(
+      "p",
+      { class: "agentnb-hint agentnb-then", id: `agentnb-${unique()}`, hidden: true },
+      "Nothing is decided in a recording: ",
+      this.instead,
+      " goes on from here as another run.",
+    );
+    const place = { class: "agentnb-waiting", role: "group", "aria-label": "Waiting calls", tabindex: "-1" };
+    this.waiting = el("div", place, this.bar, this.then, this.table, this.list);
+    this.decided = new Decided(store, (answer) => this.tell(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
+    this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.empty, this.waiting, this.note, this.decided.el);
+    // The next question may stand under the pointer within milliseconds, and the second half of a double click must not
+    // decide what nobody has read yet.
+    this.el.addEventListener(
+      "click",
+      (event) => {
+        if (event.detail > 1 && /** @type {Element} */ (event.target).closest("button")) event.stopPropagation();
+      },
+      true,
+    );
+    this.timer = setInterval(() => {
+      for (const call of this.calls.values()) call.tick();
+    }, 1000);
+    this.update("pending");
   }
 
   many() {
@@ -113,16 +118,23 @@ export class Approvals {
     return [...this.calls.values()].filter((call) => call.pick.checked);
   }
 
+  /**
+   * @param {Call} call
+   * @param {number} step
+   * @returns {Call | undefined}
+   */
   beside(call, step) {
     const calls = [...this.calls.values()];
     return calls[calls.indexOf(call) + step];
   }
 
+  /** @param {(call: Call) => boolean} fits */
   choose(fits) {
     for (const call of this.calls.values()) call.pick.checked = fits(call);
     this.count();
   }
 
+  /** @param {News} what */
   update(what) {
     if (what === "decisions") return this.decided.update();
     if (what === "position") return this.recall();
@@ -137,9 +149,9 @@ export class Approvals {
         added.push(item.path ? `${item.name} (in ${item.path})` : item.name);
       }
     }
-    let next = null; // in the order they were made, also one that is asked about again
+    let next = /** @type {HTMLElement | null} */ (null); // in the order they were made, also one that is asked about again
     for (const item of [...pending].reverse()) {
-      const call = this.calls.get(question(item));
+      const call = /** @type {Call} */ (this.calls.get(question(item)));
       if (call.el.parentNode !== this.list) this.list.insertBefore(call.el, next);
       next = call.el;
       call.update(item);
@@ -159,12 +171,15 @@ export class Approvals {
     return undefined;
   }
 
-  // Takes away what is decided; where the focus was in it, gives what moves it to the call that takes its place. Where
-  // somebody else has decided, nothing does: the next key would press a button that it was not meant for.
+  /**
+   * Takes away what is decided; where the focus was in it, gives what moves it to the call that takes its place. Where
+   * somebody else has decided, nothing does: the next key would press a button that it was not meant for.
+   * @param {Set<string>} keys
+   */
   remove(keys) {
     const nodes = [...this.list.children],
       at = nodes.findIndex((node) => node.contains(document.activeElement)),
-      held = at >= 0 ? document.activeElement.textContent : "";
+      held = at >= 0 ? document.activeElement?.textContent : "";
     let lost = false;
     for (const [key, call] of this.calls)
       if (!keys.has(key)) {
@@ -181,7 +196,8 @@ export class Approvals {
       const next = left[Math.min(at, left.length - 1)];
       const same = [...(next?.querySelectorAll("button") ?? [])].find((node) => node.textContent === held);
       // From the place of the next question it is a Tab away, and no key answers it unread.
-      (same ?? next?.querySelector("button.agentnb-primary") ?? this.waiting).focus({ preventScroll: true });
+      const primary = /** @type {HTMLElement | null | undefined} */ (next?.querySelector("button.agentnb-primary"));
+      (same ?? primary ?? this.waiting).focus({ preventScroll: true });
     };
   }
 
@@ -191,6 +207,7 @@ export class Approvals {
     this.every.checked = size > 0 && picked.length === size;
     this.every.indeterminate = picked.length > 0 && picked.length < size;
     say(this.how, `${picked.length} selected`);
+    /** @param {Call[]} calls */
     const unread = (calls) => calls.some((call) => call.unread());
     allow(this.all, this.store, !unread([...this.calls.values()]), UNSEEN);
     allow(this.selected.reject, this.store, picked.length > 0, NONE);
@@ -227,6 +244,10 @@ export class Approvals {
     say(this.instead, event === null ? "" : `fork(${event}, decision="reject")`);
   }
 
+  /**
+   * @param {string[]} added
+   * @param {number} waiting
+   */
   announce(added, waiting) {
     if (this.store.replays) return; // whoever goes through a recording is not asked
     this.news.push(...added);
@@ -249,24 +270,39 @@ export class Approvals {
     }, SPEAK_EVERY);
   }
 
+  /**
+   * @param {string} text
+   * @param {boolean} ok
+   */
   tell(text, ok) {
     say(this.note, text);
     this.note.classList.toggle("agentnb-bad", !ok);
   }
 
+  /**
+   * @param {"approve" | "reject"} decision
+   * @param {Call[]} chosen
+   * @param {string} remember
+   */
   decide(decision, chosen, remember) {
     if (this.store.gone || this.store.replays) return;
     const calls = chosen.filter((call) => !call.busy); // those decided already stand here until the next news
     if (decision === "approve" && calls.some((call) => call.unread())) return;
     const reason = this.reason.value;
-    const told = calls.map((call) => call.told(decision, call.item.unknown ? "" : remember, false));
-    if (!told.length || told.includes(null)) return; // a form that does not fit: it says so, and nothing is decided
+    const told = calls
+      .map((call) => call.told(decision, call.item.unknown ? "" : remember, false))
+      .filter((one) => one !== null);
+    if (!calls.length || told.length < calls.length) return; // a form that does not fit: it says so, and nothing is decided
     const because = decision === "reject" && reason ? told.map((one) => ({ ...one, reason: one.reason || reason })) : told;
     this.send(calls, { decisions: because });
     this.reason.value = "";
   }
 
-  // One message, whatever it decides; the answer says what of it was too late, also where the call is gone by then.
+  /**
+   * One message, whatever it decides; the answer says what of it was too late, also where the call is gone by then.
+   * @param {Call[]} calls
+   * @param {Questions["decision"]} message
+   */
   send(calls, message) {
     for (const call of calls) call.wait();
     this.tell("", true);

@@ -3,15 +3,33 @@
 import { GONE, button, count, el, enable, number, say, unique } from "./text.js";
 import { isEnter } from "./keys.js";
 
+/** @typedef {(HTMLSelectElement | HTMLDataListElement) & { told?: string, value?: string }} Choices */
+/** @typedef {{ el: HTMLElement, update: (now: BreakpointState) => void }} Line */
+
 export class Breakpoints {
+  /** @param {Store} store */
   constructor(store) {
     this.store = store;
-    this.rows = new Map();
-    this.toggle = button("Breakpoints", () => this.show(this.el.hidden), { "aria-expanded": "false", title: "Where the run pauses" });
+    this.rows = /** @type {Map<number, Line>} */ (new Map());
+    this.toggle = button("Breakpoints", () => this.show(Boolean(this.el.hidden)), { "aria-expanded": "false", title: "Where the run pauses" });
     this.list = el("ul", { class: "agentnb-breakpoint-list", "aria-label": "Breakpoints" });
     this.error = el("p", { class: "agentnb-error", role: "alert" });
     this.add = button("Add", () => this.send(), { "aria-label": "Add breakpoint", title: "Pause wherever all of this holds" });
-    this.make();
+    /**
+     * @param {string} name
+     * @param {Record<string, string>} extra
+     */
+    const input = (name, extra) => el("input", { class: "agentnb-input", type: "text", "aria-label": name, ...extra });
+    /** @param {string} name */
+    const choice = (name) => el("select", { class: "agentnb-select", "aria-label": name });
+    this.tools = el("datalist", { id: `agentnb-${unique()}` });
+    this.event = choice("Event of the breakpoint");
+    this.tool = input("Tool of the breakpoint", { placeholder: "any", list: this.tools.id });
+    this.field = input("Argument of the breakpoint", { placeholder: "name" });
+    this.operator = choice("Comparison");
+    this.value = input("Value", { placeholder: "value" });
+    this.phase = choice("Phase of the breakpoint");
+    this.cost = input("Cost above", { placeholder: "none", inputmode: "decimal" });
     this.el = el(
       "section",
       { class: "agentnb-breakpoints", "aria-label": "Breakpoints", id: `agentnb-${unique()}`, hidden: true },
@@ -36,7 +54,8 @@ export class Breakpoints {
     this.toggle.setAttribute("aria-controls", this.el.id);
     this.el.addEventListener("keydown", (event) => {
       event.stopPropagation(); // the notebook has shortcuts on bare letters
-      if (isEnter(event) && event.target.matches("input[type=text]")) this.send();
+      const target = /** @type {Element} */ (event.target);
+      if (isEnter(event) && target.matches("input[type=text]")) this.send();
       if (event.key === "Escape") {
         this.show(false);
         this.toggle.focus();
@@ -45,23 +64,15 @@ export class Breakpoints {
     this.update();
   }
 
-  make() {
-    const input = (name, extra = {}) => el("input", { class: "agentnb-input", type: "text", "aria-label": name, ...extra });
-    const choice = (name) => el("select", { class: "agentnb-select", "aria-label": name });
-    this.tools = el("datalist", { id: `agentnb-${unique()}` });
-    this.event = choice("Event of the breakpoint");
-    this.tool = input("Tool of the breakpoint", { placeholder: "any", list: this.tools.id });
-    this.field = input("Argument of the breakpoint", { placeholder: "name" });
-    this.operator = choice("Comparison");
-    this.value = input("Value", { placeholder: "value" });
-    this.phase = choice("Phase of the breakpoint");
-    this.cost = input("Cost above", { placeholder: "none", inputmode: "decimal" });
-  }
-
+  /**
+   * @param {string} text
+   * @param {...HTMLElement} controls
+   */
   labelled(text, ...controls) {
     return el("label", { class: "agentnb-condition" }, el("span", { class: "agentnb-dim", text }), ...controls);
   }
 
+  /** @param {boolean} shown */
   show(shown) {
     this.el.hidden = !shown;
     this.toggle.setAttribute("aria-expanded", String(shown));
@@ -82,8 +93,9 @@ export class Breakpoints {
         this.rows.delete(key);
       }
     for (const one of list) {
-      if (!this.rows.has(one.number)) this.rows.set(one.number, this.row(one));
-      this.rows.get(one.number).update(one);
+      const row = this.rows.get(one.number) ?? this.row(one);
+      this.rows.set(one.number, row);
+      row.update(one);
     }
     this.list.hidden = !list.length;
     const on = list.filter((one) => one.enabled).length;
@@ -91,6 +103,11 @@ export class Breakpoints {
     enable(this.add, !this.store.gone, GONE);
   }
 
+  /**
+   * @param {Choices} list
+   * @param {string[]} values
+   * @param {string} [none] the words for the choice of nothing
+   */
   fill(list, values, none = "") {
     const key = JSON.stringify(values);
     if (list.told === key) return;
@@ -103,9 +120,13 @@ export class Breakpoints {
         return option;
       }),
     );
-    if (values.includes(chosen)) list.value = chosen;
+    if (chosen !== undefined && values.includes(chosen)) list.value = chosen;
   }
 
+  /**
+   * @param {BreakpointState} one
+   * @returns {Line}
+   */
   row(one) {
     const box = el("input", { type: "checkbox", onchange: () => this.ask({ do: "enable", number: one.number, enabled: box.checked }) });
     const hits = el("span", { class: "agentnb-dim agentnb-hits" });
@@ -115,6 +136,7 @@ export class Breakpoints {
     });
     const node = el("li", {}, el("label", { class: "agentnb-check" }, box, el("code", { text: one.label })), hits, remove);
     this.list.append(node);
+    /** @param {BreakpointState} now */
     const update = (now) => {
       box.checked = now.enabled;
       say(hits, now.hits ? `${count(now.hits, "hit")}, last at #${number(now.last)}` : "no hits");
@@ -145,6 +167,10 @@ export class Breakpoints {
     });
   }
 
+  /**
+   * @param {Questions["breakpoint"]} message
+   * @param {() => void} [done]
+   */
   ask(message, done = () => undefined) {
     if (this.store.gone) return;
     this.store.ask({ type: "breakpoint", ...message }, (answer) => {

@@ -10,19 +10,39 @@ const CUT = "Show all of the arguments first.",
   BELOW = "Read to the end of the arguments first.";
 export const UNSEEN = "Some arguments have not been in sight to their end, so they cannot be approved yet.";
 
+/** @type {FieldSpec} */
+const RESULT = {
+  path: [],
+  label: "result",
+  kind: "text",
+  type: "JSON or text",
+  required: true,
+  given: "value",
+  text: "",
+  description: "What the call gave.",
+};
+
 export const REMEMBER = {
   "": "only this time",
   arguments: "for exactly these arguments",
   tool: "always for this tool in this run",
 };
 
+/** @param {Record<string, string>} [words] */
 export function remembering(words = REMEMBER) {
   const choice = el("select", { class: "agentnb-select" });
   for (const [value, text] of Object.entries(words)) choice.append(el("option", { value, text }));
   return { choice, el: el("label", { class: "agentnb-remember" }, "Remember", choice) };
 }
 
+/** @typedef {"Edit" | "Replace" | "Answer"} Word */
+
 export class Call {
+  /**
+   * @param {Store} store
+   * @param {Question} item
+   * @param {Approvals} approvals
+   */
   constructor(store, item, approvals) {
     this.store = store;
     this.item = item;
@@ -30,8 +50,9 @@ export class Call {
     this.busy = false;
     this.since = performance.now(); // when the question was first rendered here
     this.opened = false; // in a table: laid out in full
-    this.open = null; // the word of the form that is open: Edit, Replace or Answer
-    this.forms = {};
+    this.open = /** @type {Word | null} */ (null); // the form that is open
+    this.cut = false; // whether the arguments are not all here
+    this.forms = /** @type {{ Edit?: Form, Replace?: Replacement, Answer?: Form }} */ ({});
     this.seen = false; // whether the end of the arguments has been in sight; Approve is off before
     this.looked = false; // whether the browser has told
     this.sight = new IntersectionObserver((marks) => this.look(marks), { root: approvals.list });
@@ -69,24 +90,16 @@ export class Call {
     this.typed = new Set(); // the words of the forms in which something was changed
     for (const kind of ["input", "change"]) this.form.addEventListener(kind, () => this.typed.add(this.open));
     this.hint = el("p", { class: "agentnb-hint" });
-    this.make();
-    this.el.addEventListener("keydown", (event) => this.key(event));
-    this.show(item.arguments, item.length);
-    this.explain();
-  }
-
-  make() {
-    const { item } = this;
+    /** @type {{ Edit: HTMLButtonElement, Replace: HTMLButtonElement, Answer?: HTMLButtonElement }} */
     this.toggles = {
       Edit: button("Edit", () => this.toggle("Edit"), { title: "Change the arguments before it runs" }),
       Replace: button("Replace", () => this.toggle("Replace"), { title: "Run another tool instead" }),
     };
     if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"), { title: "Say what the call gave" });
-    const approve = button("Approve", () => this.decide("approve"), { class: "agentnb-button agentnb-primary", title: "Let it run" });
-    const reject = button("Reject", () => this.decide("reject"), { title: "Do not let it run; the model is told" });
-    this.buttons = [reject, ...Object.values(this.toggles)];
-    this.approves = approve;
-    this.rejects = reject;
+    const toggles = Object.values(this.toggles);
+    this.approves = button("Approve", () => this.decide("approve"), { class: "agentnb-button agentnb-primary", title: "Let it run" });
+    this.rejects = button("Reject", () => this.decide("reject"), { title: "Do not let it run; the model is told" });
+    this.buttons = [this.rejects, ...toggles];
     this.all =
       item.length > item.arguments.length ? button("Show all", () => this.showAll(), { class: "agentnb-link" }) : null;
     const name = el(
@@ -108,21 +121,25 @@ export class Call {
       el(
         "div",
         { class: "agentnb-set agentnb-choices" },
-        approve,
-        el("span", { class: "agentnb-joined" }, reject, this.reason),
-        ...Object.values(this.toggles),
+        this.approves,
+        el("span", { class: "agentnb-joined" }, this.rejects, this.reason),
+        ...toggles,
         this.remember?.el,
       ),
     );
+    this.el.addEventListener("keydown", (event) => this.key(event));
+    this.show(item.arguments, item.length);
+    this.explain();
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
     event.stopPropagation(); // the notebook has shortcuts on bare letters
-    const { target } = event;
+    const target = /** @type {Element} */ (event.target);
     if (event.key === "Escape" && this.open) {
       const last = this.toggles[this.open];
       this.toggle(this.open);
-      last.focus();
+      last?.focus();
     }
     if (target === this.pick && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       event.preventDefault();
@@ -134,21 +151,29 @@ export class Call {
     else this.decide("approve");
   }
 
+  /**
+   * @param {string} text
+   * @param {number} length
+   */
   show(text, length) {
     this.shown.replaceChildren(...hung(text));
     this.cut = length > text.length;
     if (this.cut)
       this.shown.append(el("span", { class: "agentnb-dim", text: `\u2026 (${number(length)} characters in all)` }));
-    else this.mark(this.shown.lastElementChild);
+    else if (this.shown.lastElementChild) this.mark(this.shown.lastElementChild);
   }
 
-  // A mark at the end of a text. The browser tells when it is in sight in the list of calls: not scrolled or cut away.
+  /**
+   * A mark at the end of a text. The browser tells when it is in sight in the list of calls: not scrolled or cut away.
+   * @param {Element} node
+   */
   mark(node) {
     const end = el("span", { class: "agentnb-end" });
     node.append(end);
     this.sight.observe(end);
   }
 
+  /** @param {IntersectionObserverEntry[]} marks */
   look(marks) {
     this.looked = true;
     this.seen ||= marks.some((mark) => mark.isIntersecting);
@@ -167,13 +192,16 @@ export class Call {
   showAll() {
     this.store.ask({ type: "show", ...this.identity() }, (answer) => {
       this.show(answer.text, answer.length);
-      this.all.remove();
+      this.all?.remove();
       this.update(this.item);
     });
   }
 
-  // What identifies the question: its run, its path and the number of its event. One that was not asked yet has no
-  // number; then the call and how often it was started do.
+  /**
+   * What identifies the question: its run, its path and the number of its event. One that was not asked yet has no
+   * number; then the call and how often it was started do.
+   * @returns {Identity}
+   */
   identity() {
     const { run, path, event, id, attempt } = this.item;
     return { run, path, event, id, attempt };
@@ -196,6 +224,7 @@ export class Call {
     this.el.classList.toggle("agentnb-picked", this.approvals.many() && this.pick.checked);
   }
 
+  /** @param {Question} item */
   update(item) {
     this.item = item;
     say(this.why, item.why || (item.unknown ? "Nobody knows how this call ended." : "This tool asks before it runs."));
@@ -204,7 +233,7 @@ export class Call {
     for (const control of this.buttons) allow(control, this.store, !this.busy, BUSY);
     allow(this.approves, this.store, !this.busy && !this.unread(), this.busy ? BUSY : this.unread());
     this.explain();
-    for (const control of [this.pick, this.reason, this.remember?.choice].filter(Boolean)) control.disabled = this.store.replays;
+    for (const control of [this.pick, this.reason, this.remember?.choice]) if (control) control.disabled = this.store.replays;
   }
 
   tick() {
@@ -235,6 +264,7 @@ export class Call {
     );
   }
 
+  /** @param {Word} word */
   toggle(word) {
     this.open = this.open === word ? null : word;
     for (const [name, control] of Object.entries(this.toggles))
@@ -245,49 +275,49 @@ export class Call {
     say(this.error, "");
     this.lay();
     if (this.open) {
-      this.forms[word] ??= this.fill(word); // kept while closed: nothing typed is lost
-      this.form.append(this.forms[word].el);
-      this.form.querySelector("input, textarea, select")?.focus();
+      this.form.append(this.filled(this.open).el);
+      const first = /** @type {HTMLElement | null} */ (this.form.querySelector("input, textarea, select"));
+      first?.focus();
     }
     this.update(this.item);
   }
 
-  fill(word) {
-    if (word === "Edit") return new Form(this.item.fields);
-    if (word === "Answer")
-      return new Form([
-        {
-          path: [],
-          label: "result",
-          kind: "text",
-          type: "JSON or text",
-          required: true,
-          given: "value",
-          text: "",
-          description: "What the call gave.",
-        },
-      ]);
-    const tools = this.store.model.get("tools")?.[this.item.path ?? ""]; // those of the loop that asks
-    return new Replacement(tools ?? {}, this.item.name, () => this.explain());
+  /**
+   * The form of a word. It is kept while it is closed: nothing that was typed is lost.
+   * @param {Word} word
+   * @returns {Form | Replacement}
+   */
+  filled(word) {
+    if (word === "Edit") return (this.forms.Edit ??= new Form(this.item.fields));
+    if (word === "Answer") return (this.forms.Answer ??= new Form([RESULT]));
+    const tools = this.store.model.get("tools")?.[this.item.path ?? ""] ?? {}; // those of the loop that asks
+    return (this.forms.Replace ??= new Replacement(tools, this.item.name, () => this.explain()));
   }
 
-  // What is decided, with what an open form says; null where that does not fit, which is said beside it. Among others a
-  // form that was only looked at says nothing.
+  /**
+   * What is decided, with what an open form says; null where that does not fit, which is said beside it. Among others a
+   * form that was only looked at says nothing.
+   * @param {"approve" | "reject"} decision
+   * @param {string} [remember]
+   * @param {boolean} [alone]
+   * @returns {Verdict | null}
+   */
   told(decision, remember = this.remember?.choice.value, alone = true) {
     const seconds = (performance.now() - this.since) / 1000;
     const call = { ...this.identity(), digest: this.item.digest, seconds };
     if (decision === "reject") return { ...call, decision, reason: this.reason.value, remember };
     if (!this.open || !(alone || this.typed.has(this.open))) return { ...call, decision, remember };
-    const form = this.forms[this.open],
+    const form = this.filled(this.open),
       filled = form.read();
     say(this.error, filled.ok ? "" : filled.error);
     if (!filled.ok) return null;
     if (this.open === "Answer") return { ...call, decision: "answer", result: filled.arguments };
     if (this.open === "Edit" && filled.same) return { ...call, decision: "approve" };
-    const name = this.open === "Replace" ? { name: form.tool.value } : {};
+    const name = form instanceof Replacement ? { name: form.tool.value } : {};
     return { ...call, decision: this.open.toLowerCase(), ...name, arguments: filled.arguments, kept: filled.kept };
   }
 
+  /** @param {"approve" | "reject"} decision */
   decide(decision) {
     if (this.busy || this.store.gone || this.store.replays) return;
     if (decision === "approve" && this.unread()) return;
@@ -301,7 +331,10 @@ export class Call {
     this.update(this.item);
   }
 
-  // Decided, it goes away with the next news; where it was not, the reason is said here, or by the list once it is gone.
+  /**
+   * Decided, it goes away with the next news; where it was not, the reason is said here, or by the list once it is gone.
+   * @param {string | undefined} error
+   */
   answered(error) {
     this.busy = !error;
     say(this.error, error ?? "");

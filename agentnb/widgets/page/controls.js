@@ -19,6 +19,7 @@ const BUTTONS = [
 ];
 
 export class Controls {
+  /** @param {Store} store */
   constructor(store) {
     this.store = store;
     this.head = new Head(store, (answer) => this.tell(answer));
@@ -87,6 +88,7 @@ export class Controls {
     this.update();
   }
 
+  /** @param {string} name */
   press(name) {
     const talking = name === "Steer" || name === "Follow up";
     const text = this.text.value;
@@ -108,11 +110,13 @@ export class Controls {
     });
   }
 
+  /** @param {Done} answer */
   tell(answer) {
     say(this.note, answer.ok ? (answer.note ?? "") : answer.error);
     this.note.classList.toggle("agentnb-bad", !answer.ok);
   }
 
+  /** @param {News} [what] */
   update(what) {
     if (what === "breakpoints") return this.breakpoints.update();
     this.head.update();

@@ -2,13 +2,19 @@
 
 import { BUSY, allow, button, count, el, enable, say } from "./text.js";
 
+/** @param {number} seconds */
 const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en", { hour12: false });
 
 export class Decided {
+  /**
+   * @param {Store} store
+   * @param {(answer: Done) => void} answered
+   */
   constructor(store, answered) {
     this.store = store;
     this.answered = answered;
-    this.rows = new Map();
+    this.rows = /** @type {Map<string, HTMLElement>} */ (new Map());
+    this.told = ""; // the decisions that are listed
     this.every = button("Undo all", (event) => this.ask(event.currentTarget, { type: "undo" }), {
       title: "Take all of these back; the calls are asked about again",
     });
@@ -46,6 +52,10 @@ export class Decided {
     this.el.hidden = !recent.length && !rules.length;
   }
 
+  /**
+   * @param {HTMLElement} list
+   * @param {[what: "undo" | "forget", one: Decision | Rule, words: string][]} wanted
+   */
   show(list, wanted) {
     const keys = new Set(wanted.map(([what, one]) => `${what} ${one.event}`));
     for (const [key, row] of this.rows)
@@ -55,15 +65,20 @@ export class Decided {
       }
     for (const [what, one, words] of wanted) {
       const key = `${what} ${one.event}`;
+      const row = this.rows.get(key) ?? this.line(one, words, this.button(what, one));
       if (!this.rows.has(key)) {
-        this.rows.set(key, this.line(one, words, this.button(what, one)));
-        list.append(this.rows.get(key));
+        this.rows.set(key, row);
+        list.append(row);
       }
-      allow(this.rows.get(key).querySelector("button"), this.store);
+      for (const control of row.querySelectorAll("button")) allow(control, this.store);
     }
     list.hidden = !wanted.length;
   }
 
+  /**
+   * @param {"undo" | "forget"} what
+   * @param {Decision | Rule} one
+   */
   button(what, one) {
     const name = what === "undo" ? "Undo" : "Forget";
     return button(name, (event) => this.ask(event.currentTarget, { type: what, event: one.event }), {
@@ -72,6 +87,10 @@ export class Decided {
     });
   }
 
+  /**
+   * @param {HTMLButtonElement} control
+   * @param {{ type: "undo", event?: number } | { type: "forget", event: number }} message
+   */
   ask(control, message) {
     if (control.getAttribute("aria-disabled") === "true") return;
     enable(control, false, BUSY);
@@ -81,6 +100,11 @@ export class Decided {
     });
   }
 
+  /**
+   * @param {Decision | Rule} one
+   * @param {string} words
+   * @param {HTMLButtonElement | null} [control]
+   */
   line(one, words, control = null) {
     return el(
       "li",

@@ -8,11 +8,18 @@ const LED_TO = 4,
 const OF_CALLS = new Set(["call_proposed", "approval_request", "approval_decision", "call_start", "call_end"]);
 
 export class Details {
+  /**
+   * @param {Store} store
+   * @param {() => void} close
+   * @param {(at: number) => void} go shows the event of this number
+   */
   constructor(store, close, go) {
     this.store = store;
     this.go = go;
-    this.causes = [];
-    this.effects = [];
+    this.row = /** @type {EventRow | null} */ (null);
+    this.tool = ""; // of a call's event
+    this.causes = /** @type {number[]} */ ([]);
+    this.effects = /** @type {number[]} */ ([]);
     this.links = el("div", { class: "agentnb-links" });
     this.title = el("span", { class: "agentnb-details-title" });
     this.all = button("Show all", () => this.showAll(), { class: "agentnb-link", title: "All of its data as text" });
@@ -37,6 +44,7 @@ export class Details {
     });
   }
 
+  /** @param {EventRow | null} row */
   show(row) {
     this.row = row;
     this.store.selected = row;
@@ -69,7 +77,10 @@ export class Details {
     if (row.data === undefined && this.store.rows[row.seq] === row && !this.store.gone) this.showAll();
   }
 
-  // What led to it, the nearest first, and what it led to.
+  /**
+   * What led to it, the nearest first, and what it led to.
+   * @param {EventRow} row
+   */
   link(row) {
     const { rows } = this.store;
     this.links.hidden = rows[row.seq] !== row; // it is from the page as it was saved
@@ -81,6 +92,10 @@ export class Details {
       if (rows[at].cause === row.seq) effects.push(at);
     this.causes = causes;
     this.effects = effects;
+    /**
+     * @param {string} words
+     * @param {number[]} ats
+     */
     const told = (words, ats) =>
       ats.length ? [el("span", { class: "agentnb-dim", text: words }), ...ats.map((at) => this.linkTo(at))] : [];
     const after = row.after === undefined ? [] : [row.after];
@@ -88,13 +103,16 @@ export class Details {
     if (!this.links.children.length) this.links.hidden = true;
   }
 
-  // A breakpoint like this event: of its type, and about the same tool.
+  /**
+   * A breakpoint like this event: of its type, and about the same tool.
+   * @param {EventRow} row
+   */
   offerBreakpoint(row) {
     const { model, trace } = this.store,
-      thing = trace.things[row.thing];
+      thing = row.thing === undefined ? undefined : trace.things[row.thing];
     this.tool = thing?.kind === "call" && OF_CALLS.has(row.type) ? thing.name : "";
     const known = model.get("breakpoints")?.events?.includes(row.type);
-    this.stop.hidden = !known || !model.get("parts")?.includes("controls") || model.get("status")?.over;
+    this.stop.hidden = !known || !model.get("parts")?.includes("controls") || Boolean(model.get("status")?.over);
     say(this.stop, "Pause at these");
     this.stop.title = visible(`Add a breakpoint: every ${row.type}${this.tool ? ` of ${this.tool}` : ""}`);
   }
@@ -102,11 +120,13 @@ export class Details {
   addBreakpoint() {
     const { row } = this,
       tool = this.tool.replace(/[*?[]/g, "[$&]"); // a name, not a pattern
+    if (!row) return;
     this.store.ask({ type: "breakpoint", do: "add", event: row.type, tool }, (answer) => {
       if (this.row === row) say(this.stop, answer.ok ? "Breakpoint added" : answer.error);
     });
   }
 
+  /** @param {number} at */
   linkTo(at) {
     const row = this.store.rows[at];
     return button(`#${row.seq} ${row.type}`, () => this.go(at), {
@@ -118,6 +138,7 @@ export class Details {
 
   showAll() {
     const { row } = this;
+    if (!row) return;
     this.store.ask({ type: "show", seq: row.seq }, (answer) => {
       if (this.row !== row) return;
       this.all.hidden = true;

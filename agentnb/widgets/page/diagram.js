@@ -6,16 +6,18 @@ import { el, fitParts, number, say, visible } from "./text.js";
 const SVG = "http://www.w3.org/2000/svg";
 
 export class Diagram {
+  /** @param {Store} store */
   constructor(store) {
     this.store = store;
     this.outermost = new Drawing("State diagram");
     this.list = el("ul", { class: "agentnb-nested", "aria-label": "Loops inside", hidden: true });
     this.more = el("li", { class: "agentnb-dim" });
-    this.slots = []; // by position: what a loop leaves, the next one takes over, and nothing on the page moves
+    this.slots = /** @type {Nested[]} */ ([]); // by position: what a loop leaves, the next one takes over, and nothing on the page moves
     this.el = el("div", { class: "agentnb-side" }, this.outermost.el, this.list);
     this.update("diagram");
   }
 
+  /** @param {News} what */
   update(what) {
     const { model } = this.store,
       status = model.get("status") ?? {};
@@ -26,6 +28,10 @@ export class Diagram {
     this.updateNested(status, model.get("tables") ?? []);
   }
 
+  /**
+   * @param {Status} status
+   * @param {PhaseTable[]} tables
+   */
   updateNested(status, tables) {
     const loops = status.nested ?? [];
     // A loop that ends soon has a successor: while the run goes on the list never gets lower, and nothing below it moves.
@@ -44,6 +50,7 @@ export class Diagram {
 
 class Nested {
   constructor() {
+    this.table = -1; // the index of the loop's table
     this.above = el("span", { class: "agentnb-nested-above" });
     this.leaf = el("span");
     this.path = el("span", { class: "agentnb-nested-path" }, this.above, this.leaf);
@@ -59,6 +66,10 @@ class Nested {
     );
   }
 
+  /**
+   * @param {NestedLoop} loop
+   * @param {PhaseTable | undefined} table
+   */
   show(loop, table) {
     const { el: node } = this;
     this.table = loop.table;
@@ -79,16 +90,20 @@ class Nested {
 }
 
 class Drawing {
+  /** @param {string} name */
   constructor(name) {
     this.source = "";
+    this.marked = ""; // what the marks were made of
     this.el = el("div", { class: "agentnb-diagram", role: "img", "aria-label": name });
   }
 
+  /** @param {string} name */
   name(name) {
     const shown = visible(name);
     if (this.el.getAttribute("aria-label") !== shown) this.el.setAttribute("aria-label", shown);
   }
 
+  /** @param {string} source */
   draw(source) {
     if (this.source === source) return;
     this.source = source;
@@ -96,7 +111,13 @@ class Drawing {
     this.marked = "";
   }
 
-  // Where the loop is, the arrows it has taken and how often, and the one it took last.
+  /**
+   * Where the loop is, the arrows it has taken and how often, and the one it took last.
+   * @param {string[]} phases
+   * @param {string} phase
+   * @param {Arrow[]} path
+   * @param {{ times?: number[], latest?: number }} counts
+   */
   mark(phases, phase, path, { times = [], latest = -1 }) {
     const signature = JSON.stringify([phases, phase, path, times, latest]);
     if (this.marked === signature) return;
@@ -108,33 +129,54 @@ class Drawing {
     const way = told.length ? ` Taken: ${told.join("; ")}.` : "";
     this.el.setAttribute("aria-description", visible((this.el.querySelector("desc")?.textContent ?? "") + way));
     const first = this.el.querySelector("[data-gid^=phase]");
-    for (const group of this.el.querySelectorAll("[data-gid]")) {
-      const [kind, ...parts] = group.dataset.gid.split("-");
+    for (const group of groupsOf(this.el)) {
+      const [kind, ...parts] = (group.dataset.gid ?? "").split("-"),
+        arrow = taken.get(parts.join("-")); // its index, where it was taken
       group.classList.toggle("agentnb-now", (kind === "phase" || kind === "label") && Number(parts[0]) === now);
-      const been = (kind === "arrow" || kind === "head") && taken.has(parts.join("-"));
-      if (been && !group.classList.contains("agentnb-taken")) group.parentNode.insertBefore(group, first); // over those it shares a lane with
+      const been = (kind === "arrow" || kind === "head") && arrow !== undefined;
+      if (been && !group.classList.contains("agentnb-taken")) group.parentNode?.insertBefore(group, first); // over those it shares a lane with
       group.classList.toggle("agentnb-taken", been);
       if (!been) continue;
-      group.classList.toggle("agentnb-latest", taken.get(parts.join("-")) === latest);
+      group.classList.toggle("agentnb-latest", arrow === latest);
       if (kind !== "arrow") continue;
       const title = group.querySelector("title") ?? group.appendChild(document.createElementNS(SVG, "title"));
-      say(title, told[taken.get(parts.join("-"))]);
+      say(title, told[arrow]);
     }
   }
 }
 
+/**
+ * Give a drawing's nodes: only shapes and text, with only the attributes that draw.
+ * @param {string} source SVG, or nothing
+ * @returns {SVGElement[]}
+ */
 export function parse(source) {
   if (!source) return [];
   const root = new DOMParser().parseFromString(source, "image/svg+xml").documentElement;
+  /**
+   * @param {Element} node
+   * @returns {SVGElement | null}
+   */
   const copy = (node) => {
     // only shapes and text, only attributes that draw
     if (!["svg", "g", "path", "text", "title", "desc"].includes(node.localName)) return null;
     const made = document.createElementNS(SVG, node.localName);
-    for (const name of ["viewBox", "width", "height", "class", "aria-hidden", "data-gid", "d", "x", "y"])
-      if (node.hasAttribute(name)) made.setAttribute(name, node.getAttribute(name));
+    for (const name of ["viewBox", "width", "height", "class", "aria-hidden", "data-gid", "d", "x", "y"]) {
+      const value = node.getAttribute(name);
+      if (value !== null) made.setAttribute(name, value);
+    }
     if (["text", "title", "desc"].includes(node.localName)) made.textContent = visible(node.textContent);
-    for (const child of node.children) made.append(...[copy(child)].filter(Boolean));
+    for (const child of node.children) made.append(...[copy(child)].filter((part) => part !== null));
     return made;
   };
-  return [copy(root)].filter(Boolean);
+  return [copy(root)].filter((part) => part !== null);
+}
+
+/**
+ * The groups of a drawing that the kernel has named (`data-gid`).
+ * @param {HTMLElement} node
+ * @returns {NodeListOf<SVGElement>}
+ */
+export function groupsOf(node) {
+  return node.querySelectorAll("[data-gid]");
 }

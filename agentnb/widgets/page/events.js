@@ -9,14 +9,19 @@ import { Row } from "./row.js";
 const SLICE = 3000; // rows filtered per frame
 
 export class Events {
+  /** @param {Store} store */
   constructor(store) {
     this.store = store;
-    this.shown = null; // numbers of the rows that pass the filter; null: all of them
+    this.shown = /** @type {number[] | null} */ (null); // numbers of the rows that pass the filter; null: all of them
     this.scanned = 0;
+    this.scanning = 0; // the frame in which it goes on
+    this.began = 0;
+    this.old = /** @type {EventRow[] | null} */ (null); // the rows of a saved page, until the kernel has answered
     this.anew = store.anew;
     this.selected = -1; // a row's number
     this.filter = new Filter(store, () => this.refilter());
     this.count = el("span", { class: "agentnb-dim agentnb-count" });
+    /** @type {List<Row>} */
     this.list = new List(this, {
       label: "Events, newest last",
       around: 24,
@@ -42,16 +47,19 @@ export class Events {
   rows() {
     return this.store.rows.length || !this.old ? this.store.rows : this.old;
   }
+  /** @param {number} index */
   number(index) {
     return this.shown ? this.shown[index] : index;
   }
-  index(number) {
-    return this.shown ? this.shown.indexOf(number) : number;
+  /** @param {number} at a row's number */
+  index(at) {
+    return this.shown ? this.shown.indexOf(at) : at;
   }
   chosen() {
     return this.selected >= 0 ? this.index(this.selected) : -1;
   }
 
+  /** @param {News} what */
   update(what) {
     // Until the kernel has answered: the last rows as they were saved with the page.
     if (!this.store.rows.length && what !== "rows" && !this.store.replays) {
@@ -96,7 +104,7 @@ export class Events {
       query = this.filter.query.value.toLowerCase(),
       end = Math.min(rows.length, this.scanned + SLICE);
     for (; this.scanned < end; this.scanned++)
-      if (this.filter.passes(rows[this.scanned], query)) this.shown.push(this.scanned);
+      if (this.filter.passes(rows[this.scanned], query)) this.shown?.push(this.scanned);
     if (end < rows.length && !this.scanning) {
       this.scanning = requestAnimationFrame(() => {
         this.scanning = 0;
@@ -125,24 +133,32 @@ export class Events {
     this.began = this.rows()[0]?.time ?? 0;
   }
 
+  /** @param {string} id */
   make(id) {
     return new Row(id);
   }
 
+  /**
+   * @param {Row} row
+   * @param {number} index
+   */
   show(row, index) {
     const at = this.number(index);
     row.show(this.rows()[at], this.began);
     return at;
   }
 
+  /** @param {number} at */
   press(at) {
     this.select(at);
   }
 
+  /** @param {number} index */
   choose(index) {
     this.select(this.number(index));
   }
 
+  /** @param {KeyboardEvent} event */
   key({ key }) {
     if (key === "Escape" && this.selected >= 0) this.select(-1);
     else if (key === "ArrowLeft") this.go(this.details.causes[0] ?? -1);
@@ -151,6 +167,7 @@ export class Events {
     return true;
   }
 
+  /** @param {number} at */
   select(at) {
     this.selected = at;
     this.details.show(at >= 0 ? this.rows()[at] : null);
@@ -159,7 +176,10 @@ export class Events {
     this.draw();
   }
 
-  // To an event, from wherever: it is shown, though the filter may not let it through.
+  /**
+   * To an event, from wherever: it is shown, though the filter may not let it through.
+   * @param {number} at
+   */
   go(at) {
     if (at < 0 || at >= this.rows().length) return;
     if (this.shown && !this.filter.passes(this.rows()[at], this.filter.query.value.toLowerCase())) {

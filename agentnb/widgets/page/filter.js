@@ -5,10 +5,18 @@ import { OUTERMOST, isIn, matches } from "./row.js";
 
 const CHOICES = 200; // tools, and loops, that can be chosen; the others are found by text
 
+/** @typedef {"type" | "tool" | "loop"} Choice */
+
 export class Filter {
+  /**
+   * @param {Store} store
+   * @param {() => void} changed
+   */
   constructor(store, changed) {
     this.store = store;
     this.counted = 0;
+    this.onlyErrors = false;
+    /** @type {Record<Choice, Set<string>>} */
     this.known = { type: new Set(), tool: new Set(), loop: new Set() };
     this.query = el("input", {
       class: "agentnb-input",
@@ -16,6 +24,10 @@ export class Filter {
       placeholder: "Filter events",
       "aria-label": "Filter events",
     });
+    /**
+     * @param {Choice} name
+     * @param {...HTMLOptionElement} options
+     */
     const choice = (name, ...options) =>
       el("select", { class: `agentnb-select agentnb-${name}s`, "aria-label": `${name[0].toUpperCase()}${name.slice(1)} of event` }, ...options);
     this.type = choice("type", el("option", { value: "", text: "all types" }));
@@ -37,6 +49,7 @@ export class Filter {
     for (const select of [this.type, this.tool, this.loop]) select.addEventListener("change", changed);
   }
 
+  /** @param {boolean} only */
   press(only) {
     this.onlyErrors = only;
     this.errors.setAttribute("aria-pressed", String(only));
@@ -54,13 +67,14 @@ export class Filter {
   // The rows are other ones from here on.
   forget() {
     this.counted = 0;
-    for (const [name, known] of Object.entries(this.known)) {
-      known.clear();
+    for (const name of /** @type {Choice[]} */ (["type", "tool", "loop"])) {
+      this.known[name].clear();
       const options = [...this[name].options].filter((option) => option.dataset.seen);
       for (const option of options) option.remove();
     }
   }
 
+  /** @param {EventRow[]} rows */
   note(rows) {
     for (; this.counted < rows.length; this.counted++) {
       const row = rows[this.counted],
@@ -71,6 +85,10 @@ export class Filter {
     }
   }
 
+  /**
+   * @param {Choice} name
+   * @param {string} value
+   */
   add(name, value) {
     const { [name]: known } = this.known;
     if (known.size >= CHOICES) return;
@@ -83,11 +101,16 @@ export class Filter {
     this[name].hidden = false;
   }
 
+  /** @param {EventRow} row */
   toolOf(row) {
-    const thing = this.store.trace.things[row.thing];
+    const thing = row.thing === undefined ? undefined : this.store.trace.things[row.thing];
     return thing?.kind === "call" ? thing.name : "";
   }
 
+  /**
+   * @param {EventRow} row
+   * @param {string} query in lower case
+   */
   passes(row, query) {
     const [type, tool, loop] = [this.type.value, this.tool.value, this.loop.value];
     if ((type && row.type !== type) || (loop && !isIn(row, loop)) || (tool && this.toolOf(row) !== tool)) return false;

@@ -4,7 +4,10 @@ import { el, number, say, unique, visible } from "./text.js";
 
 const WIDE = 80; // characters that a control shows in a line, about
 
+/** @typedef {Map<string, string | Tree>} Tree */
+
 export class Form {
+  /** @param {FieldSpec[]} fields */
   constructor(fields) {
     this.fields = fields.map((field) => new Field(field));
     this.el = el("div", { class: "agentnb-fields" }, ...this.fields.map((field) => field.el));
@@ -15,15 +18,15 @@ export class Form {
 
   // The fields of an object are there while it is.
   lay() {
-    const missing = this.fields.filter(({ spec, given }) => spec.kind === "object" && given.value !== "value");
+    const missing = this.fields.filter(({ spec, given }) => spec.kind === "object" && given?.value !== "value");
     const names = missing.map(({ path }) => path[0]);
-    for (const { el, path } of this.fields) el.hidden = path.length > 1 && names.includes(path[0]);
+    for (const field of this.fields) field.el.hidden = field.path.length > 1 && names.includes(field.path[0]);
   }
 
   // The arguments as JSON text, put together from texts so that a number goes back digit by digit as it came. What
   // nobody has changed is kept, not sent back: a control shows no line end but its own, and not half a surrogate pair.
   read() {
-    const root = new Map(),
+    const root = /** @type {Tree} */ (new Map()),
       kept = [],
       fields = this.fields.filter((field) => !field.el.hidden);
     let bad = null,
@@ -35,17 +38,24 @@ export class Form {
       if (keep) kept.push(field.path);
       let target = root;
       for (const name of field.path.slice(0, -1)) {
-        if (!target.has(name)) target.set(name, new Map()); // an object is there also where nothing in it is given
-        target = target.get(name);
+        const inner = target.get(name);
+        const object = inner instanceof Map ? inner : /** @type {Tree} */ (new Map());
+        target.set(name, object); // an object is there also where nothing in it is given
+        target = object;
       }
       if (text === undefined || error) continue;
-      if (field.path.length) target.set(field.path.at(-1), text);
-      else whole = text;
+      const name = field.path.at(-1);
+      if (name === undefined) whole = text;
+      else target.set(name, text);
     }
     if (bad) {
       bad.control.focus();
       return { ok: false, error: "Some values do not fit; see above." };
     }
+    /**
+     * @param {Tree} map
+     * @returns {string}
+     */
     const write = (map) =>
       `{${[...map].map(([name, value]) => `${JSON.stringify(name)}:${value instanceof Map ? write(value) : value}`).join(",")}}`;
     const same = fields.every((field) => field.isUnchanged());
@@ -54,8 +64,15 @@ export class Form {
 }
 
 export class Replacement {
+  /**
+   * @param {Record<string, FieldSpec[]>} tools
+   * @param {string} current the tool of the call
+   * @param {() => void} changed
+   */
   constructor(tools, current, changed) {
-    const names = Object.keys(tools).filter((name) => name !== current);
+    this.fields = new Map(Object.entries(tools)); // names are looked up in maps: a tool may be called `constructor`
+    this.made = /** @type {Map<string, Form>} */ (new Map());
+    const names = [...this.fields.keys()].filter((name) => name !== current);
     this.tool = el(
       "select",
       { class: "agentnb-select", "aria-label": "Tool" },
@@ -65,9 +82,9 @@ export class Replacement {
         return option;
       }),
     );
-    this.made = {};
     this.tool.addEventListener("change", () => {
-      this.fill(tools);
+      this.form = this.chosen();
+      this.body.replaceChildren(this.form.el);
       changed();
     });
     this.body = el("div");
@@ -77,12 +94,16 @@ export class Replacement {
       el("label", { class: "agentnb-field" }, el("span", { class: "agentnb-field-name", text: "Tool" }), this.tool),
       this.body,
     );
-    this.fill(tools);
+    this.form = this.chosen();
+    this.body.append(this.form.el);
   }
 
-  fill(tools) {
-    this.form = this.made[this.tool.value] ??= new Form(tools[this.tool.value] ?? []);
-    this.body.replaceChildren(this.form.el);
+  // The form of the tool that is chosen; what was typed in it before is still there.
+  chosen() {
+    const name = this.tool.value,
+      form = this.made.get(name) ?? new Form(this.fields.get(name) ?? []);
+    this.made.set(name, form);
+    return form;
   }
 
   read() {
@@ -91,14 +112,15 @@ export class Replacement {
 }
 
 class Field {
+  /** @param {FieldSpec} spec */
   constructor(spec) {
     this.spec = spec;
     this.path = spec.path;
-    this.control = this.make(spec);
+    this.given = this.choice(spec);
+    this.control = spec.kind === "object" && this.given ? this.given : this.make(spec);
     const id = (this.control.id = `agentnb-${unique()}`);
     this.wrong = el("div", { class: "agentnb-error", id: `${id}-wrong` });
     this.control.setAttribute("aria-describedby", `${id}-type ${id}-about ${id}-wrong`);
-    this.given = spec.kind === "object" ? this.control : this.choice(spec);
     this.el = el(
       "div",
       { class: "agentnb-field" },
@@ -126,7 +148,7 @@ class Field {
 
   stands() {
     const { control, given } = this;
-    return `${given?.value ?? "value"} ${control.type === "checkbox" ? control.checked : control.value}`;
+    return `${given?.value ?? "value"} ${isBox(control) ? control.checked : control.value}`;
   }
 
   isUnchanged() {
@@ -135,9 +157,11 @@ class Field {
     return Boolean(isFilledIn) && this.stands() === first;
   }
 
+  /**
+   * @param {FieldSpec} spec
+   * @returns {HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement}
+   */
   make(spec) {
-    const area = (rows) => el("textarea", { class: "agentnb-input", rows: String(rows), spellcheck: "false" });
-    if (spec.kind === "object") return this.choice(spec);
     if (spec.kind === "boolean") {
       const box = el("input", { type: "checkbox" });
       box.checked = spec.text === "true";
@@ -147,7 +171,7 @@ class Field {
       const list = el(
         "select",
         { class: "agentnb-select" },
-        ...spec.options.map((option) => {
+        ...(spec.options ?? []).map((option) => {
           const item = el("option", { text: option.startsWith('"') ? JSON.parse(option) : option });
           item.value = option;
           return item;
@@ -160,7 +184,7 @@ class Field {
     const long = spec.kind === "json" || spec.kind === "text" || lines.length > 1 || spec.text.length > WIDE;
     const rows = lines.reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / WIDE)), 0); // as they are wrapped
     const control = long
-      ? area(Math.min(12, Math.max(2, rows)))
+      ? el("textarea", { class: "agentnb-input", rows: Math.min(12, Math.max(2, rows)), spellcheck: "false" })
       : el("input", { class: "agentnb-input", type: "text", spellcheck: "false" });
     control.value = spec.kind === "kept" ? visible(spec.text) : spec.text;
     control.readOnly = spec.kind === "kept";
@@ -168,7 +192,10 @@ class Field {
     return control;
   }
 
-  // What cannot be said by typing: that a value is null, or not given at all.
+  /**
+   * What cannot be said by typing: that a value is null, or not given at all.
+   * @param {FieldSpec} spec
+   */
   choice(spec) {
     if (spec.kind === "kept" || (spec.required && !spec.nullable)) return null;
     const choice = el(
@@ -185,7 +212,7 @@ class Field {
   hidden() {
     const text = this.control.value ?? "";
     if (this.spec.kind === "kept")
-      return `Too long to edit here (${number(this.spec.length)} characters); it stays as it is.`;
+      return `Too long to edit here (${number(this.spec.length ?? text.length)} characters); it stays as it is.`;
     return visible(text) === text
       ? ""
       : `Contains characters that do not show: ${visible(text)
@@ -194,20 +221,25 @@ class Field {
           .join(" ")}`;
   }
 
+  /** @param {string | undefined} error */
   mark(error) {
     say(this.wrong, error || "");
     this.control.setAttribute("aria-invalid", String(Boolean(error) && error !== this.hidden()));
   }
 
+  /**
+   * What the field says, as JSON text; `keep` where the value is to stay as it is, nothing where none is given.
+   * @returns {{ text?: string, error?: string, keep?: boolean }}
+   */
   read() {
     const { spec, control } = this,
       text = control.value.trim();
     if (spec.kind === "kept") return { keep: true };
-    if (spec.kind === "object") return this.given.value === "null" ? { text: "null" } : {}; // or its fields say it
+    if (spec.kind === "object") return this.given?.value === "null" ? { text: "null" } : {}; // or its fields say it
     if (spec.path.length && spec.given === "value" && this.isUnchanged()) return { keep: true, text: "null" };
     if (this.given?.value === "absent") return {};
     if (this.given?.value === "null") return { text: "null" };
-    if (spec.kind === "boolean") return { text: String(control.checked) };
+    if (isBox(control)) return { text: String(control.checked) };
     if (spec.kind === "enum") return control.value ? { text: control.value } : { error: "Choose one." };
     if (spec.kind === "string") return { text: JSON.stringify(control.value) };
     if (spec.kind === "text") return { text: control.value };
@@ -223,12 +255,23 @@ class Field {
         return { error: "A JSON object, please." };
       return { text };
     } catch (error) {
-      return { error: spec.kind === "number" ? "A number, please." : `Not JSON: ${error.message}` };
+      return { error: spec.kind === "number" ? "A number, please." : `Not JSON: ${/** @type {Error} */ (error).message}` };
     }
   }
 }
 
-// What may stand there, and what the tool takes where nothing does.
+/**
+ * @param {HTMLElement} control
+ * @returns {control is HTMLInputElement}
+ */
+function isBox(control) {
+  return control.matches("[type=checkbox]");
+}
+
+/**
+ * What may stand there, and what the tool takes where nothing does.
+ * @param {FieldSpec} spec
+ */
 function typeInWords({ type, required, default: otherwise }) {
   if (required) return `${type}, required`;
   return otherwise ? `${type}, optional, default ${otherwise}` : `${type}, optional`;

@@ -2,17 +2,22 @@
 // with new calls or arrows; what else changes is a class and the words in a box. Beside each the same is told as a list.
 
 import { el, fit, fitParts, say, visible } from "./text.js";
-import { parse } from "./diagram.js";
+import { groupsOf, parse } from "./diagram.js";
 
 const NO_GRAPH = "No loop here has calls that read one another's results. An ExecutionLoop has.";
 
 export class Graphs {
+  /**
+   * @param {Store} store
+   * @param {boolean} alone whether the panel has no other part
+   */
   constructor(store, alone) {
     this.store = store;
-    this.slots = [];
+    this.slots = /** @type {Graph[]} */ ([]);
+    this.width = 0;
     this.empty = alone ? el("p", { class: "agentnb-empty", text: NO_GRAPH }) : null;
     this.el = el("div", { class: "agentnb-graphs", hidden: true }, this.empty);
-    this.update("graphs");
+    this.update();
   }
 
   update() {
@@ -37,6 +42,7 @@ export class Graphs {
 
 class Graph {
   constructor() {
+    this.drawing = ""; // as it is shown
     this.path = el("span", { class: "agentnb-path" });
     this.heading = el("span", { class: "agentnb-graph-title" });
     this.notes = el("span", { class: "agentnb-dim" });
@@ -47,6 +53,10 @@ class Graph {
     this.el = el("div", { class: "agentnb-graph" }, head, this.image, this.list, this.more);
   }
 
+  /**
+   * @param {CallGraph} graph
+   * @param {string} drawing
+   */
   show(graph, drawing) {
     say(this.path, graph.path);
     say(this.heading, graph.heading);
@@ -62,19 +72,22 @@ class Graph {
     this.tell(graph.calls);
   }
 
+  /** @param {CallGraph["calls"]} calls */
   mark(calls) {
-    for (const group of this.image.querySelectorAll("[data-gid]")) {
-      const [kind, number] = group.dataset.gid.split("-"),
-        call = calls[number]; // an arrow looks like the call it comes from
+    for (const group of groupsOf(this.image)) {
+      const [kind, number] = (group.dataset.gid ?? "").split("-"),
+        call = calls[Number(number)]; // an arrow looks like the call it comes from
       if (!call) continue; // the drawing is one message behind
       const [standing, words, sentence] = call;
-      if (kind === "node" && group.dataset.standing !== standing) say(group.lastElementChild, words);
-      if (kind === "node") say(group.firstElementChild, sentence);
+      const [title, text] = [group.firstElementChild, group.lastElementChild]; // of a node
+      if (kind === "node" && title) say(title, sentence);
+      if (kind === "node" && text && group.dataset.standing !== standing) say(text, words);
       group.setAttribute("class", `agentnb-${kind} agentnb-is-${standing}`);
       group.dataset.standing = standing;
     }
   }
 
+  /** @param {CallGraph["calls"]} calls */
   tell(calls) {
     const told = fit(this.list, calls.length, () => el("li"));
     calls.forEach(([, , sentence], i) => say(told[i], sentence));

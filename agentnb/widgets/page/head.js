@@ -5,6 +5,10 @@ import { count, el, number, say, visible } from "./text.js";
 import { Queue } from "./queue.js";
 
 export class Head {
+  /**
+   * @param {Store} store
+   * @param {(answer: Done) => void} [answered]
+   */
   constructor(store, answered = () => {}) {
     this.store = store;
     this.name = el("strong", { class: "agentnb-name" });
@@ -56,11 +60,14 @@ export class Head {
   }
 }
 
-// The outermost loop's phase and those of the loops that run in it; those beside one another after a comma.
+/**
+ * The outermost loop's phase and those of the loops that run in it; those beside one another after a comma.
+ * @param {Status} status
+ */
 function breadcrumb(status) {
   let told = `phase ${status.phase || "-"}`,
     above = "";
-  for (const loop of status.nested) {
+  for (const loop of status.nested ?? []) {
     if (!loop.running) continue;
     told += `${!above || loop.path.startsWith(`${above}/`) ? " \u203a " : ", "}${loop.path}: ${loop.phase}`;
     above = loop.path;
@@ -68,8 +75,11 @@ function breadcrumb(status) {
   return told;
 }
 
-// How far its models and their calls are. Where loops run inside, the outermost one's turns say little about that; where
-// no model is asked (an engine has tasks) it would be a row of noughts above all that happens.
+/**
+ * How far its models and their calls are. Where loops run inside, the outermost one's turns say little about that; where
+ * no model is asked (an engine has tasks) it would be a row of noughts above all that happens.
+ * @param {Status} status
+ */
 function asked({ nested, requests = 0, turn = 0, calls = 0 }) {
   if (nested?.length) return [count(requests, "model request"), count(calls, "call")];
   return turn || calls ? [`turn ${turn}`, count(calls, "call")] : [];

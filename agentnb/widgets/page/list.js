@@ -1,13 +1,5 @@
 // A list box of rows of one height, of which only those in view are drawn: the events, and the timeline. It follows its
-// end until somebody reads further up. What the rows are, and which is chosen, its owner knows:
-//
-//   length(), chosen(): how many rows there are, and the index of the chosen one or -1
-//   make(id): a new row, with its element in `el`
-//   begin(start, end): said before rows are drawn, with the range in view
-//   show(row, index): draws what stands at the index
-//   draw(): draws the list, and what is told beside it
-//   choose(index), press(number, target): by key, and by a click on the row with this number
-//   key(event): whether it was a key of the owner's own
+// end until somebody reads further up. What the rows are, and which is chosen, its owner knows.
 
 import { button, el, fitParts, unique } from "./text.js";
 
@@ -15,14 +7,39 @@ const ROW = 22; // pixels; panel.css has the same height
 const FEW = 6; // rows: what one turn of a wheel brings into view
 const PACE = 100; // ms between two drawings of rows that nobody has the time to read
 
+/**
+ * @typedef {{ el: HTMLElement }} ListRow
+ */
+
+/**
+ * What owns a list, and knows its rows.
+ * @template {ListRow} Part
+ * @typedef {object} Owner
+ * @property {() => number} length
+ * @property {() => number} chosen the index of the chosen row, or -1
+ * @property {(id: string) => Part} make makes an empty row
+ * @property {(start: number, end: number) => void} begin called before rows are drawn, with the range in view
+ * @property {(row: Part, index: number) => number} show draws what belongs at the index, and gives its number
+ * @property {() => void} draw draws the list, and what is shown beside it
+ * @property {(index: number) => void} choose by key
+ * @property {(number: number, target: HTMLElement) => void} press by a click on the row of this number
+ * @property {(event: KeyboardEvent) => boolean} key gives whether it was a key of the owner's own
+ */
+
+/** @template {ListRow} Part */
 export class List {
+  /**
+   * @param {Owner<Part>} owner
+   * @param {{ label: string, around: number, attributes?: Record<string, string> }} options
+   */
   constructor(owner, { label, around, attributes = {} }) {
     this.owner = owner;
     this.around = around; // rows drawn above and below what is in view, for whoever reads there
     this.follow = true;
     this.drawnAt = 0;
     this.drawn = { length: 0, seen: 0, when: 0 }; // how many rows there were, how many in view, and when
-    this.pool = [];
+    this.pool = /** @type {Part[]} */ ([]);
+    this.timer = 0;
     this.id = unique();
     this.latest = button("Latest", () => this.toEnd(), { class: "agentnb-link", title: "Go to the end and stay there" });
     this.spacer = el("div", {
@@ -44,8 +61,9 @@ export class List {
       { passive: true },
     );
     this.spacer.addEventListener("click", (event) => {
-      const row = event.target.closest("[data-row]");
-      if (row) owner.press(Number(row.dataset.row), event.target);
+      const target = /** @type {HTMLElement} */ (event.target),
+        row = /** @type {HTMLElement | null} */ (target.closest("[data-row]"));
+      if (row) owner.press(Number(row.dataset.row), target);
     });
     this.spacer.addEventListener("keydown", (event) => this.key(event));
   }
@@ -94,16 +112,25 @@ export class List {
     this.latest.hidden = this.follow || length * ROW <= this.el.clientHeight;
   }
 
+  /**
+   * @param {Part} row
+   * @param {number} index
+   * @param {number} length
+   * @param {boolean} chosen
+   */
   show(row, index, length, chosen) {
     const { el: node } = row;
-    node.dataset.row = this.owner.show(row, index);
+    node.dataset.row = String(this.owner.show(row, index));
     node.style.transform = `translateY(${index * ROW}px)`;
     node.setAttribute("aria-selected", String(chosen));
-    node.setAttribute("aria-posinset", index + 1);
-    node.setAttribute("aria-setsize", length);
+    node.setAttribute("aria-posinset", String(index + 1));
+    node.setAttribute("aria-setsize", String(length));
   }
 
-  // Scrolls as far as it takes to see this row.
+  /**
+   * Scrolls as far as it takes to see this row.
+   * @param {number} index
+   */
   reveal(index) {
     const y = index * ROW;
     if (y < this.el.scrollTop) this.el.scrollTop = y;
@@ -111,18 +138,21 @@ export class List {
     this.follow = this.atEnd();
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
     const at = this.owner.chosen(),
       page = Math.max(1, Math.floor(this.el.clientHeight / ROW) - 1),
       last = this.owner.length() - 1;
-    const to = {
+    /** @type {Record<string, number>} */
+    const targets = {
       ArrowDown: at + 1,
       ArrowUp: at < 0 ? last : at - 1,
       PageDown: at + page,
       PageUp: at - page,
       Home: 0,
       End: last,
-    }[event.key];
+    };
+    const to = targets[event.key];
     if (!this.owner.key(event)) {
       if (to === undefined || last < 0) return;
       this.owner.choose(Math.max(0, Math.min(last, to)));

@@ -2,9 +2,11 @@
 
 import { el, fit, fitParts, say } from "./text.js";
 
+/** @type {Record<string, string>} */
 const LINE_KINDS = { text: "model", reasoning: "thinking", call: "call", tool: "tool", retry: "retry" };
 
 export class Live {
+  /** @param {Store} store */
   constructor(store) {
     this.store = store;
     this.el = el("div", { class: "agentnb-live", "aria-hidden": "true" });
@@ -31,9 +33,13 @@ export class Live {
 
 // Running calls that tell how far they are: a bar where it is a share of something, or else their words.
 export class Progress {
+  /**
+   * @param {Store} store
+   * @param {boolean} alone whether the panel has no other part
+   */
   constructor(store, alone) {
     this.store = store;
-    this.slots = [];
+    this.slots = /** @type {Running[]} */ ([]);
     this.empty = el("p", { class: "agentnb-empty", text: "No call is running that tells how far it is. A tool does so by its argument `progress`.", hidden: !alone });
     this.list = el("ul", { class: "agentnb-progress", "aria-label": "Progress", hidden: true });
     this.el = el("div", {}, this.empty, this.list);
@@ -42,7 +48,7 @@ export class Progress {
 
   update() {
     const over = this.store.model.get("status")?.over,
-      lines = over ? [] : this.store.live.filter((line) => line.progress);
+      lines = over ? [] : this.store.live.filter((line) => line.progress !== undefined);
     fitParts(this.slots, this.list, lines.length, () => new Running());
     lines.forEach((line, i) => this.slots[i].show(line, this.store.trace.calls.get(`${line.path}\n${line.name}`)));
     this.list.hidden = !lines.length;
@@ -61,19 +67,22 @@ class Running {
     this.el = el("li", {}, el("span", { class: "agentnb-progress-call" }, this.path, this.name), this.bar, this.text);
   }
 
+  /**
+   * @param {LiveLine} line
+   * @param {Thing | undefined} thing
+   */
   show(line, thing) {
-    const { share, text } = line.progress,
+    const { share, text } = line.progress ?? { text: "" },
       name = thing?.name ?? line.name;
     say(this.path, line.path);
     say(this.name, name);
     say(this.text, text);
-    const known = typeof share === "number";
-    this.bar.hidden = !known;
-    this.text.classList.toggle("agentnb-wide", !known);
-    if (!known) return;
+    this.bar.hidden = share === undefined;
+    this.text.classList.toggle("agentnb-wide", share === undefined);
+    if (share === undefined) return;
     const percent = Math.round(100 * share);
     this.fill.style.width = `${100 * share}%`;
-    this.bar.setAttribute("aria-valuenow", percent);
+    this.bar.setAttribute("aria-valuenow", String(percent));
     this.bar.setAttribute("aria-valuetext", this.text.textContent || `${percent} %`);
     this.bar.setAttribute("aria-label", this.name.textContent);
   }

@@ -9,21 +9,32 @@ const AT_FIRST = 40, // messages that are shown; "Earlier" shows as many more
   TALL = 600, // characters of a text that is surely seen without scrolling,
   TALL_LINES = 14, // and lines
   PAUSE = 400; // milliseconds between two questions to the kernel, or longer where it takes long to answer
+/** @type {Record<string, string>} */
 const SPEAKS = { text: "speaks", reasoning: "thinks", call: "calls" };
 
 export class Messages {
+  /**
+   * @param {Store} store
+   * @param {(at: number) => void} go shows the event of this number
+   */
   constructor(store, go) {
     this.store = store;
     this.go = go;
     this.last = AT_FIRST;
     this.path = "";
-    this.begun = null; // the event that the loop began with, as loops run one after the other at the same path
-    this.latest = new Map(); // of each path, the loop that began last
-    this.shown = new Map(); // what is on the page, by the message's place in the conversation
+    // The event that the loop began with, as loops run one after the other at the same path.
+    this.begun = /** @type {number | null} */ (null);
+    this.chosen = false; // whether somebody has chosen the loop
+    // Of each path, the loop that began last, and how many have begun there.
+    this.latest = /** @type {Map<string, { position: number, times: number }>} */ (new Map());
+    // What is on the page, by the message's place in the conversation.
+    this.shown = /** @type {Map<number, { signature: string, node: HTMLElement }>} */ (new Map());
     this.things = 0;
     this.anew = store.anew;
     this.follow = true;
     this.due = 0;
+    this.timer = 0;
+    this.asking = this.wanted = false;
     this.loop = el(
       "select",
       { class: "agentnb-select agentnb-loops", "aria-label": "Loop of messages" },
@@ -71,6 +82,7 @@ export class Messages {
     this.ask();
   }
 
+  /** @param {News} what */
   update(what) {
     if (what === "live") return this.drawLive();
     this.notePaths();
@@ -84,7 +96,7 @@ export class Messages {
       this.anew = this.store.anew;
       this.things = 0;
       this.latest.clear();
-      while (this.loop.options.length > 1) this.loop.lastChild.remove();
+      while (this.loop.options.length > 1) this.loop.lastChild?.remove();
       if (this.begun !== null && this.begun >= this.store.rows.length) {
         this.choose("");
         this.chosen = false;
@@ -97,16 +109,17 @@ export class Messages {
         times = (before?.times ?? 0) + 1;
       this.latest.set(path, { position, times });
       const option = el("option", { text: times > 1 ? `${path} (${times})` : path });
-      option.value = position;
+      option.value = String(position);
       if (this.loop.options.length < LOOPS) this.loop.append(option);
     }
-    this.loop.value = this.begun ?? "";
+    this.loop.value = String(this.begun ?? "");
     this.loop.hidden = !this.latest.size;
   }
 
+  /** @param {string} value */
   choose(value) {
     this.begun = value === "" ? null : Number(value);
-    this.path = value === "" ? "" : (this.store.rows[this.begun].path ?? "");
+    this.path = this.begun === null ? "" : (this.store.rows[this.begun].path ?? "");
     this.loop.value = value;
   }
 
@@ -139,6 +152,7 @@ export class Messages {
     });
   }
 
+  /** @param {Answers["said"]} answer */
   show({ total, left, note, messages }) {
     const height = this.log.scrollHeight;
     const shown = new Map(),
@@ -151,7 +165,7 @@ export class Messages {
       });
     this.shown = shown;
     const kept = new Set(nodes);
-    for (const node of [...this.list.children]) if (!kept.has(node)) node.remove();
+    for (const node of [...this.list.children]) if (!kept.has(/** @type {HTMLElement} */ (node))) node.remove();
     nodes.forEach((node, i) => {
       if (this.list.children[i] !== node) this.list.insertBefore(node, this.list.children[i] ?? null);
     });
@@ -171,7 +185,11 @@ export class Messages {
     if (!this.follow && this.last > AT_FIRST && this.log.scrollTop < 40) this.log.scrollTop += this.log.scrollHeight - height;
   }
 
-  // What was open in it stays open.
+  /**
+   * What was open in it stays open.
+   * @param {SaidMessage} message
+   * @param {HTMLElement | undefined} before
+   */
   makeAnew(message, before) {
     const node = this.make(message),
       opened = before ? [...before.querySelectorAll("details")].map((part) => part.open) : [];
@@ -181,6 +199,7 @@ export class Messages {
     return node;
   }
 
+  /** @param {SaidMessage} message */
   make(message) {
     const body = el("div", { class: "agentnb-body" });
     if (message.reasoning) body.append(fold("reasoning", "agentnb-reasoning", block(message.reasoning)));
@@ -198,6 +217,7 @@ export class Messages {
     );
   }
 
+  /** @param {SaidCall} call */
   makeCall(call) {
     const parts = [["arguments", call.arguments], ["decision", call.decision], ["result", call.result]].filter(([, text]) => text);
     const made = fold(
@@ -208,12 +228,18 @@ export class Messages {
     );
     made.dataset.group = call.failed ? "error" : "call";
     const brief = inOneLine(call.arguments).slice(0, BRIEF);
-    made.firstChild.append(el("code", { text: call.name }), " ", el("span", { class: "agentnb-dim", text: call.words }));
-    // Named, because behind "returned" they would read as what the tool has returned.
-    made.firstChild.append(el("span", { class: "agentnb-dim", text: " · arguments " }), el("span", { class: "agentnb-brief", text: brief }));
+    made.querySelector("summary")?.append(
+      el("code", { text: call.name }),
+      " ",
+      el("span", { class: "agentnb-dim", text: call.words }),
+      // Named, because behind "returned" they would read as what the tool has returned.
+      el("span", { class: "agentnb-dim", text: " · arguments " }),
+      el("span", { class: "agentnb-brief", text: brief }),
+    );
     return made;
   }
 
+  /** @param {number} position */
   linkTo(position) {
     return button(`#${position}`, () => this.go(position), {
       class: "agentnb-link",
@@ -232,7 +258,7 @@ export class Messages {
     lines.forEach((line, i) => {
       const [role, body] = made[i].children;
       say(role, [SPEAKS[line.kind], line.name].filter(Boolean).join(" "));
-      say(body.firstChild, line.text.trimStart());
+      if (body.firstChild) say(body.firstChild, line.text.trimStart());
     });
     this.live.hidden = !lines.length;
     if (this.follow) this.log.scrollTop = this.log.scrollHeight;
@@ -243,11 +269,19 @@ export class Messages {
   }
 }
 
-// A text; what may be too tall to be seen at once has the focus, so that a keyboard scrolls it.
+/**
+ * A text; what may be too tall to be seen at once has the focus, so that a keyboard scrolls it.
+ * @param {string} text
+ */
 function block(text) {
   return el("pre", { text, tabindex: text.length > TALL || text.split("\n").length > TALL_LINES ? "0" : null });
 }
 
+/**
+ * @param {string} words
+ * @param {string} name
+ * @param {...(Node | string | null)} children
+ */
 function fold(words, name, ...children) {
   return el("details", { class: name }, el("summary", { text: words }), ...children);
 }

@@ -21,8 +21,12 @@ import { keepFocus } from "./focus.js";
 import { keepKeys } from "./keys.js";
 
 const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
+/** @type {Record<string, string>} */
 const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // one is seen, in this order
-// What each part is drawn anew for.
+/**
+ * What each part is drawn anew for.
+ * @type {Record<string, News[]>}
+ */
 const WANTS = {
   position: ["position", "rows", "status", "live", "clock"],
   controls: ["status", "rows", "total", "selected", "breakpoints"],
@@ -37,37 +41,47 @@ const WANTS = {
   diagram: ["status", "diagram", "tables"],
 };
 const EACH = new Set(["controls", "approvals", "events", "messages", "diagram"]); // told what is new, one by one; others draw once
-const stores = new Map(); // by the panel's key: a module is shared by all views of a model, and by some hosts by all models
+// By the panel's key: a module is shared by all views of a model, and by some hosts by all models.
+const stores = /** @type {Map<string | Model, Store>} */ (new Map());
 
+/** @param {Model} model */
 const keyOf = (model) => model.get("key") ?? model;
 
+/** @param {Model} model */
 function storeOf(model) {
   const key = keyOf(model);
-  if (!stores.has(key)) stores.set(key, new Store(model));
-  return stores.get(key);
+  const store = stores.get(key) ?? new Store(model);
+  stores.set(key, store);
+  return store;
 }
 
+/** @param {{ model: Model, el: HTMLElement }} given */
 function render({ model, el: host }) {
   const store = storeOf(model),
-    parts = model.get("parts") ?? ALL,
-    has = (name) => parts.includes(name);
+    parts = model.get("parts") ?? ALL;
+  /** @param {string} name */
+  const has = (name) => parts.includes(name);
   const root = el("div", { class: "agentnb agentnb-panel mathjax_ignore tex2jax_ignore", role: "group", "aria-label": "Panel" });
   keepFocus(root);
   keepKeys(root);
   const kernel = el("p", { class: "agentnb-problem", role: "status", hidden: true });
   // To an event, from any of the parts. A panel without a list of events shows it alone.
-  const alone = has("events") ? null : new Details(store, () => alone.show(null), (at) => go(at));
+  const events = has("events") ? new Events(store) : null;
+  /** @type {Details | null} */
+  const alone = events ? null : new Details(store, () => alone?.show(null), (at) => go(at));
+  /** @param {number} at */
   const go = (at) => {
-    if (alone) return alone.show(store.rows[at]);
-    tabs?.choose(0);
-    return made.events.go(at);
+    if (alone) alone.show(store.rows[at]);
+    else tabs?.choose(0);
+    events?.go(at);
   };
+  /** @type {Record<string, Part | null>} */
   const made = {
     position: has("position") ? new Position(store) : null,
     controls: has("controls") ? new Controls(store) : null,
     approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
-    events: has("events") ? new Events(store) : null,
+    events,
     timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,
     live: has("events") ? new Live(store) : null,
@@ -75,12 +89,14 @@ function render({ model, el: host }) {
     usage: has("usage") ? new Usage(store, go) : null,
     diagram: has("diagram") ? new Diagram(store) : null,
   };
-  const views = Object.entries(VIEWS).filter(([name]) => made[name]),
-    seen = (name) => !tabs || !VIEWS[name] || tabs.isSeen(made[name]);
-  const tabs = views.length > 1 ? new Tabs(views.map(([name, words]) => [words, made[name]]), () => view("view")) : null;
+  const views = /** @type {[string, Part][]} */ ([]);
+  for (const [name, words] of Object.entries(VIEWS)) if (made[name]) views.push([words, made[name]]);
+  const tabs = views.length > 1 ? new Tabs(views, () => view("view")) : null;
+  /** @param {string} name */
+  const seen = (name) => !tabs || !VIEWS[name] || tabs.isSeen(made[name]);
   const inMain = [
-    ...(tabs ? [tabs.list, ...tabs.panels] : views.map(([name]) => made[name].el)),
-    ...[alone, made.progress, made.live].filter(Boolean).map((part) => part.el),
+    ...(tabs ? [tabs.list, ...tabs.panels] : views.map(([, part]) => part.el)),
+    ...[alone, made.progress, made.live].filter((part) => part !== null).map((part) => part.el),
   ];
   const showsMain = views.length || made.progress;
   const columns = el(
@@ -96,10 +112,10 @@ function render({ model, el: host }) {
       made.controls?.el,
       made.approvals?.el,
       made.graph?.el,
-      (showsMain || made.diagram) && columns,
+      showsMain || made.diagram ? columns : undefined,
       made.usage?.el,
-      !showsMain && made.usage && alone?.el,
-    ].filter(Boolean),
+      !showsMain && made.usage ? alone?.el : undefined,
+    ].filter((node) => node !== undefined),
   );
   // The copy that the notebook file keeps of it (saved.py) is only for pages where this here is not.
   root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
@@ -107,7 +123,7 @@ function render({ model, el: host }) {
   host.append(root);
 
   // News only marks what to draw; drawing is once a frame. A hidden page has no frames, and draws when it is seen again.
-  const news = new Set();
+  const news = /** @type {Set<News>} */ (new Set());
   let frame = 0;
   const draw = () => {
     frame = 0;
@@ -116,11 +132,13 @@ function render({ model, el: host }) {
     kernel.hidden = !store.trouble;
     root.classList.toggle("agentnb-gone", store.gone);
     for (const [name, part] of Object.entries(made)) {
-      const due = part && seen(name) ? WANTS[name].filter((what) => all || news.has(what)) : [];
+      if (!part || !seen(name)) continue;
+      const due = WANTS[name].filter((what) => all || news.has(what));
       for (const what of EACH.has(name) ? due : due.slice(0, 1)) part.update(what);
     }
     news.clear();
   };
+  /** @param {News} what */
   const view = (what) => {
     news.add(what);
     frame ||= requestAnimationFrame(draw);
@@ -129,7 +147,8 @@ function render({ model, el: host }) {
   // Not drawn while the output was not laid out, or laid out anew: what is in view has changed.
   const sized = new ResizeObserver(() => view("rows"));
   sized.observe(root);
-  for (const what of ["status", "tail"]) view(what);
+  view("status");
+  view("tail");
   return () => {
     unview();
     sized.disconnect();
@@ -140,6 +159,7 @@ function render({ model, el: host }) {
 
 // The model's own proxy lives as long as the model; a view's is gone with the view. So the store listens from here on.
 export default {
+  /** @param {{ model: Model }} given */
   initialize({ model }) {
     const store = storeOf(model);
     return () => {

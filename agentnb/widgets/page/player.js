@@ -9,10 +9,12 @@ const TICK = 50; // milliseconds
 const ASLEEP = 1; // seconds: a page that was hidden or asleep does not catch up on more than that
 
 export class Player {
+  /** @param {Store} store */
   constructor(store) {
     this.store = store;
     this.speed = 1; // 0: without pauses
     this.timer = 0;
+    this.ticked = 0; // when it played on last
     this.at = -1;
     this.clock = 0; // the recorded time that is looked at: that of the newest event, or later
     this.typed = new Typed(store, () => this.speak());
@@ -66,7 +68,11 @@ export class Player {
     return undefined;
   }
 
-  // Moves the clock on by so many recorded seconds, less what is cut out of a silence; gives the position then.
+  /**
+   * Moves the clock on by so many recorded seconds, less what is cut out of a silence; gives the position then.
+   * @param {EventRow[]} rows
+   * @param {number} seconds
+   */
   pass(rows, seconds) {
     const next = Math.min(rows[this.at]?.time ?? Infinity, this.typed.next(this.clock));
     if (next - this.clock > SILENCE) this.clock = next - SILENCE;

@@ -14,9 +14,11 @@ const AT_END = "This is the end of the recording.",
   DEPARTED = "The loop does something else here than was recorded.";
 
 export class Position {
+  /** @param {Store} store */
   constructor(store) {
     this.store = store;
-    this.player = store.player;
+    this.player = /** @type {import("./player.js").Player} */ (store.player); // only a recording has this part
+    this.told = ""; // the departure that is shown, as JSON
     this.slider = el("input", { class: "agentnb-position", type: "range", min: 0, max: 0, value: 0, step: 1, "aria-label": "Position" });
     this.where = el("span", { class: "agentnb-dim agentnb-position-where" });
     this.speed = el(
@@ -24,6 +26,11 @@ export class Position {
       { class: "agentnb-select", "aria-label": "Speed", title: `Silences of more than ${SILENCE} seconds are cut to that` },
       ...SPEEDS.map(([value, text]) => el("option", { value, text })),
     );
+    /**
+     * @param {string} name
+     * @param {string} title
+     * @param {() => number} by gives the position
+     */
     const go = (name, title, by) => button(name, () => this.go(by()), { title });
     this.first = go("First", "Before the first event", () => 0);
     this.back = go("Back", "Back by one event", () => store.position - 1);
@@ -56,6 +63,7 @@ export class Position {
     this.update();
   }
 
+  /** @param {number} position */
   go(position) {
     this.player.hold();
     this.store.goTo(position);
@@ -68,8 +76,8 @@ export class Position {
       status = store.model.get("status") ?? {},
       departs = status.diverged?.seq === at ? status.diverged : null;
     this.head.update();
-    if (Number(slider.max) !== last) slider.max = last;
-    if (Number(slider.value) !== at) slider.value = at;
+    if (Number(slider.max) !== last) slider.max = String(last);
+    if (Number(slider.value) !== at) slider.value = String(at);
     slider.disabled = store.gone;
     this.tell(at, last, status);
     const back = at > 0 && !store.gone,
@@ -83,25 +91,39 @@ export class Position {
     this.depart(departs);
   }
 
-  // In words, where the slider stands.
+  /**
+   * In words, where the slider stands.
+   * @param {number} at
+   * @param {number} last
+   * @param {Status} status
+   */
   tell(at, last, status) {
     const { all } = this.store,
       row = all[at - 1],
-      took = (time) => duration(Math.max(0, time - (all[0]?.time ?? time))),
+      clock = this.player.clock,
+      passed = duration(Math.max(0, clock - (all[0]?.time ?? clock))),
       unfinished = last > 0 && at === last && status.position === at && !status.over ? "; the recording ends, the run was not over" : "";
-    const told = row ? `${number(at)} of ${number(last)}, +${took(this.player.clock)}` : last ? `before the first of ${number(last)}` : "nothing is recorded";
+    const told = row ? `${number(at)} of ${number(last)}, +${passed}` : last ? `before the first of ${number(last)}` : "nothing is recorded";
     say(this.where, told);
     this.slider.setAttribute("aria-valuetext", (row ? `${told}, ${row.type.replaceAll("_", " ")}` : told) + unfinished);
     this.where.title = unfinished.slice(2);
   }
 
-  // Where the loop beside the recording does something else: both, side by side.
+  /**
+   * Where the loop beside the recording does something else: both, side by side.
+   * @param {Departure | null} departs
+   */
   depart(departs) {
     const signature = JSON.stringify(departs);
     if (this.told === signature) return;
     this.told = signature;
     this.departs.hidden = !departs;
-    if (!departs) return this.departs.replaceChildren();
+    this.departs.replaceChildren();
+    if (!departs) return;
+    /**
+     * @param {string} words
+     * @param {DepartureSide} side
+     */
     const side = (words, { type, text }) => {
       const id = `agentnb-${unique()}`;
       return el(
@@ -111,7 +133,7 @@ export class Position {
         text ? el("pre", { text, tabindex: "0", role: "region", "aria-labelledby": id }) : null,
       );
     };
-    return this.departs.replaceChildren(
+    this.departs.append(
       el(
         "p",
         { class: "agentnb-departs-words" },

@@ -3,10 +3,15 @@
 import { allow, button, el } from "./text.js";
 
 export class Queue {
+  /**
+   * @param {Store} store
+   * @param {(answer: Done) => void} answered
+   */
   constructor(store, answered) {
     this.store = store;
     this.answered = answered;
-    this.rows = [];
+    this.rows = /** @type {HTMLLIElement[]} */ ([]);
+    this.told = ""; // what is shown
     this.el = el("ul", { class: "agentnb-queue", "aria-label": "Messages that nobody has heard yet", hidden: true });
   }
 
@@ -18,12 +23,13 @@ export class Queue {
       const at = this.rows.findIndex((row) => row.contains(document.activeElement));
       this.rows = queued.map((one) => this.row(one));
       this.el.replaceChildren(...this.rows);
-      if (at >= 0) this.rows[Math.min(at, this.rows.length - 1)]?.querySelector("button").focus();
+      if (at >= 0) this.rows[Math.min(at, this.rows.length - 1)]?.querySelector("button")?.focus();
     }
-    for (const row of this.rows) allow(row.querySelector("button"), this.store);
+    for (const row of this.rows) for (const back of row.querySelectorAll("button")) allow(back, this.store);
     this.el.hidden = !queued.length;
   }
 
+  /** @param {Status["queued"][number]} one */
   row(one) {
     const back = button(
       "Take back",

@@ -4,21 +4,32 @@ import { el, say } from "./text.js";
 
 export const OUTERMOST = "/"; // as the choice of a loop: no path is this
 
-// A loop's events are its own and those of the loops inside it.
+/**
+ * A loop's events are its own and those of the loops inside it.
+ * @param {EventRow} row
+ * @param {string} loop a path, or OUTERMOST
+ */
 export function isIn(row, loop) {
   return loop === OUTERMOST ? !row.path : row.path === loop || Boolean(row.path?.startsWith(`${loop}/`));
 }
 
+/**
+ * @param {EventRow} row
+ * @param {string} query in lower case
+ */
 export function matches(row, query) {
   if (`${row.type} ${row.path ?? ""} ${row.summary}`.toLowerCase().includes(query)) return true;
   return row.data !== undefined && JSON.stringify(row.data).toLowerCase().includes(query);
 }
 
 export class Row {
+  /** @param {string} id */
   constructor(id) {
-    [this.seq, this.time, this.type, this.summary] = ["seq", "time", "type", "summary"].map((name) =>
-      el("span", { class: `agentnb-${name}` }),
-    );
+    this.row = /** @type {EventRow | null} */ (null); // what is shown
+    this.seq = el("span", { class: "agentnb-seq" });
+    this.time = el("span", { class: "agentnb-time" });
+    this.type = el("span", { class: "agentnb-type" });
+    this.summary = el("span", { class: "agentnb-summary" });
     this.path = el("span", { class: "agentnb-path" });
     this.text = el("span");
     this.summary.append(this.path, this.text);
@@ -32,6 +43,10 @@ export class Row {
     );
   }
 
+  /**
+   * @param {EventRow} row
+   * @param {number} began
+   */
   show(row, began) {
     if (this.row === row) return;
     this.row = row;

@@ -5,6 +5,8 @@ import { unique } from "./text.js";
 import { Player } from "./player.js";
 import { Trace } from "./trace.js";
 
+/** @type {(keyof Traits)[]} */
+const TRAITS = ["status", "pending", "tools", "decisions", "breakpoints", "tail", "diagram", "tables", "graphs", "drawings", "total"];
 const PING_EVERY = 5000,
   SILENT = 10000,
   GONE_AFTER = 20000; // milliseconds
@@ -14,26 +16,29 @@ const KEEP = 32 * 1024 * 1024; // characters of JSON whose data stays here; that
 const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
 
 export class Store {
+  /** @param {Model} model */
   constructor(model) {
     this.model = model;
-    this.rows = []; // what has happened
-    this.all = this.rows; // what is recorded: in a replay also what comes after the moment that is looked at
+    this.rows = /** @type {EventRow[]} */ ([]); // what has happened
     const [position = 0, moves = 0] = model.get("place") ?? [];
     this.replays = Boolean(model.get("place")?.length);
-    if (this.replays) this.all = [];
+    /** @type {EventRow[]} */
+    this.all = this.replays ? [] : this.rows; // what is recorded: in a replay also what comes after the moment that is looked at
     this.player = this.replays ? new Player(this) : null;
     this.position = position;
     this.moves = moves; // of the kernel's replay, when it stood there
     this.anew = 0; // how often what has happened has become less
     this.trace = new Trace();
-    this.batches = []; // [rows up to here, characters]
-    this.held = 0;
+    this.batches = /** @type {[until: number, characters: number][]} */ ([]); // the rows up to here, their characters
+    this.held = 0; // characters of all batches
+    this.freed = 0; // rows whose data has been dropped
+    this.going = false; // whether the kernel's replay is on its way to another position
     this.total = model.get("total") ?? 0;
-    this.live = [];
-    this.selected = null; // the row whose event is shown in full
-    this.views = new Set();
+    this.live = /** @type {LiveLine[]} */ ([]);
+    this.selected = /** @type {EventRow | null} */ (null); // the row whose event is shown in full
+    this.views = /** @type {Set<(what: News) => void>} */ (new Set());
     this.page = unique();
-    this.asked = new Map(); // token -> what to do with the answer
+    this.asked = /** @type {Map<string, (answer: any) => void>} */ (new Map()); // by token: what to do with the answer
     this.skew = 0; // the kernel's clock minus ours, in milliseconds
     this.heard = Date.now();
     this.pinged = 0;
@@ -41,7 +46,7 @@ export class Store {
     this.gone = false;
     this.syncing = 0;
     model.on("msg:custom", (message) => this.receive(message));
-    for (const name of ["status", "pending", "tools", "decisions", "breakpoints", "tail", "diagram", "tables", "graphs", "drawings", "total"]) {
+    for (const name of TRAITS) {
       model.on(`change:${name}`, () => {
         this.alive();
         this.tell(name);
@@ -50,17 +55,19 @@ export class Store {
     model.on("change:total", () => this.repair(model.get("total"))); // it comes behind all batches, the last one too
     model.on("change:place", () => {
       this.alive();
-      if (!this.going) this.follow(model.get("place"));
+      if (!this.going) this.follow(/** @type {Place} */ (model.get("place")));
     });
     this.watchKernel();
     this.timer = setInterval(() => this.heartbeat(), PING_EVERY);
     this.sync();
   }
 
+  /** @param {News} what */
   tell(what) {
     for (const view of this.views) view(what);
   }
 
+  /** @param {ToKernel} message */
   send(message) {
     try {
       this.model.send(message);
@@ -70,12 +77,22 @@ export class Store {
     }
   }
 
+  /**
+   * Ask the kernel. Its answer has the message's token.
+   * @template {keyof Questions} Type
+   * @param {{ type: Type } & Questions[Type]} message
+   * @param {(answer: Answers[Type]) => void} answered
+   */
   ask(message, answered) {
     const token = unique();
     this.asked.set(token, answered);
     this.send({ ...message, token });
   }
 
+  /**
+   * @param {(what: News) => void} draw
+   * @returns {() => void} what ends it
+   */
   view(draw) {
     this.views.add(draw);
     this.tellViews();
@@ -96,11 +113,15 @@ export class Store {
     this.send({ type: "sync", have: this.all.length });
   }
 
-  // Asks for what was lost of so many events; once, not at every batch that follows.
+  /**
+   * Asks for what was lost of so many events; once, not at every batch that follows.
+   * @param {number} total
+   */
   repair(total) {
     if (total > this.all.length && Date.now() - this.syncing > 1000) this.sync();
   }
 
+  /** @param {FromKernel} message */
   receive(message) {
     this.alive();
     if (message.now) this.skew = message.now * 1000 - Date.now();
@@ -109,13 +130,14 @@ export class Store {
       if (this.replays) return;
       this.live = message.lines;
       this.tell("live");
-    } else if (message.token && this.asked.has(message.token)) {
+    } else if (message.token) {
       const answered = this.asked.get(message.token);
       this.asked.delete(message.token);
-      answered(message);
+      answered?.(message);
     }
   }
 
+  /** @param {Extract<FromKernel, { type: "events" }>} message */
   receiveEvents(message) {
     const have = this.all.length;
     this.total = message.total;
@@ -137,7 +159,10 @@ export class Store {
     return Math.max(this.all.length, this.replays ? this.total : 0);
   }
 
-  // What had happened by then is what the parts show.
+  /**
+   * What had happened by then is what the parts show.
+   * @param {number} position
+   */
   stand(position) {
     this.position = position;
     const end = Math.min(position, this.all.length);
@@ -150,18 +175,22 @@ export class Store {
       this.rows.push(this.all[at]);
       this.trace.take(this.all[at], at, this.rows);
     }
-    this.player.settle();
+    this.player?.settle();
     this.tell("rows");
     this.tell("position");
   }
 
-  // Where the kernel's replay stands. What it was told of an earlier place may come later than the answer about this one.
+  /**
+   * Where the kernel's replay stands. What it was told of an earlier place may come later than the answer about this one.
+   * @param {Place} place
+   */
   follow([position, moves]) {
     if (moves < this.moves) return;
     this.moves = moves;
     if (position !== this.position) this.stand(position);
   }
 
+  /** @param {number} position */
   goTo(position) {
     const to = Math.max(0, Math.min(this.recorded(), position));
     this.stand(to);
@@ -169,32 +198,40 @@ export class Store {
     this.going = true;
     this.ask({ type: "position", position: to }, (answer) => {
       this.going = false;
-      const told = this.model.get("place"),
-        place = answer.place?.[1] > told[1] ? answer.place : told;
+      const told = /** @type {Place} */ (this.model.get("place")),
+        place = answer.place && answer.place[1] > told[1] ? answer.place : told;
       if (this.position !== to) return this.goTo(this.position); // somebody went on meanwhile
-      if (place[0] !== to) this.player.hold(); // it stops before that, or somebody else has moved it
+      if (place[0] !== to) this.player?.hold(); // it stops before that, or somebody else has moved it
       return this.follow(place);
     });
   }
 
+  /** @param {LiveLine[]} lines */
   speak(lines) {
     if (!lines.length && !this.live.length) return;
     this.live = lines;
     this.tell("live");
   }
 
-  // A run may have any number of events; how much of their data a page holds is bounded.
+  /**
+   * A run may have any number of events; how much of their data a page holds is bounded.
+   * @param {number} characters
+   */
   hold(characters) {
     this.held += characters;
     this.batches.push([this.all.length, characters]);
     while (this.held > KEEP && this.batches.length > 1) {
-      const [until, freed] = this.batches.shift();
-      for (this.freed ??= 0; this.freed < until; this.freed++) delete this.all[this.freed].data;
+      const [until, freed] = this.batches[0];
+      this.batches.shift();
+      for (; this.freed < until; this.freed++) delete this.all[this.freed].data;
       this.held -= freed;
     }
   }
 
-  // What an empty view says, and what to do about it.
+  /**
+   * What an empty view says, and what to do about it.
+   * @param {string} words
+   */
   nothing(words) {
     if (this.replays) return `Nothing ${words} yet.${this.recorded() && !this.model.get("status")?.diverged ? " Play or the slider goes on." : ""}`;
     const { can, over } = this.model.get("status") ?? {},

@@ -3,9 +3,14 @@
 import { button, el, unique } from "./text.js";
 
 export class Tabs {
+  /**
+   * @param {[name: string, view: Part][]} views in their order
+   * @param {(view: Part) => void} chosen called when another is chosen
+   */
   constructor(views, chosen) {
     this.views = views; // [name, view] in their order
     this.chosen = chosen;
+    this.at = 0;
     const id = unique();
     this.tabs = views.map(([name], i) =>
       button(name, () => this.choose(i), { class: "agentnb-tab", role: "tab", id: `agentnb-tab-${id}-${i}` }),
@@ -21,6 +26,7 @@ export class Tabs {
     this.show(0);
   }
 
+  /** @param {number} at */
   show(at) {
     this.at = at;
     this.tabs.forEach((tab, i) => {
@@ -30,19 +36,24 @@ export class Tabs {
     });
   }
 
+  /** @param {number} at */
   choose(at) {
     if (at === this.at) return;
     this.show(at);
     this.chosen(this.views[at][1]);
   }
 
+  /** @param {unknown} view */
   isSeen(view) {
     return this.views[this.at][1] === view;
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
     const last = this.tabs.length - 1;
-    const to = { ArrowRight: this.at + 1, ArrowLeft: this.at - 1, Home: 0, End: last }[event.key];
+    /** @type {Record<string, number>} */
+    const targets = { ArrowRight: this.at + 1, ArrowLeft: this.at - 1, Home: 0, End: last };
+    const to = targets[event.key];
     if (to === undefined) return;
     this.choose(to < 0 ? last : to > last ? 0 : to);
     this.tabs[this.at].focus();

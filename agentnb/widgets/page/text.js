@@ -18,17 +18,30 @@ const INVISIBLE =
   "\\u2800\\ufff9-\\ufffb\\u{1d159}\\u{16fe4}\\u{13430}-\\u{1343f}]";
 const HIDDEN = new RegExp(`(?<meant>${MEANT.join("|")})|${INVISIBLE}`, "gu");
 
+/**
+ * @param {unknown} text nothing is shown for null and undefined
+ * @returns {string}
+ */
 export function visible(text) {
   return String(text ?? "")
     .replaceAll("\r\n", "\n")
     .replace(HIDDEN, (sign, meant) => {
       if (meant !== undefined) return sign;
-      const code = sign.codePointAt(0);
+      const code = /** @type {number} */ (sign.codePointAt(0));
       if (code < 0x20) return String.fromCodePoint(0x2400 + code);
       return code === 0x7f ? "\u2421" : `\u27e6U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e7`;
     });
 }
 
+/**
+ * Make an element. `text` is its text and `class` its classes; `on...` is a listener. Any other attribute is set, unless
+ * its value is false, null or undefined.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Node | string | null | undefined)} children those that are null or undefined are left out
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -42,29 +55,52 @@ export function el(tag, attributes = {}, ...children) {
   return node;
 }
 
-// As many children as there are things to show. Those that are there stay: nothing is made anew, and nothing moves.
+/**
+ * As many children as there are things to show. Those that are there stay: nothing is made anew, and nothing moves.
+ * @template {HTMLElement} Child
+ * @param {HTMLElement} node
+ * @param {number} many
+ * @param {() => Child} make
+ * @returns {Child[]}
+ */
 export function fit(node, many, make) {
-  while (node.children.length > many) node.lastElementChild.remove();
+  while (node.children.length > many) node.lastElementChild?.remove();
   while (node.children.length < many) node.append(make());
-  return node.children;
+  return /** @type {Child[]} */ ([...node.children]);
 }
 
-// The same of parts with an element each.
+/**
+ * The same of parts with an element each.
+ * @template {{ el: HTMLElement }} Part
+ * @param {Part[]} parts
+ * @param {HTMLElement} node
+ * @param {number} many
+ * @param {(index: number) => Part} make
+ */
 export function fitParts(parts, node, many, make) {
-  while (parts.length > many) parts.pop().el.remove();
+  while (parts.length > many) parts.pop()?.el.remove();
   while (parts.length < many) {
-    parts.push(make(parts.length));
-    node.append(parts.at(-1).el);
+    const part = make(parts.length);
+    parts.push(part);
+    node.append(part.el);
   }
 }
 
-// Changing what is the same already would make a screen reader speak and the page lay out again.
+/**
+ * Changing what is the same already would make a screen reader speak and the page lay out again.
+ * @param {Node} node
+ * @param {unknown} text
+ */
 export function say(node, text) {
   const shown = visible(text);
   if (node.textContent !== shown) node.textContent = shown;
 }
 
-// A text's lines, each going on further in where it is wrapped: no part of a long one stands where another would begin.
+/**
+ * A text's lines, each going on further in where it is wrapped: no part of a long one stands where another would begin.
+ * @param {string} text
+ * @returns {(Node | string)[]}
+ */
 export function hung(text) {
   const lines = visible(text).split("\n");
   return lines.flatMap((line, i) => {
@@ -74,16 +110,29 @@ export function hung(text) {
   });
 }
 
-// What `for_reading` (text.py) has laid out, on one line.
+/**
+ * What `for_reading` (text.py) has laid out, on one line.
+ * @param {string} text
+ */
 export const inOneLine = (text) => text.replace(/\n *│/g, " ").replace(/[ \n]+/g, " "); // other blanks are shown as signs
 
-// Whether that one line has all of it: no text of several lines, and no blanks that it leaves out.
+/**
+ * Whether that one line has all of it: no text of several lines, and no blanks that it leaves out.
+ * @param {string} text
+ */
 export const isSaidInOneLine = (text) => !text.includes("\u2502") && !/\S {2}/.test(text);
 
 let serial = 0;
 export const unique = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}-${++serial}`;
+/**
+ * Make a button.
+ * @param {string} name
+ * @param {(event: MouseEvent & { currentTarget: HTMLButtonElement }) => void} onclick
+ * @param {Record<string, any>} [extra] attributes
+ */
 export const button = (name, onclick, extra = {}) =>
   el("button", { type: "button", class: "agentnb-button", text: name, onclick, ...extra });
+/** @param {number} value */
 export const number = (value) => Number(value).toLocaleString("en", { maximumFractionDigits: 4 });
 
 // Why a control is off.
@@ -91,8 +140,13 @@ export const GONE = "The kernel is gone.",
   BUSY = "Under way.";
 const RECORDED = "Nothing is decided in a recording.";
 
-// A disabled element loses the focus to the page, and with it whoever works by keyboard. It keeps it this way. What it
-// is for, or why it is off, is in its title, which screen readers read as well.
+/**
+ * A disabled element loses the focus to the page, and with it whoever works by keyboard. It keeps it this way. What it
+ * is for, or why it is off, is in its title, which screen readers read as well.
+ * @param {Control} control
+ * @param {boolean} can
+ * @param {string} [why] the reason why it is off
+ */
 export function enable(control, can, why = "") {
   control.setAttribute("aria-disabled", String(!can));
   control.purpose ??= control.title;
@@ -110,9 +164,19 @@ export function enable(control, can, why = "") {
   if (can) control.disabled = false;
 }
 
-// The same for what decides something: not in a recording, and not without a kernel.
+/**
+ * The same for what decides something: not in a recording, and not without a kernel.
+ * @param {Control} control
+ * @param {{ gone: boolean, replays: boolean }} store
+ * @param {boolean} [can]
+ * @param {string} [why]
+ */
 export function allow(control, { gone, replays }, can = true, why = "") {
   enable(control, can && !gone && !replays, gone ? GONE : replays ? RECORDED : why);
 }
 
+/**
+ * @param {number} amount
+ * @param {string} what a noun in the singular
+ */
 export const count = (amount, what) => `${number(amount)} ${what}${amount === 1 ? "" : "s"}`;

@@ -7,13 +7,28 @@ import { duration } from "./trace.js";
 const TICKS = 5; // on the scale, about
 const GROWS = 250; // milliseconds between two drawings while nothing happens but time
 const NAMED = 3; // that a call is said to have waited for
+const GROUPS = { loop: "run", model: "model", call: "call", pause: "approval" }; // the colour of each kind
 const SPOKEN = { loop: "loop", model: "model", call: "call", pause: "run" };
 
+/**
+ * The times between which the timeline is drawn, the time now and the run's beginning, in seconds.
+ * @typedef {{ from: number, to: number, now: number, began: number }} Span
+ */
+
 export class Timeline {
+  /**
+   * @param {Store} store
+   * @param {(at: number) => void} go shows the event of this number
+   */
   constructor(store, go) {
     this.store = store;
     this.go = go;
-    this.selected = null; // a thing
+    this.selected = /** @type {Thing | null} */ (null);
+    this.things = /** @type {Thing[]} */ ([]); // in the order of their rows
+    this.at = 0; // until when it is drawn
+    this.span = { from: 0, to: 0, now: 0, began: 0 };
+    this.timer = this.frame = 0;
+    /** @type {List<Bar>} */
     this.list = new List(this, { label: "Timeline, first begun first", around: 8 });
     this.scale = el(
       "select",
@@ -22,12 +37,20 @@ export class Timeline {
       el("option", { value: "view", text: "what is in view" }),
     );
     this.count = el("span", { class: "agentnb-dim agentnb-amount" });
+    /**
+     * @param {string} kind
+     * @param {string} words
+     */
     const sign = (kind, words) =>
       el("span", { class: "agentnb-sign" }, el("span", { class: "agentnb-stretch", "data-kind": kind }), words);
     const legend = el(
       "span",
       { class: "agentnb-legend agentnb-dim", "aria-hidden": "true" },
-      ...[["loop", "loop"], ["model", "model"], ["call", "call"], ["wait", "waits for you"], ["open", "for others"]].map((pair) => sign(...pair)),
+      sign("loop", "loop"),
+      sign("model", "model"),
+      sign("call", "call"),
+      sign("wait", "waits for you"),
+      sign("open", "for others"),
     );
     this.ticks = el("div", { class: "agentnb-ticks", "aria-hidden": "true" });
     this.axis = el("div", { class: "agentnb-axis" }, el("span"), this.ticks);
@@ -70,6 +93,10 @@ export class Timeline {
     return this.selected ? this.things.indexOf(this.selected) : -1;
   }
 
+  /**
+   * @param {number} start
+   * @param {number} end
+   */
   begin(start, end) {
     const { began } = this.store.trace;
     this.at = this.store.until();
@@ -78,10 +105,15 @@ export class Timeline {
     this.drawTicks(from - began, to - began);
   }
 
+  /** @param {string} id */
   make(id) {
     return new Bar(id);
   }
 
+  /**
+   * @param {Bar} bar
+   * @param {number} index
+   */
   show(bar, index) {
     bar.show(this.things[index], this.span, this.store);
     return index;
@@ -91,6 +123,11 @@ export class Timeline {
     return this.el.isConnected && this.el.getClientRects().length > 0;
   }
 
+  /**
+   * @param {Thing[]} seen
+   * @param {number} now
+   * @returns {[from: number, to: number]}
+   */
   scope(seen, now) {
     const { began } = this.store.trace;
     // What is in view: without the loops, which last as long as everything in them.
@@ -101,6 +138,10 @@ export class Timeline {
     return [from, Math.max(to, from + 0.001)];
   }
 
+  /**
+   * @param {number} from
+   * @param {number} to
+   */
   drawTicks(from, to) {
     const step = niceStep((to - from) / TICKS),
       first = Math.ceil(from / step - 1e-9),
@@ -113,18 +154,25 @@ export class Timeline {
     });
   }
 
+  /**
+   * @param {number} index
+   * @param {HTMLElement} target
+   */
   press(index, target) {
     this.selected = this.things[index];
-    const { stretch } = target.dataset;
-    this.go(stretch === undefined ? this.selected.position : this.selected.stretches[stretch].position);
+    const { stretch } = target.dataset,
+      { position, stretches } = this.things[index];
+    this.go(stretch === undefined ? position : stretches[Number(stretch)].position);
   }
 
+  /** @param {number} index */
   choose(index) {
     this.selected = this.things[index];
     this.list.reveal(index);
     this.draw();
   }
 
+  /** @param {KeyboardEvent} event */
   key({ key }) {
     if (key !== "Enter" || !this.selected) return false;
     this.go(this.selected.position);
@@ -138,29 +186,36 @@ export class Timeline {
 }
 
 class Bar {
+  /** @param {string} id */
   constructor(id) {
     this.name = el("span", { class: "agentnb-thing" });
     this.took = el("span", { class: "agentnb-took" });
     this.open = el("span", { class: "agentnb-open" });
     this.track = el("span", { class: "agentnb-track" }, this.open);
-    this.stretches = [];
+    this.stretches = /** @type {HTMLElement[]} */ ([]);
     this.el = el("div", { class: "agentnb-row", role: "option", id }, this.name, " ", this.took, this.track);
   }
 
+  /**
+   * @param {Thing} thing
+   * @param {Span} span
+   * @param {Store} store
+   */
   show(thing, span, store) {
     const { el: node } = this,
       end = thing.ended ?? span.now;
-    node.dataset.group = thing.failed ? "error" : { pause: "approval", loop: "run" }[thing.kind] ?? thing.kind;
+    node.dataset.group = thing.failed ? "error" : GROUPS[thing.kind];
     node.dataset.kind = thing.kind;
     say(this.name, thing.name);
     this.name.style.paddingLeft = `${Math.min(6, thing.depth) * 12}px`;
     say(this.took, duration(Math.max(0, end - thing.opened)));
     place(this.open, thing.opened, end, span);
     this.open.hidden = thing.kind === "loop";
-    while (this.stretches.length > thing.stretches.length) this.stretches.pop().remove();
+    while (this.stretches.length > thing.stretches.length) this.stretches.pop()?.remove();
     while (this.stretches.length < thing.stretches.length) {
-      this.stretches.push(el("span", { class: "agentnb-stretch", "data-stretch": this.stretches.length }));
-      this.track.append(this.stretches.at(-1));
+      const part = el("span", { class: "agentnb-stretch", "data-stretch": this.stretches.length });
+      this.stretches.push(part);
+      this.track.append(part);
     }
     thing.stretches.forEach((stretch, i) => {
       const part = this.stretches[i];
@@ -176,6 +231,12 @@ class Bar {
   }
 }
 
+/**
+ * @param {HTMLElement} part
+ * @param {number} start
+ * @param {number} end
+ * @param {Span} span
+ */
 function place(part, start, end, { from, to }) {
   const left = Math.max(0, (start - from) / (to - from)),
     right = Math.min(1, (end - from) / (to - from));
@@ -184,6 +245,12 @@ function place(part, start, end, { from, to }) {
   part.style.width = `max(2px, ${100 * Math.max(0, right - left)}%)`;
 }
 
+/**
+ * @param {Thing} thing
+ * @param {number} end
+ * @param {Span} span
+ * @param {Store} store
+ */
 function spoken(thing, end, { began }, store) {
   const waited = thing.stretches
     .filter(({ kind }) => kind === "wait")
@@ -202,25 +269,35 @@ function spoken(thing, end, { began }, store) {
     .join(", ");
 }
 
-// Whom a call waited for before it went on, and how long; one that has not begun waits for what runs beside it.
+/**
+ * Whom a call waited for before it went on, and how long; one that has not begun waits for what runs beside it.
+ * @param {Thing} thing
+ * @param {number} end
+ * @param {Store} store
+ */
 function waitedFor(thing, end, { rows, trace }) {
-  const told = thing.stretches
-    .filter(({ after }) => after !== undefined)
-    .map(({ after, since, start }) => `waiting for ${trace.nameAt(rows[after])} ${duration(Math.max(0, start - since))}`);
+  const told = [];
+  for (const { after, since, start } of thing.stretches)
+    if (after !== undefined) told.push(`waiting for ${trace.nameAt(rows[after])} ${duration(Math.max(0, start - since))}`);
   if (thing.ended !== null || thing.stretches.length) return told.slice(0, NAMED);
   const beside = trace.beside(thing, NAMED);
   return beside.length ? [`waiting for ${beside.join(" and ")} ${duration(Math.max(0, end - thing.opened))}`] : [];
 }
 
+/** @param {number} rough */
 function niceStep(rough) {
   if (rough > 40) {
     const minutes = [60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200].find((step) => step >= rough);
     return minutes ?? 86400 * Math.ceil(rough / 86400);
   }
   const power = 10 ** Math.floor(Math.log10(rough));
-  return [1, 2, 5, 10].find((digit) => digit * power >= rough * 0.999) * power;
+  return ([1, 2, 5].find((digit) => digit * power >= rough * 0.999) ?? 10) * power;
 }
 
+/**
+ * @param {number} tick
+ * @param {number} step
+ */
 function tickWords(tick, step) {
   if (step >= 60) return duration(tick);
   if (step < 0.001) return `${(tick * 1000).toFixed(2)} ms`;

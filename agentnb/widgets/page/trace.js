@@ -1,26 +1,35 @@
 // The things a run is made of, each with the times it was waiting and running: what a timeline has rows for, and what
 // a turn has taken. The kernel says of each event which thing it is about; what the event does to it is in its type.
 
+/** @type {Record<string, Thing["kind"]>} */
 const KINDS = { run_start: "loop", model_start: "model", run_paused: "pause" };
+/** @type {Record<string, Stretch["kind"]>} */
 const BEGINS = { run_start: "run", model_start: "run", call_start: "run", approval_request: "wait", run_paused: "wait" };
 const ENDS = new Set(["model_end", "model_error", "approval_decision", "call_end", "run_resumed", "run_end"]);
 const STRETCHES = 60; // of one thing, a call that is tried again and again; later ones prolong the last
 
 export class Trace {
   constructor() {
-    this.things = [];
-    this.turns = []; // the things that are requests to a model
-    this.open = new Set();
-    this.calls = new Map(); // those that are open, by path and id
+    this.things = /** @type {Thing[]} */ ([]);
+    this.turns = /** @type {Turn[]} */ ([]); // the things that are requests to a model
+    this.open = /** @type {Set<Thing>} */ (new Set());
+    this.calls = /** @type {Map<string, Thing>} */ (new Map()); // those that are open, by path and id
     this.spent = { model: 0, call: 0, wait: 0 }; // seconds; of models and calls those at the same time are added up
-    this.waits = []; // when a person was waited for: one person, once, however many calls do so
+    // When a person was waited for: one person, once, however many calls do so.
+    this.waits = /** @type {{ start: number, end: number }[]} */ ([]);
     this.began = this.last = 0;
-    this.lanes = new Map();
-    this.outermost = { things: [], above: null };
-    this.flat = [];
+    this.lanes = /** @type {Map<string, Lane>} */ (new Map());
+    this.outermost = /** @type {Lane} */ ({ things: [], above: null, head: null, depth: 0 });
+    this.flat = /** @type {Thing[]} */ ([]);
     this.stale = false;
   }
 
+  /**
+   * Take the next event in.
+   * @param {EventRow} row
+   * @param {number} position
+   * @param {EventRow[]} rows those before it, and itself
+   */
   take(row, position, rows) {
     if (!position) this.began = row.time;
     this.last = Math.max(this.last, row.time);
@@ -39,17 +48,24 @@ export class Trace {
     if (row.type === "run_end") this.endLoop(row);
   }
 
+  /**
+   * @param {EventRow} row
+   * @param {number} position
+   * @param {EventRow[]} rows
+   * @returns {Thing}
+   */
   begin(row, position, rows) {
     const kind = KINDS[row.type] ?? "call",
       path = row.path ?? "",
-      cause = rows[row.cause];
+      cause = row.cause === undefined ? undefined : rows[row.cause],
+      above = cause?.thing === undefined ? undefined : this.things[cause.thing]; // what led to it
     const opened = kind === "call" && cause ? cause.time : row.time;
-    const thing = { kind, name: row.name ?? row.type, path, position, opened, ended: null, stretches: [], failed: false };
-    const above = kind === "loop" && cause ? this.things[cause.thing] : null;
-    if (above) above.performed = true; // by this loop, whose own calls and requests tell what it takes
+    /** @type {Thing} */
+    const thing = { kind, name: row.name ?? row.type, path, position, opened, ended: null, stretches: [], failed: false, depth: 0 };
+    if (kind === "loop" && above) above.performed = true; // by this loop, whose own calls and requests tell what it takes
     if (kind === "model") this.turns.push(Object.assign(thing, { calls: 0, callTime: 0 }));
     if (kind === "call") {
-      thing.turn = cause && this.things[cause.thing]?.kind === "model" ? this.things[cause.thing] : null;
+      thing.turn = above?.kind === "model" ? /** @type {Turn} */ (above) : null;
       if (thing.turn) thing.turn.calls++;
     }
     this.place(thing);
@@ -57,12 +73,15 @@ export class Trace {
     return thing;
   }
 
-  // Each loop has a lane: its own row, and below it those of what happens in it.
+  /**
+   * Each loop has a lane: its own row, and below it those of what happens in it.
+   * @param {Thing} thing
+   */
   place(thing) {
     const lane = this.lanes.get(thing.path),
       outer = this.lanes.get(thing.path.slice(0, Math.max(0, thing.path.lastIndexOf("/")))) ?? this.outermost;
     const home = thing.kind === "loop" ? (thing.path ? outer : this.outermost) : (lane ?? outer);
-    thing.depth = home.depth ?? 0;
+    thing.depth = home.depth;
     home.things.push(thing);
     if (thing.kind === "loop") {
       thing.lane = { things: [], above: home, head: thing, depth: thing.depth + 1 };
@@ -72,7 +91,10 @@ export class Trace {
     else this.stale = true;
   }
 
-  // Whether what comes to this lane comes last of all.
+  /**
+   * Whether what comes to this lane comes last of all.
+   * @param {Lane} lane
+   */
   isLast(lane) {
     for (; lane.above; lane = lane.above) {
       const { things } = lane.above;
@@ -85,23 +107,32 @@ export class Trace {
   order() {
     if (!this.stale) return this.flat;
     this.stale = false;
-    const flat = [],
-      add = (lane) => {
-        for (const thing of lane.things) {
-          flat.push(thing);
-          if (thing.lane) add(thing.lane);
-        }
-      };
+    const flat = /** @type {Thing[]} */ ([]);
+    /** @param {Lane} lane */
+    const add = (lane) => {
+      for (const thing of lane.things) {
+        flat.push(thing);
+        if (thing.lane) add(thing.lane);
+      }
+    };
     add(this.outermost);
     return (this.flat = flat);
   }
 
-  // What is called so that this event is about.
+  /**
+   * What is called so that this event is about.
+   * @param {EventRow | undefined} row
+   */
   nameAt(row) {
-    return this.things[row?.thing]?.name ?? row?.type ?? "others";
+    const thing = row?.thing === undefined ? undefined : this.things[row.thing];
+    return thing?.name ?? row?.type ?? "others";
   }
 
-  // What runs or waits in the same loop, by name.
+  /**
+   * What runs or waits in the same loop, by name.
+   * @param {Thing} thing
+   * @param {number} most
+   */
   beside(thing, most) {
     const names = [];
     for (const other of this.open) {
@@ -111,28 +142,44 @@ export class Trace {
     return names;
   }
 
+  /**
+   * @param {Thing} thing
+   * @param {Stretch["kind"]} kind
+   * @param {EventRow} row
+   * @param {number} position
+   */
   start(thing, kind, row, position) {
-    const since = thing.stretches.at(-1)?.end ?? thing.opened; // `after`: the event that it had to wait for since then
-    if (thing.stretches.length < STRETCHES) thing.stretches.push({ kind, start: row.time, end: null, position, since, after: row.after });
-    else thing.stretches.at(-1).end = null;
+    const last = thing.stretches.at(-1),
+      since = last?.end ?? thing.opened; // `after`: the event that it had to wait for since then
+    if (last && thing.stretches.length >= STRETCHES) last.end = null;
+    else thing.stretches.push({ kind, start: row.time, end: null, position, since, after: row.after });
     thing.ended = null;
     this.open.add(thing);
   }
 
+  /**
+   * @param {Thing} thing
+   * @param {Stretch} stretch
+   * @param {number} time
+   */
   stop(thing, stretch, time) {
     stretch.end = time;
     const spent = Math.max(0, time - stretch.start),
       what = stretch.kind === "wait" ? "wait" : thing.performed ? "loop" : thing.kind;
     if (what === "wait") this.countWait(stretch.start, Math.max(time, stretch.start));
-    else if (what in this.spent) this.spent[what] += spent;
+    else if (what === "model" || what === "call") this.spent[what] += spent;
     if (what === "call" && thing.turn) thing.turn.callTime += spent;
     if (thing.kind !== "call") this.close(thing, time);
   }
 
-  // Adds a time in which somebody was waited for, but for what of it is counted already.
+  /**
+   * Adds a time in which somebody was waited for, but for what of it is counted already.
+   * @param {number} start
+   * @param {number} end
+   */
   countWait(start, end) {
-    while (this.waits.length && this.waits.at(-1).end >= start) {
-      const earlier = this.waits.pop();
+    for (let earlier = this.waits.at(-1); earlier && earlier.end >= start; earlier = this.waits.at(-1)) {
+      this.waits.pop();
       this.spent.wait -= earlier.end - earlier.start;
       start = Math.min(start, earlier.start);
       end = Math.max(end, earlier.end);
@@ -141,11 +188,19 @@ export class Trace {
     this.spent.wait += end - start;
   }
 
+  /**
+   * @param {Thing} thing
+   * @param {number} time
+   */
   close(thing, time) {
     thing.ended = time;
     this.open.delete(thing);
   }
 
+  /**
+   * @param {Thing} thing
+   * @param {EventRow} row
+   */
   noteCall(thing, row) {
     const id = row.data?.call_id ?? row.data?.call?.id,
       key = `${thing.path}\n${id}`;
@@ -155,7 +210,10 @@ export class Trace {
     } else this.calls.set(key, thing);
   }
 
-  // A loop that ends leaves nothing open that is in it.
+  /**
+   * A loop that ends leaves nothing open that is in it.
+   * @param {EventRow} row
+   */
   endLoop(row) {
     const path = row.path ?? "";
     for (const thing of this.open)
@@ -167,11 +225,16 @@ export class Trace {
   }
 }
 
+/**
+ * A time as a person reads it.
+ * @param {number} seconds
+ */
 export function duration(seconds) {
   if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 99.95) return `${seconds.toFixed(seconds < 9.995 ? 2 : 1)} s`;
   const whole = Math.floor(seconds + 0.5); // rounded before it is divided: 119.9 s are two minutes, not one
-  const two = (number) => String(Math.floor(number)).padStart(2, "0");
+  /** @param {number} amount */
+  const two = (amount) => String(Math.floor(amount)).padStart(2, "0");
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
   return `${Math.floor(whole / 3600)} h ${two((whole % 3600) / 60)} min`;
 }

@@ -4,14 +4,24 @@
 const LINE = 1200; // characters of what is being said: its end
 const KEPT = 50; // answers; those of a long recording come and go
 
+/** @typedef {{ signs: string[], timing: Timing, asked: boolean }} Answer */
+
 export class Typed {
+  /**
+   * @param {Store} store
+   * @param {() => void} changed
+   */
   constructor(store, changed) {
     this.store = store;
     this.changed = changed; // called when an answer has come from the kernel
-    this.answers = new Map(); // by event: {signs, timing}; an empty one while it is asked for
+    this.answers = /** @type {Map<number, Answer>} */ (new Map()); // by event; an empty one while it is asked for
   }
 
-  // The lines of live text behind the events that have happened, at a time.
+  /**
+   * The lines of live text behind the events that have happened, at a time.
+   * @param {number} time
+   * @returns {LiveLine[]}
+   */
   lines(time) {
     const lines = [];
     for (const { path, row, passed } of this.underWay(time)) {
@@ -23,7 +33,10 @@ export class Typed {
     return lines;
   }
 
-  // When the next piece of text comes.
+  /**
+   * When the next piece of text comes.
+   * @param {number} time
+   */
   next(time) {
     let next = Infinity;
     for (const { row, passed } of this.underWay(time)) {
@@ -37,6 +50,11 @@ export class Typed {
     return next;
   }
 
+  /**
+   * The answers that are under way: each with its loop, the event that ends it, and the milliseconds that have passed.
+   * @param {number} time
+   * @returns {Generator<{ path: string, row: EventRow, passed: number }>}
+   */
   *underWay(time) {
     for (const thing of this.store.trace.open) {
       const stretch = thing.kind === "model" ? thing.stretches.at(-1) : null;
@@ -46,7 +64,12 @@ export class Typed {
     }
   }
 
-  // The event with which a request ended.
+  /**
+   * The event with which a request ended.
+   * @param {Thing} thing
+   * @param {number} from
+   * @returns {EventRow | undefined}
+   */
   end(thing, from) {
     const { store } = this,
       { all } = store,
@@ -59,14 +82,20 @@ export class Typed {
     return row;
   }
 
+  /**
+   * @param {EventRow} row
+   * @returns {Answer}
+   */
   answer(row) {
     const kept = this.answers.get(row.seq);
     if (kept) return kept;
     const content = row.size ? null : row.data?.message?.content,
-      made = { signs: Array.from(typeof content === "string" ? content : ""), timing: row.size ? [] : (row.data?.timing ?? []) };
+      signs = Array.from(typeof content === "string" ? content : "");
+    /** @type {Answer} */
+    const made = { signs, timing: row.size ? [] : (row.data?.timing ?? []), asked: typeof content !== "string" };
     this.answers.set(row.seq, made);
-    if (this.answers.size > KEPT) this.answers.delete(this.answers.keys().next().value);
-    made.asked = typeof content !== "string";
+    const [oldest] = this.answers.keys();
+    if (this.answers.size > KEPT) this.answers.delete(oldest);
     if (made.asked)
       this.store.ask({ type: "typed", seq: row.seq }, ({ text, timing }) => {
         Object.assign(made, { signs: Array.from(text), timing, asked: false });

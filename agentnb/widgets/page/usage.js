@@ -10,9 +10,16 @@ const TIME_GOES = 1000; // and while nothing happens but time
 const EMPTY = "\u2013";
 
 export class Usage {
+  /**
+   * @param {Store} store
+   * @param {(at: number) => void} go shows the event of this number
+   */
   constructor(store, go) {
     this.store = store;
     this.go = go;
+    this.timer = this.tick = 0;
+    this.stale = false;
+    this.shown = ""; // what the table was made of
     this.facts = el("span", { class: "agentnb-usage-facts" });
     this.chart = el("span", { class: "agentnb-spark", "aria-hidden": "true" });
     this.toggle = button("Per turn", () => this.fold(), { class: "agentnb-link", "aria-expanded": "false", title: "Tokens, cost and time of each turn" });
@@ -61,10 +68,7 @@ export class Usage {
     ].filter(([, value]) => value);
     const fact = () => el("span", { class: "agentnb-fact" }, el("span", { class: "agentnb-dim" }), " ", el("b")),
       told = fit(this.facts, facts.length, fact);
-    facts.forEach(([name, value], i) => {
-      say(told[i].firstChild, name);
-      say(told[i].lastChild, value);
-    });
+    facts.forEach((words, i) => [...told[i].children].forEach((node, at) => say(node, words[at]))); // a name and a value
     clearTimeout(this.tick);
     if (until > trace.last) this.tick = setTimeout(() => this.el.isConnected && this.draw(), TIME_GOES);
     this.drawChart();
@@ -105,6 +109,10 @@ export class Usage {
     );
   }
 
+  /**
+   * @param {Turn} turn
+   * @param {string[]} names
+   */
   line(turn, names) {
     const cells = [
       turn.ended === null ? EMPTY : duration(took(turn)),
@@ -121,14 +129,17 @@ export class Usage {
   }
 }
 
+/** @param {Turn} turn */
 function tokens(turn) {
   return Object.entries(turn.usage ?? {}).reduce((sum, [name, amount]) => sum + (name.endsWith("tokens") ? amount : 0), 0);
 }
 
+/** @param {Turn} turn */
 function took(turn) {
   return turn.ended === null ? 0 : Math.max(0, turn.ended - turn.opened);
 }
 
+/** @param {number} amount */
 function money(amount) {
   return `$${number(amount)}`;
 }

@@ -1,0 +1,384 @@
+// The messages between the kernel and the page, and the types that several of the page's modules share.
+// The type checker reads this file (tests/javascript); no page gets it.
+
+// ---- The traits of the widget (widget.py), which a page that is loaded again finds
+
+interface Traits {
+  key: string;
+  parts: string[];
+  status: Status;
+  pending: Question[];
+  /** The tools that a call may be replaced by: by the path of the loop, then by name, with the fields of each. */
+  tools: Record<string, Record<string, FieldSpec[]>>;
+  decisions: { recent?: Decision[]; open?: number; rules?: Rule[] };
+  breakpoints: BreakpointChoices;
+  phases: string[];
+  /** A drawing, as SVG; empty until it is drawn. */
+  diagram: string;
+  tables: PhaseTable[];
+  graphs: CallGraph[];
+  drawings: string[];
+  total: number;
+  /** Of a replay: its position, and how often it has moved. Of any other run: empty. */
+  place: Place | [];
+  /** The last rows as JSON, without their data. */
+  tail: string;
+}
+
+type Place = [position: number, moves: number];
+
+/** Where the run is (views/standing.py). */
+interface Status {
+  run: string;
+  id: string;
+  loop: string;
+  standing: string;
+  waiting: number;
+  phase: string;
+  path: Arrow[];
+  times: number[];
+  latest: number;
+  /** The loops inside; `more` counts those that are left out. */
+  nested?: NestedLoop[];
+  more?: number;
+  over: boolean;
+  lives: boolean;
+  turn: number;
+  requests: number;
+  calls: number;
+  usage: Record<string, number>;
+  problem: string;
+  paused_for: string;
+  diverged: Departure | null;
+  position: number;
+  queued: { queue: string; text: string; digest: string }[];
+  /** What each button can do now, by its name. */
+  can: Record<string, boolean>;
+}
+
+type Arrow = [source: string, target: string];
+
+interface NestedLoop {
+  path: string;
+  input: string;
+  phase: string;
+  arrows: Arrow[];
+  times: number[];
+  latest: number;
+  running: boolean;
+  ended: string;
+  /** The index of its table in the trait `tables`; -1 where it has none. */
+  table: number;
+}
+
+interface PhaseTable {
+  phases: string[];
+  diagram: string;
+}
+
+/** Where a replay differs from its recording (views/departing.py). */
+interface Departure {
+  seq: number;
+  path: string;
+  recorded: DepartureSide;
+  expected: DepartureSide;
+}
+
+interface DepartureSide {
+  type: string;
+  text: string;
+}
+
+interface CallGraph {
+  path: string;
+  name: string;
+  heading: string;
+  notes: string;
+  more: string;
+  calls: [standing: string, words: string, sentence: string][];
+}
+
+/** What identifies a question: `event` is null where it was not asked yet. */
+interface Identity {
+  run: string;
+  path: string;
+  event: number | null;
+  id: string;
+  attempt: number;
+}
+
+/** A call that waits for a person. */
+interface Question extends Identity {
+  name: string;
+  why: string;
+  view: string;
+  unknown: boolean;
+  /** Seconds since the epoch. */
+  deadline: number | null;
+  arguments: string;
+  /** Characters of the arguments in all; more than `arguments` has where that is cut. */
+  length: number;
+  digest: string;
+  fields: FieldSpec[];
+}
+
+/** One field of a form (views/forms.py). */
+interface FieldSpec {
+  path: string[];
+  label: string;
+  kind: "string" | "integer" | "number" | "boolean" | "json" | "enum" | "object" | "kept" | "text";
+  type: string;
+  description: string;
+  required: boolean;
+  given: "value" | "null" | "absent";
+  text: string;
+  default?: string;
+  nullable?: boolean;
+  /** Of an enumeration, each as JSON. */
+  options?: string[];
+  /** Of a value that is kept: its characters in all. */
+  length?: number;
+}
+
+interface Decision {
+  event: number;
+  time: number;
+  path: string;
+  name: string;
+  arguments: string;
+  words: string;
+  decision: string;
+  reason: string;
+  /** Whether it can be taken back. */
+  undo: boolean;
+}
+
+interface Rule {
+  event: number;
+  time: number;
+  name: string;
+  arguments: string | null;
+  words: string;
+  decision: string;
+  path?: undefined;
+  reason?: undefined;
+}
+
+interface BreakpointChoices {
+  list?: BreakpointState[];
+  events?: string[];
+  tools?: string[];
+  phases?: string[];
+  operators?: string[];
+}
+
+interface BreakpointState {
+  number: number;
+  label: string;
+  enabled: boolean;
+  hits: number;
+  last: number;
+}
+
+/** One event (views/rows.py), with what the trace of its run says about it (views/trace.py). */
+interface EventRow {
+  seq: number;
+  time: number;
+  type: string;
+  group: string;
+  summary: string;
+  path?: string;
+  phase?: string;
+  /** The event's own fields. Not in the rows of a saved page, and not in early ones of a long run. */
+  data?: Record<string, any>;
+  /** Bytes of the data in all, where it was shortened. */
+  size?: number;
+  /** The number of the event that led to this one. */
+  cause?: number;
+  /** The number of the thing it is about: a loop, a request to a model, a call, a pause. */
+  thing?: number;
+  /** The thing's name, with the thing's first event. */
+  name?: string;
+  /** The number of the event that it had to wait for. */
+  after?: number;
+}
+
+// ---- Messages from the kernel
+
+type FromKernel =
+  | { type: "events"; from: number; total: number; now: number; rows: string; token?: undefined }
+  | { type: "live"; lines: LiveLine[]; now?: undefined; token?: undefined }
+  | { type: "pong"; token: string; now: number }
+  | ({ type: "decided" | "done" | "moved" | "shown" | "typed" | "said"; token: string; now?: undefined } & Answers[keyof Answers]);
+
+/** A line of what a model, or a call, is sending now. */
+interface LiveLine {
+  kind: string;
+  path: string;
+  name: string;
+  text: string;
+  progress?: { text: string; share?: number };
+}
+
+// ---- Messages to the kernel, and the answer to each. An answer has the token of its message.
+
+type ToKernel =
+  | { type: "sync"; have: number }
+  | { type: "views"; page: string; count: number }
+  | { type: "ping"; token: string }
+  | { type: keyof Questions; token: string };
+
+interface Questions {
+  decision: Verdict | { decisions: Verdict[] };
+  undo: { event?: number };
+  forget: { event: number };
+  control: { action: string; unit: string; text: string; name: string; at?: number };
+  withdraw: { digest: string };
+  breakpoint:
+    | { do: "add"; event: string; tool: string; field?: string; operator?: string; value?: string; phase?: string; cost?: string }
+    | { do: "enable"; number: number; enabled: boolean }
+    | { do: "remove"; number: number };
+  position: { position: number };
+  show: { seq: number } | Identity;
+  typed: { seq: number };
+  said: { path: string; begun: number | null; last: number };
+}
+
+interface Answers {
+  decision: Done & { failed?: Record<number, string>; late?: number[] };
+  undo: Done;
+  forget: Done;
+  control: Done;
+  withdraw: Done;
+  breakpoint: Done;
+  position: { place?: Place };
+  show: { text: string; length: number };
+  typed: { text: string; timing: Timing };
+  said: { total: number; left: number; note: string; messages: SaidMessage[] };
+}
+
+type Done = { ok: true; note?: string; error?: undefined } | { ok: false; error: string; note?: string };
+
+/** What a person has decided about one call, with the seconds from showing the question to the click. */
+interface Verdict extends Identity {
+  digest: string;
+  seconds: number;
+  decision: string;
+  remember?: string;
+  reason?: string;
+  name?: string;
+  result?: string;
+  /** JSON, without the values at the paths in `kept`. */
+  arguments?: string;
+  kept?: string[][];
+}
+
+/** When how much of a model's answer had come: milliseconds since the request, and the characters that came then. */
+type Timing = [milliseconds: number, length: number][];
+
+interface SaidMessage {
+  place: number;
+  position: number;
+  role: string;
+  text: string;
+  reasoning: string;
+  calls: SaidCall[];
+  more: number;
+  sent: boolean;
+  failed: boolean;
+}
+
+interface SaidCall {
+  name: string;
+  words: string;
+  arguments: string;
+  decision: string;
+  result: string;
+  position: number;
+  failed: boolean;
+}
+
+// ---- What a front end gives (anywidget)
+
+interface Model {
+  get<Name extends keyof Traits>(name: Name): Traits[Name];
+  on(name: "msg:custom", handler: (message: FromKernel) => void): void;
+  on(name: `change:${keyof Traits}`, handler: () => void): void;
+  send(message: ToKernel): void;
+  widget_manager?: { kernel?: Kernel };
+}
+
+interface Kernel {
+  status: string;
+  isDisposed?: boolean;
+  statusChanged?: { connect(slot: (sender: unknown, status: string) => void): void };
+}
+
+// ---- What the page's modules share
+
+type Store = import("./store.js").Store;
+type Trace = import("./trace.js").Trace;
+type Call = import("./call.js").Call;
+type Approvals = import("./approvals.js").Approvals;
+
+/** What the store tells its views: a trait that has changed, or one of these. */
+type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "kernel" | "view";
+
+/** A thing that takes time, with the stretches in which it was waiting or running. */
+interface Thing {
+  kind: "loop" | "model" | "call" | "pause";
+  name: string;
+  path: string;
+  /** The number of its first event. */
+  position: number;
+  /** Seconds since the epoch. */
+  opened: number;
+  ended: number | null;
+  stretches: Stretch[];
+  failed: boolean;
+  depth: number;
+  /** Of a call: whether a loop performs it. */
+  performed?: boolean;
+  /** Of a call: the request that asked for it. */
+  turn?: Turn | null;
+  /** Of a request: its calls. */
+  calls?: number;
+  usage?: Record<string, number>;
+  /** Of a loop: what happens in it. */
+  lane?: Lane;
+  /** Of a request: the event that ended it, as it was found from the event `from` on (typed.js). */
+  endedBy?: { from: number; row: EventRow | undefined };
+}
+
+/** A request to a model, with its calls. */
+interface Turn extends Thing {
+  calls: number;
+  /** Seconds, added up. */
+  callTime: number;
+}
+
+interface Stretch {
+  kind: "run" | "wait";
+  start: number;
+  end: number | null;
+  position: number;
+  /** When the thing was last free to go on. */
+  since: number;
+  after: number | undefined;
+}
+
+interface Lane {
+  things: Thing[];
+  above: Lane | null;
+  head: Thing | null;
+  depth: number;
+}
+
+type Control = (HTMLButtonElement | HTMLInputElement) & { purpose?: string };
+
+/** A part of the panel. */
+interface Part {
+  el: HTMLElement;
+  update(what: News): void;
+  dispose?(): void;
+}

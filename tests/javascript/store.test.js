@@ -1,0 +1,125 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { batch, rows, storeOf } from "./model.js";
+
+const haves = (model) => model.sentOf("sync").map(({ have }) => have);
+
+test("a lost batch is asked for once, and rows that are known are skipped", async (context) => {
+  const { clock, model, store } = storeOf(context);
+  model.deliver(batch(rows(0, 10)));
+  await clock.pass(2000);
+  model.deliver(batch(rows(20, 10)));
+  model.deliver(batch(rows(30, 10)));
+  assert.deepEqual(haves(model), [0, 10]);
+  model.deliver(batch(rows(0, 40)));
+  assert.deepEqual(store.rows, rows(0, 40));
+});
+
+test("a last batch that is lost is asked for when the total is known", async (context) => {
+  const { clock, model } = storeOf(context);
+  model.deliver(batch(rows(0, 10)));
+  await clock.pass(2000);
+  model.set("total", 20);
+  assert.deepEqual(haves(model), [0, 10]);
+});
+
+test("an answer comes to whom it was asked by, once", (context) => {
+  const { model, store } = storeOf(context);
+  const answers = [];
+  store.ask({ type: "undo" }, ({ note }) => answers.push(note));
+  store.ask({ type: "forget", event: 1 }, ({ note }) => answers.push(note));
+  model.answer("forget", { ok: true, note: "forgotten" });
+  model.answer("forget", { ok: true, note: "forgotten again" });
+  model.answer("undo", { ok: true, note: "undone" });
+  assert.deepEqual(answers, ["forgotten", "undone"]);
+});
+
+test("the views are told what has changed until they end, and the kernel how many there are", (context) => {
+  const { model, store } = storeOf(context);
+  const told = [];
+  const end = store.view((what) => told.push(what));
+  model.deliver(batch(rows(0, 1)));
+  model.set("pending", []);
+  end();
+  model.set("tools", {});
+  assert.deepEqual(told, ["rows", "pending"]);
+  assert.deepEqual(model.sentOf("views").map((message) => message.count), [1, 0]);
+});
+
+test("where sending raises, the kernel is gone", (context) => {
+  const { model, store } = storeOf(context);
+  model.send = () => {
+    throw new Error("closed");
+  };
+  store.ask({ type: "undo" }, () => undefined);
+  assert.equal(store.gone, true);
+});
+
+for (const [kernel, gone] of [[{ status: "idle" }, true], [{ status: "busy" }, false], [undefined, false]])
+  test(`after a minute of silence, a kernel that is ${kernel?.status ?? "unknown"} is ${gone ? "gone" : "said to be silent"}`, async (context) => {
+    const { clock, store } = storeOf(context, {}, kernel);
+    await clock.pass(60_000);
+    assert.equal(store.gone, gone);
+    assert.match(store.trouble, gone ? /^The kernel is gone/ : /^No answer from the kernel for/);
+  });
+
+test("a kernel that ends is gone at once, and back with its next message", (context) => {
+  let change;
+  const { model, store } = storeOf(context, {}, { status: "idle", statusChanged: { connect: (slot) => (change = slot) } });
+  change(null, "restarting");
+  assert.equal(store.gone, true);
+  model.deliver({ type: "pong", token: "", now: 1000 });
+  assert.deepEqual([store.gone, store.trouble], [false, ""]);
+});
+
+test("time goes on only while something is open in a run that is driven", async (context) => {
+  const { clock, model, store } = storeOf(context);
+  const begun = { seq: 0, time: 1000, type: "run_start", thing: 0, name: "loop" };
+  model.deliver({ ...batch([begun]), now: 1000 });
+  await clock.pass(3000);
+  assert.equal(store.until(), 1003);
+  model.set("status", { over: false, lives: false });
+  assert.equal(store.until(), 1000);
+});
+
+test("an early event's data is given up where the page would hold too much", (context) => {
+  const { model, store } = storeOf(context);
+  const large = (seq) => ({ seq, time: 1, type: "call_end", summary: "", data: { result: "x".repeat(12 * 1024 * 1024) } });
+  for (let seq = 0; seq < 4; seq++) model.deliver(batch([large(seq)]));
+  assert.deepEqual(store.rows.map(({ data }) => data !== undefined), [false, false, true, true]);
+});
+
+test("of a recording only what has happened by then is shown, and going back takes it away", (context) => {
+  const { model, store } = storeOf(context, { place: [2, 0] });
+  model.deliver(batch(rows(0, 9)));
+  assert.deepEqual([store.rows.length, store.recorded()], [2, 9]);
+  store.goTo(5);
+  assert.equal(store.rows.length, 5);
+  store.goTo(1);
+  assert.deepEqual([store.rows.length, store.anew], [1, 1]);
+});
+
+test("the kernel's replay follows with one question at a time, to where the slider is by then", (context) => {
+  const { model, store } = storeOf(context, { place: [0, 0] });
+  model.deliver(batch(rows(0, 9)));
+  for (const position of [3, 4, 5]) store.goTo(position);
+  assert.deepEqual(model.sentOf("position").map(({ position }) => position), [3]);
+  model.answer("position", { place: [3, 1] });
+  assert.deepEqual(model.sentOf("position").map(({ position }) => position), [3, 5]);
+  model.answer("position", { place: [5, 2] });
+  assert.equal(store.position, 5);
+});
+
+test("an old place takes nobody back, and a newer one does", (context) => {
+  const { model, store } = storeOf(context, { place: [0, 0] });
+  model.deliver(batch(rows(0, 9)));
+  for (const place of [[5, 5], [6, 6]]) {
+    store.goTo(place[0]);
+    model.answer("position", { place });
+  }
+  model.set("place", [5, 5]);
+  assert.equal(store.position, 6);
+  model.set("place", [5, 7]);
+  assert.equal(store.position, 5);
+});

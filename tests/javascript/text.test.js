@@ -1,0 +1,62 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { isEnter } from "../../agentnb/widgets/page/keys.js";
+import { OUTERMOST, isIn, matches } from "../../agentnb/widgets/page/row.js";
+import { count, inOneLine, isSaidInOneLine, number, visible } from "../../agentnb/widgets/page/text.js";
+
+test("control characters and characters without a glyph are shown as signs", () => {
+  assert.equal(visible("\x1b[31mred\x00\x7f"), "\u241b[31mred\u2400\u2421");
+  assert.equal(visible("a\u202egpj.exe"), "a\u27e6U+202E\u27e7gpj.exe");
+  assert.equal(visible("\u{e0041}"), "\u27e6U+E0041\u27e7");
+});
+
+test("tabs, line ends and the joiners of a writing stay as they are", () => {
+  assert.equal(visible("a\tb\r\nc"), "a\tb\nc");
+  assert.equal(visible("\u{1f469}\u200d\u{1f52c} \u0928\u092e\u0938\u094d\u0924\u0947"), "\u{1f469}\u200d\u{1f52c} \u0928\u092e\u0938\u094d\u0924\u0947");
+});
+
+test("null and undefined are shown as nothing, other values as their text", () => {
+  assert.deepEqual([null, undefined, 0, false].map(visible), ["", "", "0", "false"]);
+});
+
+test("arguments of several lines fit in one line, which then does not show all of them", () => {
+  const told = '{\n  "text": 2 lines,\n    \u2502 one\n    \u2502 two\n}';
+  assert.equal(inOneLine(told), '{ "text": 2 lines, one two }');
+  assert.equal(isSaidInOneLine(told), false);
+});
+
+test("arguments without line ends and without repeated blanks are all shown in one line", () => {
+  assert.equal(isSaidInOneLine('{\n  "path": "/a b"\n}'), true);
+  assert.equal(isSaidInOneLine('{\n  "path": "/a  b"\n}'), false);
+});
+
+test("numbers have separators and at most four decimals", () => {
+  assert.deepEqual([1234567, 0.123456, 2].map(number), ["1,234,567", "0.1235", "2"]);
+});
+
+test("a noun is in the plural unless there is one", () => {
+  assert.deepEqual([0, 1, 1200].map((amount) => count(amount, "call")), ["0 calls", "1 call", "1,200 calls"]);
+});
+
+test("Enter confirms, unless it ends what an input method composes", () => {
+  const key = { key: "Enter", isComposing: false, keyCode: 13 };
+  assert.equal(isEnter(key), true);
+  assert.equal(isEnter({ ...key, isComposing: true }), false);
+  assert.equal(isEnter({ ...key, keyCode: 229 }), false); // Safari
+  assert.equal(isEnter({ ...key, key: "a" }), false);
+});
+
+test("the events of a loop are its own and those of the loops inside it", () => {
+  const paths = [undefined, "a", "a/b", "ab"];
+  const inLoop = (loop) => paths.filter((path) => isIn({ path }, loop));
+  assert.deepEqual(inLoop("a"), ["a", "a/b"]);
+  assert.deepEqual(inLoop(OUTERMOST), [undefined]);
+});
+
+test("a text is found in an event's type, path, summary and data, in upper or lower case", () => {
+  const row = { type: "call_end", path: "finder", summary: "Search returned", data: { result: "Seven" } };
+  for (const query of ["call_e", "find", "search", "seven"]) assert.equal(matches(row, query), true, query);
+  assert.equal(matches(row, "eight"), false);
+  assert.equal(matches({ ...row, data: undefined }, "seven"), false);
+});

@@ -1,0 +1,322 @@
+"""The public names of LoopAgent's design: fields, their names in JSON, short forms, and what only services can do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from agentnb.errors import InvalidArguments
+from agentnb.loops.loop_agent import (
+    Aclosing,
+    BaseAgent,
+    CallbackContext,
+    Event,
+    EventActions,
+    InvocationContext,
+    LoopAgent,
+    LoopAgentState,
+    ReadonlyContext,
+    Session,
+    ToolConfirmation,
+)
+from tests.loops.loop_agents import K, said_in
+
+CALL = {"id": "c1", "name": "look_up", "args": {"functionCall": 1, "deepKey": {"mimeType": 2}}}
+
+
+# -- events ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_event_is_read_by_its_names_in_json() -> None:
+    event = Event.model_validate(
+        {
+            "author": "a",
+            "invocationId": "i",
+            "longRunningToolIds": ["c1"],
+            "errorCode": "E",
+            "actions": {"stateDelta": {"k": 1}, "endOfAgent": True},
+            "content": {"role": "model", "parts": [{"functionCall": CALL}]},
+        }
+    )
+    assert (event.invocation_id, event.long_running_tool_ids, event.error_code) == ("i", {"c1"}, "E")
+    assert (event.actions.state_delta, event.actions.end_of_agent) == ({"k": 1}, True)
+    assert [call.name for call in event.get_function_calls()] == ["look_up"]
+    assert event.pauses
+
+
+def test_an_event_is_written_by_its_names_in_json_and_arguments_stay_as_they_are() -> None:
+    event = Event(
+        author="a", content={"role": "model", "parts": [{"function_call": CALL}]}, long_running_tool_ids={"b"}
+    )
+    dumped = event.model_dump(by_alias=True, exclude_none=True)
+    assert dumped["content"] == {"role": "model", "parts": [{"functionCall": CALL}]}
+    assert dumped["longRunningToolIds"] == ["b"]
+    assert event.model_dump()["content"] == {"role": "model", "parts": [{"function_call": CALL}]}
+
+
+def test_the_ids_of_long_running_calls_are_written_in_order() -> None:
+    event = Event(author="a", long_running_tool_ids={"c", "a", "b"})
+    assert event.model_dump()["long_running_tool_ids"] == ["a", "b", "c"]
+
+
+def test_a_session_goes_through_json_by_either_names() -> None:
+    said = Event(author="a", content={"parts": [{"text": "x"}]}, invocation_id="i")
+    session = Session(id="s", app_name="app", user_id="u", state={"k": 1}, events=[said])
+    for by_alias in (True, False):
+        again = Session.model_validate_json(session.model_dump_json(by_alias=by_alias))
+        assert again == session
+    assert {"appName", "userId", "lastUpdateTime"} <= session.model_dump(by_alias=True).keys()
+
+
+def test_a_misspelt_name_in_json_is_refused_with_the_one_that_is_meant() -> None:
+    with pytest.raises(ValidationError, match="invocationId"):
+        Event.model_validate({"author": "a", "invocationIdd": "i"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["turn_complete", "finish_reason", "interrupted", "usage_metadata", "custom_metadata", "error_code", "branch"],
+)
+def test_what_an_event_does_not_have_reads_as_none(name: str) -> None:
+    assert getattr(Event(author="a"), name) is None
+
+
+def test_an_event_with_an_empty_id_gets_one() -> None:
+    assert Event(author="a", id="").id
+    assert Event.new_id() != Event.new_id()
+
+
+def test_an_event_is_made_of_the_short_forms() -> None:
+    event = Event(author="a", message="hi", state={"k": 1}, route="r", node_path="A@1/B@2")
+    assert event.content == {"role": "user", "parts": [{"text": "hi"}]}
+    assert event.message is event.content
+    assert (event.actions.state_delta, event.actions.route) == ({"k": 1}, "r")
+    assert (event.node_info.path, event.node_info.parent_run_id, event.node_info.run_id) == ("A@1/B@2", "1", "2")
+    assert event.node_name == "B"
+
+
+def test_short_forms_are_added_to_the_actions_that_are_given() -> None:
+    event = Event(author="a", actions=EventActions(escalate=True, state_delta={"old": 1}), state={"new": 2})
+    assert (event.actions.escalate, event.actions.state_delta) == (True, {"new": 2})
+
+
+def test_an_event_takes_content_or_message_and_not_both() -> None:
+    with pytest.raises(ValidationError, match="not both"):
+        Event(author="a", message="x", content="y")
+
+
+def test_a_message_that_is_set_is_content() -> None:
+    event = Event(author="a")
+    event.message = "yes"
+    assert event.content.parts[0].text == "yes"
+    event.message = None
+    assert event.content is None
+
+
+def test_fields_of_a_part_that_are_not_there_read_as_none() -> None:
+    part = Event(author="a", content={"parts": [{"text": "x"}]}).content.parts[0]
+    assert (part.inline_data, part.thought, part.executable_code, part.function_response) == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "final"),
+    [
+        ({"content": {"parts": [{"code_execution_result": {"output": "4"}}]}}, False),
+        ({"error_code": "E", "content": {"parts": [{"function_response": {"id": "c"}}]}}, True),
+        ({"error_code": "E", "content": {"parts": [{"function_call": {"id": "c"}}]}}, False),
+        ({"error_code": "E", "partial": True}, False),
+    ],
+)
+def test_what_is_a_final_response(fields: dict[str, Any], final: bool) -> None:
+    assert Event(author="a", **fields).is_final_response() is final
+
+
+def test_a_confirmation_is_read_from_a_response_also_one_that_is_text() -> None:
+    assert ToolConfirmation.from_response_dict({"confirmed": True, "payload": 1}).payload == 1
+    assert ToolConfirmation.from_response_dict({"response": '{"confirmed": true}'}).confirmed
+
+
+# -- contexts --------------------------------------------------------------------------------------------------------
+
+
+def test_copies_of_a_context_share_an_abort() -> None:
+    ctx = InvocationContext()
+    copied = ctx.model_copy(update={"branch": "b"})
+    ctx.abort()
+    assert copied.is_aborted
+
+
+async def test_an_abort_of_the_context_that_a_copy_was_made_of_ends_the_stream_of_the_copy() -> None:
+    ctx, codes = InvocationContext(), []
+    async with Aclosing(LoopAgent("L", [K("A")]).run_async(ctx.model_copy())) as events:
+        async for event in events:
+            codes.append(event.error_code)
+            ctx.abort()
+    assert codes == [None, "INVOCATION_ABORTED"]
+
+
+def test_a_misspelt_keyword_of_a_context_is_told_with_the_close_match() -> None:
+    with pytest.raises(TypeError, match="agent_states= is probably meant"):
+        InvocationContext(agent_stats={})  # type: ignore[call-arg]  # which is the point
+
+
+SERVICES: dict[str, dict[str, Any]] = {
+    "load_artifact": {"filename": "f"},
+    "save_artifact": {"filename": "f", "artifact": None},
+    "get_artifact_version": {"filename": "f"},
+    "list_artifacts": {},
+    "load_credential": {"auth_config": None},
+    "save_credential": {"auth_config": None},
+    "add_session_to_memory": {},
+    "add_events_to_memory": {"events": []},
+    "add_memory": {"memories": []},
+    "search_memory": {"query": "q"},
+    "delete_memory": {"memory_id": "m"},
+    "run_node": {"node": None},
+}
+
+
+@pytest.mark.parametrize("method", SERVICES)
+async def test_what_is_asked_of_a_service_that_is_not_there_is_refused(method: str) -> None:
+    context = CallbackContext(InvocationContext())
+    with pytest.raises(InvalidArguments, match=r"service|workflows"):
+        await getattr(context, method)(**SERVICES[method])
+
+
+async def test_a_service_that_was_given_is_asked() -> None:
+    async def save_artifact(**given: Any) -> int:
+        asked.append(given)
+        return 3
+
+    asked: list[dict[str, Any]] = []
+    session = Session(id="s", app_name="app", user_id="u")
+    ctx = InvocationContext(session=session, artifact_service=SimpleNamespace(save_artifact=save_artifact))
+    context = CallbackContext(ctx)
+    assert await context.save_artifact("f", "text") == 3
+    assert context.actions.artifact_delta == {"f": 3}
+    scope = {"app_name": "app", "user_id": "u", "session_id": "s"}
+    assert asked == [{**scope, "filename": "f", "artifact": "text", "custom_metadata": None}]
+
+
+def test_a_context_outside_of_a_workflow_says_so() -> None:
+    context = CallbackContext(InvocationContext())
+    assert (context.node, context.parent_ctx, context.attempt_count, context.resume_inputs) == (None, None, 1, {})
+    assert (context.interrupt_ids, context.error, context.route, context.event_author) == (set(), None, None, "")
+
+
+def test_the_output_of_a_context_is_set_once() -> None:
+    context = CallbackContext(InvocationContext())
+    context.output = 1
+    with pytest.raises(ValueError, match="already"):
+        context.output = 2
+    assert context.output == 1
+
+
+def test_a_credential_that_was_given_is_found() -> None:
+    ctx = InvocationContext(credential_by_key={"k": "v"})
+    assert ReadonlyContext(ctx).get_credential("k") == "v"
+    assert ReadonlyContext(ctx).get_credential("other") is None
+
+
+# -- agents ----------------------------------------------------------------------------------------------------------
+
+
+class ByHand(LoopAgent):
+    """LoopAgent as its design writes it top to bottom."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        agent_state = self._load_agent_state(ctx, LoopAgentState)
+        is_resuming = agent_state is not None
+        times_looped, start_index = self._get_start_state(agent_state)
+        should_exit = pause = False
+        while (self.max_iterations is None or times_looped < self.max_iterations) and not (should_exit or pause):
+            for sub_agent in self.sub_agents[start_index:]:
+                assert isinstance(sub_agent, BaseAgent)
+                if ctx.is_resumable and not is_resuming:
+                    state = LoopAgentState(current_sub_agent=sub_agent.name, times_looped=times_looped)
+                    ctx.set_agent_state(self.name, agent_state=state)
+                    yield self._create_agent_state_event(ctx)
+                is_resuming = False
+                async with Aclosing(sub_agent.run_async(ctx)) as events:
+                    async for event in events:
+                        yield event
+                        should_exit = should_exit or bool(event.actions.escalate)
+                        pause = pause or ctx.should_pause_invocation(event)
+                if should_exit or pause:
+                    break
+            if not pause:
+                start_index, times_looped = 0, times_looped + 1
+                ctx.reset_sub_agent_states(self.name)
+        if not pause and ctx.is_resumable:
+            ctx.set_agent_state(self.name, end_of_agent=True)
+            yield self._create_agent_state_event(ctx)
+
+
+@pytest.mark.parametrize("kind", [LoopAgent, ByHand])
+async def test_the_loop_written_by_hand_says_what_the_loop_itself_says(kind: type[LoopAgent]) -> None:
+    loop = kind("L", [K("A"), K("B")], max_iterations=2)
+    ctx = InvocationContext(is_resumable=True, agent_states={"L": {"current_sub_agent": "B", "times_looped": 0}})
+    assert await said_in(loop, ctx) == "B#1 CK(L,A,1) A#1 CK(L,B,1) B#2 END(L)"
+
+
+def test_a_position_whose_sub_agent_is_gone_begins_its_pass_anew() -> None:
+    loop = LoopAgent("L", [K("A")])
+    assert loop._get_start_state(None) == (0, 0)
+    assert loop._get_start_state(LoopAgentState(current_sub_agent="gone", times_looped=4)) == (4, 0)
+
+
+def test_a_copy_of_an_agent_alone_shares_what_is_below() -> None:
+    loop = LoopAgent("L", [K("A")], max_iterations=2)
+    copied = loop.model_copy(update={"name": "M"})
+    assert (copied.name, copied.max_iterations, loop.name) == ("M", 2, "L")
+    assert copied.sub_agents[0] is loop.sub_agents[0]
+
+
+def test_an_agent_does_what_it_has_to_do_once_it_is_made() -> None:
+    class Counts(BaseAgent):
+        step: int = 1
+
+        def model_post_init(self, context: Any, /) -> None:
+            super().model_post_init(context)
+            self.total = self.step + 1
+
+    assert Counts("a", step=4).total == 5
+
+
+def test_an_attribute_that_is_declared_without_a_default_has_to_be_given() -> None:
+    class Writer(BaseAgent):
+        style: str
+
+    with pytest.raises(InvalidArguments, match="Writer needs style="):
+        Writer("w")
+    assert Writer("w", style="dry").style == "dry"
+
+
+def test_an_agent_with_an_init_of_its_own_may_set_its_attributes_later() -> None:
+    class Writer(BaseAgent):
+        style: str
+
+        def __init__(self) -> None:
+            super().__init__("w")
+            self.style = "dry"
+
+    assert Writer().style == "dry"
+
+
+@pytest.mark.parametrize("name", ["timeout", "retry_config", "input_schema", "state_schema"])
+def test_what_only_a_workflow_heeds_is_refused_and_reads_as_none(name: str) -> None:
+    assert getattr(BaseAgent("a"), name) is None
+    with pytest.raises(InvalidArguments, match=f"{name}= is for ADK's workflows"):
+        BaseAgent("a", **{name: 3})
+
+
+def test_a_subclass_may_declare_an_attribute_of_that_name() -> None:
+    class Patient(BaseAgent):
+        timeout: float = 2.0
+
+    assert Patient("a", timeout=5.0).timeout == 5.0
+    assert Patient("a").timeout == 2.0
