@@ -21,6 +21,7 @@ from collections.abc import Collection
 from typing import Any, Literal, get_args
 
 from msgspec import ValidationError, convert, to_builtins
+from msgspec.json import Decoder
 from msgspec.structs import replace
 from pydantic_core import from_json, to_json
 
@@ -36,6 +37,7 @@ from agentnb.core.call_events import (
 )
 from agentnb.core.event import Delta, ErrorInfo, Event, checked, read_field
 from agentnb.core.messages import Message, ToolCall
+from agentnb.core.readable import check_levels
 
 __all__ = [
     "CUT_OFF_REASONS",
@@ -76,7 +78,6 @@ __all__ = [
     "encode_body",
     "encode_event",
     "plain_event",
-    "read_event",
 ]
 
 Queue = Literal["input", "steering", "follow_up"]
@@ -311,6 +312,8 @@ AnyEvent = (
 
 EVENT_TYPES: tuple[str, ...] = tuple(str(kind.__struct_config__.tag) for kind in get_args(AnyEvent))
 
+_decoder: Decoder[Event] = Decoder(AnyEvent, dec_hook=read_field)
+
 
 def plain_event(event: Event | Delta) -> dict[str, Any]:
     """Return the event as plain JSON data, without the fields at their default."""
@@ -342,14 +345,14 @@ def encode_body(event: Event) -> bytes:
 def decode_event(line: bytes | str) -> Event:
     """Return the event in one line of JSON. Raises msgspec.ValidationError, a ValueError, with the field at fault."""
     try:
+        check_levels(line)
+        return _decoder.decode(line)
+    except ValueError:  # it may have numbers that msgspec refuses
+        pass
+    try:
         plain = from_json(line)
     except ValueError as error:
         raise ValidationError(str(error)) from error
-    return read_event(plain)
-
-
-def read_event(plain: Any) -> Event:
-    """Return the event in plain JSON data. Raises msgspec.ValidationError, a ValueError, with the field at fault."""
     event: Event = convert(plain, AnyEvent, dec_hook=read_field)
     return event
 

@@ -45,13 +45,12 @@ class _Fields(FrozenDict):
         """
         if isinstance(fields, cls):
             return fields
-        for name in cls.required:
-            if name not in fields:
-                raise InvalidArguments(f"{name}: Field required.")
         try:
             return cls(**fields)
-        except TypeError as error:  # a field that it does not have
-            raise InvalidArguments(f"{str(error).replace('.__init__()', '')}.") from None
+        except TypeError as error:
+            missing = [name for name in cls.required if name not in fields]
+            fault = f"{missing[0]}: Field required" if missing else str(error).replace(".__init__()", "")
+            raise InvalidArguments(f"{fault}.") from None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain dicts and lists: a copy, which can be changed."""
@@ -109,16 +108,21 @@ class ToolCall(_Fields):
     def __init__(
         self, *, id: str, name: str, arguments: dict[str, Any] | None = None, malformed: str | None = None
     ) -> None:
-        _check("id", id, str)
-        _check("name", name, str)
         if arguments is None:
             arguments = {}
+        _check("id", id, str)
+        _check("name", name, str)
         _check("arguments", arguments, dict)
         if malformed is None:
             super().__init__(id=id, name=name, arguments=arguments)
         else:
             _check("malformed", malformed, str)
             super().__init__(id=id, name=name, arguments=arguments, malformed=malformed)
+
+    def __missing__(self, name: str) -> None:
+        """Return None for `malformed` of a call that was well formed."""
+        if name != "malformed":
+            raise KeyError(name)
 
     @property
     def id(self) -> str:
@@ -161,21 +165,28 @@ class Message(_Fields):
 
     def __init__(self, /, role: str, content: Content = "", **optional: Any) -> None:
         _check("role", role, str)
-        if type(content) is not str:
-            content = content if isinstance(content, str) else _checked_list("content", content, dict)
+        if not isinstance(content, str):
+            content = _list_of_dicts("content", content)
         present: dict[str, Any] = {"role": role, "content": content}
         for name, value in optional.items():
-            if name in OPTIONAL:
-                if value is None or value is False or (isinstance(value, (list, tuple)) and not value):
+            kind = OPTIONAL.get(name)
+            if kind is not None:
+                if value is None or value is False:
                     continue
-                if name == "tool_calls":
-                    value = _calls_of(_checked_list(name, value, Mapping))
-                elif name in ("reasoning", "order"):
-                    value = _checked_list(name, value, dict)
-                elif name != "details":
-                    _check(name, value, bool if name == "is_error" else str)
+                if kind is list:
+                    value = _calls_of(value) if name == "tool_calls" else _list_of_dicts(name, value)
+                    if not value:
+                        continue
+                else:
+                    _check(name, value, kind)
             present[name] = value
         super().__init__(present)
+
+    def __missing__(self, name: str) -> Any:
+        """Return the default of a field that the message does not have."""
+        if name not in OPTIONAL:
+            raise KeyError(name)
+        return {list: [], bool: False}.get(OPTIONAL[name])
 
     @property
     def role(self) -> str:
@@ -238,13 +249,20 @@ class Message(_Fields):
         return self.get("error_message")
 
 
-OPTIONAL = frozenset(
-    {
-        *("tool_calls", "tool_call_id", "is_error", "name", "reasoning", "order", "details"),
-        *("stop_reason", "error_message"),
-    }
-)
-"""The fields of a message besides its role and its content; any others are somebody's own."""
+OPTIONAL: dict[str, type] = {
+    "tool_calls": list,
+    "tool_call_id": str,
+    "is_error": bool,
+    "name": str,
+    "reasoning": list,
+    "order": list,
+    "details": object,
+    "stop_reason": str,
+    "error_message": str,
+}
+"""The fields of a message besides its role and its content, each with its type; any others are somebody's own."""
+
+_KINDS: dict[type, str] = {str: "text", bool: "True or False", dict: "a dict"}
 
 
 def _check(name: str, value: object, kind: type) -> None:
@@ -252,9 +270,19 @@ def _check(name: str, value: object, kind: type) -> None:
         raise InvalidArguments(f"{name}: must be {_KINDS[kind]}, got {value!r:.80}.")
 
 
-def _calls_of(calls: list[Mapping[str, Any]]) -> list[ToolCall]:
+def _list_of_dicts(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        text = "text or a list of blocks" if name == "content" else "a list"
+        raise InvalidArguments(f"{name}: must be {text}, got {value!r:.80}.")
+    for number, item in enumerate(value):
+        if not isinstance(item, dict):
+            raise InvalidArguments(f"{name}[{number}]: must be a dict, got {item!r:.80}.")
+    return list(value)
+
+
+def _calls_of(value: Any) -> list[ToolCall]:
     read: list[ToolCall] = []
-    for call in calls:
+    for call in _list_of_dicts("tool_calls", value):
         try:
             read.append(ToolCall.of(call))
         except InvalidArguments as error:
@@ -262,16 +290,6 @@ def _calls_of(calls: list[Mapping[str, Any]]) -> list[ToolCall]:
     return read
 
 
-def _checked_list(name: str, value: Any, kind: type) -> list[Any]:
-    if not isinstance(value, (list, tuple)):
-        text = "text or a list of blocks" if name == "content" else "a list"
-        raise InvalidArguments(f"{name}: must be {text}, got {value!r:.80}.")
-    for number, item in enumerate(value):
-        _check(f"{name}[{number}]", item, kind)
-    return list(value)
-
-
-_KINDS: dict[type, str] = {str: "text", bool: "True or False", dict: "a dict", Mapping: "a dict"}
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 

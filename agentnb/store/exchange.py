@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
-from agentnb.core.events import Event, encode_event, read_event
+from agentnb.core.events import Event, decode_event, encode_event
 from agentnb.run.given import check_name
 from agentnb.run.past.possible import Possible, check_time
 from agentnb.run.reading import read_bytes
@@ -157,7 +157,7 @@ def _take(entry: dict[str, Any], runs: list[ExportedRun], possible: Possible, wh
             runs.append(_exported(entry["run"]))
             return Possible()
         if "event" in entry:
-            event = read_event(entry["event"])
+            event = decode_event(to_json(entry["event"]))
             possible.take(event)
             runs[-1].events.append(replace(event, run_id=runs[-1].id))
         else:

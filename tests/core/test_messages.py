@@ -61,6 +61,8 @@ def test_a_changed_copy_shows_the_change_everywhere() -> None:
 def test_a_field_that_is_not_set_is_read_as_its_default() -> None:
     message = Message(role="user")
     assert (message.tool_calls, message.is_error, message.name, message.reasoning) == ([], False, None, [])
+    assert (message["tool_calls"], message["is_error"], message["name"]) == ([], False, None)
+    assert list(message) == ["role", "content"]
     with pytest.raises(AttributeError):
         message.colour  # noqa: B018
 

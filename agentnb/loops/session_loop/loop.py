@@ -203,10 +203,8 @@ class SessionLoop(SessionControls):
     def _has_results_to_answer(self, state: State) -> bool:
         if state.reply is None or not state.reply.message.tool_calls:
             return False
-        for call in state.calls.values():  # noqa: SIM110 - a generator would be a microsecond more in every turn
-            if not call.hidden and call.end is not None and not call.end.terminate:
-                return True
-        return False
+        ended = (call.end for call in state.calls.values() if not call.hidden)
+        return any(end is not None and not end.terminate for end in ended)
 
     def _end(self, state: State, reason: StopReason) -> RunEnd:
         answer = state.reply.message if state.reply is not None else None
