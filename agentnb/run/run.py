@@ -35,13 +35,13 @@ from agentnb.run.consumer import consume
 from agentnb.run.driver import awaiting
 from agentnb.run.driver.claims import Driving
 from agentnb.run.driver.driver import Driver
-from agentnb.run.driver.listening import hear, queued
 from agentnb.run.driver.stepping import step
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.words import names_in
 from agentnb.run.given import check_name, check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
+from agentnb.run.mailbox import hear, queued
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.past.taken_over import new_run_id
 from agentnb.run.portable import portable_input, portable_start

@@ -2,7 +2,7 @@
 
 `pump` is an async generator that moves a run on, and yields whenever there may be news. Whoever iterates over it sets
 the pace: a consumer that pulls events, a task that drains it, a step that stops at its boundary. What it does next, one
-thing after the other, `Moving` says; what takes time is done here, and waited for, and broken off.
+thing after the other, the scheduler decides; what takes time is done here, and waited for, and broken off.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import expire, next_deadline
 from agentnb.run.approvals.policy import Policy
-from agentnb.run.driver.listening import finish_handing_on
-from agentnb.run.driver.moving import Moving
-from agentnb.run.driver.nesting import Nesting
 from agentnb.run.driver.unattended import Unattended
 from agentnb.run.effects.endings import end_at_limit, end_run
 from agentnb.run.effects.inflight import InFlight, warn_of
 from agentnb.run.effects.interrupt import Inline
-from agentnb.run.effects.starting import Pace, Work
+from agentnb.run.executor import Executor
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
+from agentnb.run.mailbox import finish_handing_on
 from agentnb.run.news import RETRY_SECONDS, News
 from agentnb.run.portable import error_info
+from agentnb.run.scheduler import Halt, Pace, Wait
 
 LOOK_SECONDS = 1.0
 """Between two looks whether the deadline of a question has passed."""
@@ -59,9 +58,6 @@ class Driver:
         """`judges_open_questions`: the policy is a new one, and the open questions of a recording are put to it too."""
         self._journal = journal
         self._gate = gate
-        self._policy = policy
-        self._judges_open_questions = judges_open_questions
-        self._contexts = LiveContexts(journal)
         self._state: State = journal.state
         self._first = first
         self._inline = Inline()
@@ -74,22 +70,10 @@ class Driver:
         self.news = News(journal, self._note_crash)
         self._inflight = InFlight(self.news)
         self._inflight.run_id, self._inflight.name_of = journal.run_id, self._name_of
-        self.unattended = Unattended(journal, gate, self._inflight, self._contexts)
-        self._nesting = Nesting(journal, self._make_work)
-        self._works = self._nesting.works
-        self._nesting.begin()
-        self._moving = Moving(journal, gate, self._inflight, self._nesting)
-
-    def _make_work(self, frame: Frame) -> Work:
-        return Work(
-            frame,
-            self._journal,
-            self._gate,
-            self._inflight,
-            self._policy,
-            self._contexts,
-            self._nesting.enter,
-            judges_open_questions=self._judges_open_questions,
+        contexts = LiveContexts(journal)
+        self.unattended = Unattended(journal, gate, self._inflight, contexts)
+        self._executor = Executor(
+            journal, gate, self._inflight, policy, contexts, judges_open_questions=judges_open_questions
         )
 
     @property
@@ -100,7 +84,7 @@ class Driver:
     @property
     def cause(self) -> BaseException | None:
         """The exception behind the error that the run has ended with, where that is at hand."""
-        failure = self._works[0].calling.failure
+        failure = self._executor.loops[0].calling.failure
         if self.crash is not None or failure is None or failure[0] is not self._state.error:
             return self.crash
         return failure[1]
@@ -115,7 +99,7 @@ class Driver:
         """
         if self.news.loop is not None:
             return []
-        calls = [(work.frame, call) for work in self._works for call in work.frame.state.open.values()]
+        calls = [(loop.frame, call) for loop in self._executor.loops for call in loop.frame.state.open.values()]
         return [
             (frame, call)
             for frame, call in calls
@@ -147,7 +131,7 @@ class Driver:
         Raises RunFailed when the model failed, and when the loop or the driver did.
         """
         clock, inline, state = time.monotonic, self._inline, self._state
-        steps, breath, go_on, lock = 0, clock() + BREATH, self._moving.go_on, self._journal.lock
+        steps, breath, lock = 0, clock() + BREATH, self._journal.lock
         timer: asyncio.TimerHandle | None = None
         self._is_pumped = True
         try:
@@ -160,8 +144,17 @@ class Driver:
                 yield
             while state.stop_reason is None:
                 with lock:  # what it looks at is what it decides about: another thread may decide or end calls
-                    todo = go_on(pace)
-                if isinstance(todo, tuple):
+                    todo = self._executor.take_step(pace)
+                if isinstance(todo, Wait):
+                    await self._wait()
+                    breath = clock() + BREATH
+                elif isinstance(todo, Halt):
+                    if todo.error is not None:
+                        raise todo.error
+                    if todo.why == "failed":
+                        raise self.failed()
+                    break
+                elif todo is not None:
                     self._performed, performance = todo
                     while await inline.perform(performance):
                         if pace == "pull":
@@ -172,13 +165,6 @@ class Driver:
                                 yield
                     self._leave_what_is_late()
                     self._performed = None
-                elif todo == "wait":
-                    await self._wait()
-                    breath = clock() + BREATH
-                elif todo == "halt":
-                    break
-                elif todo == "failed":
-                    raise self.failed()
                 steps += 1
                 if steps == STEPS or clock() > breath:  # what never waits must not keep everybody else waiting
                     await asyncio.sleep(0)
@@ -278,7 +264,7 @@ class Driver:
         frame = self._journal.frame_at(performed.path) or self._journal.root
         if self._gate.is_open(self._state, finishing=frame.finishes_calls):
             return False
-        if not self._moving.settle_pause():
+        if not self._executor.settle_pause():
             await self._wait()
         return True
 
@@ -292,10 +278,10 @@ class Driver:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        if self._performed is None or not self._moving.may_return(self._performed):
+        if self._performed is None or not self._executor.may_return(self._performed):
             self._inline.interrupt(self._inflight.seconds_to_close())
         if self._state.over and not self._is_pumped:  # between two steps nobody else sees to it
-            self._inflight.cancel_all_but((), self._moving.may_return)
+            self._inflight.cancel_all_but((), self._executor.may_return)
         self.news.wake()
 
     def failed(self) -> RunFailed:
@@ -303,7 +289,7 @@ class Driver:
         # Not from the state: another thread may have resumed the run since the failure was seen.
         failure = next(event.error for event in reversed(self._journal.events) if isinstance(event, ModelFailed))
         error = RunFailed(f"The model failed: {failure.type}: {failure.message} (run.resume() asks again.)")
-        failed = [work for work in self._works if work.frame.state.failure is not None]
+        failed = [loop for loop in self._executor.loops if loop.frame.state.failure is not None]
         error.__cause__ = failed[-1].asking.error if failed else None
         return error
 
