@@ -143,9 +143,9 @@ class EndCutOff(NamedTuple):
 
 
 class CancelAllBut(NamedTuple):
-    """Cancel the effects in flight that are not in `required`; keep a call that has cancelled its own run."""
+    """Cancel the effects in flight that are not required; keep a call that has cancelled its own run."""
 
-    required: list[Effect]
+    required: set[Effect]
 
 
 class CancelChecks(NamedTuple):
@@ -246,7 +246,8 @@ def next_actions(
 
     # The gate is closed (a pause, or a used-up permit). Launch the calls that are recorded as started, if it does not
     # hold them back. Then run only the loops that a pause has to wait for; once there are none, record the pause.
-    if not gate.is_open(state):
+    is_open = gate.is_open(state)
+    if not is_open:
         for loop in loops:
             if calls := loop.to_launch_while_closed():
                 yield Launch(loop, calls, alone=False)
@@ -265,23 +266,19 @@ def next_actions(
 
     # Compare what each loop requires with what is in flight, and cancel what is no longer required. A call that is
     # performed by a nested loop needs no effect of its own.
-    loops = list(loops)
-    required = [loop.required_effects() for loop in loops]
-    effects = [
-        effect
-        for loop, needed in zip(loops, required, strict=True)
-        for effect in needed
-        if effect.id not in loop.nested
-    ]
+    required = [(loop, loop.required_effects()) for loop in loops]
+    effects = [effect for loop, needed in required for effect in needed if effect.id not in loop.nested]
     if inflight:
-        yield CancelAllBut(effects)
-        if state.cancelled is None:
+        if not inflight.keys() <= (wanted := set(effects)):
+            yield CancelAllBut(wanted)
+        if state.cancelled is None and inflight.resting:
             yield LetContinue()
 
     # Start what is missing. A pause that waits for some loops holds back the others.
-    alone = not inflight and len(effects) == 1 and all(required)
-    open_loops = [(loop, needed) for loop, needed in zip(loops, required, strict=True) if loop.may_start()]
-    for loop, needed in open_loops:
+    alone = not inflight and len(effects) == 1 and all(needed for _, needed in required)
+    if not is_open:
+        required = [(loop, needed) for loop, needed in required if loop.may_start()]
+    for loop, needed in required:
         if needed:
             yield from _start_effects(journal, gate, inflight, loop, needed, alone, pace)
             if pace == "pull" and journal.fresh:
@@ -292,7 +289,7 @@ def next_actions(
     # Nothing to start: advance the loops that wait for nothing. Innermost first, because the outer loops may be waiting
     # for its result. Detached calls do not hold back their loop.
     has_moved = False
-    for loop, needed in reversed(open_loops):
+    for loop, needed in reversed(required):
         own, position = loop.frame.state, len(journal.events)
         if own.detached:
             pending = [*needed, *(effect for effect in inflight if effect.path == loop.frame.path)]
@@ -457,9 +454,10 @@ def _start_call(
 
         # Otherwise it needs a verdict about these arguments. Checks that may block run in a task.
         else:
-            if loop.verdict(call, arguments) is None:
-                yield Check(loop, call, effect, arguments)
             found = loop.verdict(call, arguments)
+            if found is None:
+                yield Check(loop, call, effect, arguments)
+                found = loop.verdict(call, arguments)
             if found is None:
                 return
             arguments = found.arguments  # the very object that was checked: the tool is bound to it

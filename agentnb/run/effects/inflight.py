@@ -39,7 +39,8 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     def __init__(self, news: News) -> None:
         super().__init__()
         self.news = news
-        self._resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
+        self.resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
+        """The effects that wait at the gate: what wakes each, and whether it may go on."""
         self._cancelled: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
         self.crash: BaseException | None = None
         """What went wrong with the driver or the store in one of them, where something did."""
@@ -78,23 +79,23 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing happens in any of them, or there are none."""
-        return len(self) == len(self._resting)
+        return len(self) == len(self.resting)
 
     async def rest(self, effect: Effect, may_go_on: Callable[[], bool]) -> None:
         """Wait, in the task of this effect, until the pump has come by and it may go on."""
         rests = asyncio.get_running_loop().create_future()
-        self._resting[effect] = rests, may_go_on
+        self.resting[effect] = rests, may_go_on
         self.news.wake()
         try:
             await rests
         finally:
-            self._resting.pop(effect, None)
+            self.resting.pop(effect, None)
 
     def let_go_on(self) -> None:
         """Let those that rest go on where they may."""
-        for effect, (rests, may_go_on) in list(self._resting.items()):
+        for effect, (rests, may_go_on) in list(self.resting.items()):
             if may_go_on() and not rests.done():
-                del self._resting[effect]
+                del self.resting[effect]
                 rests.set_result(None)
 
     def spawn(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
@@ -127,7 +128,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     def clear(self) -> None:
         """Forget them: they were of another event loop."""
         super().clear()
-        self._resting.clear()
+        self.resting.clear()
 
     async def close(self) -> None:
         """Cancel everything, and wait until every task has run its `finally`: nothing outlives the run.
