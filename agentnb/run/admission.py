@@ -1,7 +1,7 @@
 """Admission: the rules by which a call may start, is refused, or needs approval.
 
 A verdict (of the built-in checks, a hook or the policy) is valid only for the arguments that were checked. A decision
-of a person is valid only for the arguments and the tool that the person was shown. The scheduler applies these rules; the
+of a person is valid only for the arguments and the tool that the person was shown. The scheduler applies the rules; the
 executor of the loop stores the verdicts.
 """
 
