@@ -20,7 +20,7 @@ from agentnb.run.approvals.policy import Policy, Verdict
 from agentnb.run.approvals.remembered import decide_as_before, why_not_as_before
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.refusals import Refusal
+from agentnb.run.synthetic_results import Refusal
 
 Finding = Verdict | Refusal | ApprovalDecision
 """The result of the checks of a call: of the built-in ones, of a hook, or of the policy."""

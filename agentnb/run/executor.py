@@ -16,8 +16,6 @@ from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import carry_out, expire
 from agentnb.run.approvals.pending import question_to_ask
 from agentnb.run.approvals.policy import Policy
-from agentnb.run.effects.endings import end_at_limit, end_run
-from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
@@ -53,6 +51,8 @@ from agentnb.run.scheduler import (
     Wait,
     next_actions,
 )
+from agentnb.run.synthetic_results import end_at_limit, end_run
+from agentnb.run.tasks import InFlight
 
 
 class Executor:

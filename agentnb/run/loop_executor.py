@@ -26,16 +26,15 @@ from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.admission import Finding, apply, questions_for
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.policy import NO_POLICY, Policy
-from agentnb.run.effects.asking import Asking
-from agentnb.run.effects.calling import Calling
-from agentnb.run.effects.endings import end_at_limit, end_loops_inside
-from agentnb.run.effects.inflight import InFlight
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.given import shown
 from agentnb.run.journal import Journal
+from agentnb.run.model_requests import ModelRequests
 from agentnb.run.portable import said_in_json
-from agentnb.run.refusals import cut_off
+from agentnb.run.synthetic_results import cut_off, end_at_limit, end_loops_inside
+from agentnb.run.tasks import InFlight
+from agentnb.run.tool_calls import ToolCalls
 
 ToPerform = tuple[Effect, Coroutine[Any, Any, None]]
 """An effect that the driver performs itself, without a task, and the coroutine that performs it."""
@@ -64,8 +63,8 @@ class LoopExecutor:
     ) -> None:
         """`judges_open_questions`: the policy is new, and the open questions of a recording are put to it too."""
         self.frame = frame
-        self.asking = Asking(frame, journal, inflight)
-        self.calling = Calling(frame, journal, policy, contexts, gate, inflight)
+        self.asking = ModelRequests(frame, journal, inflight)
+        self.calling = ToolCalls(frame, journal, policy, contexts, gate, inflight)
         self._journal = journal
         self._gate = gate
         self._inflight = inflight
@@ -337,7 +336,7 @@ class LoopExecutor:
 
         Returns what the driver has to perform itself; None if tasks perform everything.
         """
-        if not self._inflight.news.flush():  # the store is locked; the scheduler tries again when it is not
+        if not self._inflight.wakeup.flush():  # the store is locked; the scheduler tries again when it is not
             return None
         frame, state = self.frame, self.frame.state
         for id in calls:

@@ -20,13 +20,13 @@ from agentnb.core.events import CutOff
 from agentnb.core.state import CallState
 from agentnb.core.wanted import Effect
 from agentnb.run.admission import Finding, confirmed, is_decided
-from agentnb.run.approvals.headless import in_force
 from agentnb.run.approvals.policy import NO_POLICY
-from agentnb.run.effects.inflight import InFlight
 from agentnb.run.gate.gate import Gate
+from agentnb.run.headless import in_force
 from agentnb.run.journal import Journal
 from agentnb.run.loop_executor import LoopExecutor
-from agentnb.run.refusals import misfit, unfit
+from agentnb.run.synthetic_results import misfit, unfit
+from agentnb.run.tasks import InFlight
 
 Pace = Literal["pull", "drain", "step"]
 """How a run is driven.

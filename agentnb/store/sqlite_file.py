@@ -14,7 +14,7 @@ from agentnb.store.write_ahead_log import Lost, Torn, fault, log_of
 
 BUSY_SECONDS = 10.0
 """How long to wait for another process's write, which takes milliseconds; after that something is wrong. A run waits
-without an end, and not here: what it writes is tried again (`agentnb.run.news`)."""
+without an end, and not here: what it writes is tried again (`agentnb.run.wakeup`)."""
 PAUSE_SECONDS = 0.01
 """Between two tries."""
 

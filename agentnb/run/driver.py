@@ -19,18 +19,18 @@ from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import expire, next_deadline
 from agentnb.run.approvals.policy import Policy
-from agentnb.run.driver.unattended import Unattended
-from agentnb.run.effects.endings import end_at_limit, end_run
-from agentnb.run.effects.inflight import InFlight, warn_of
-from agentnb.run.effects.interrupt import Inline
 from agentnb.run.executor import Executor
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
+from agentnb.run.headless import Unattended
+from agentnb.run.inline_task import InlineTask
 from agentnb.run.journal import Journal
 from agentnb.run.mailbox import finish_handing_on
-from agentnb.run.news import RETRY_SECONDS, News
 from agentnb.run.portable import error_info
 from agentnb.run.scheduler import Halt, Pace, Wait
+from agentnb.run.synthetic_results import end_at_limit, end_run
+from agentnb.run.tasks import InFlight, warn_of
+from agentnb.run.wakeup import RETRY_SECONDS, Wakeup
 
 LOOK_SECONDS = 1.0
 """Between two looks whether the deadline of a question has passed."""
@@ -60,15 +60,15 @@ class Driver:
         self._gate = gate
         self._state: State = journal.state
         self._first = first
-        self._inline = Inline()
+        self._inline = InlineTask()
         self._performed: Effect | None = None
         self._is_pumped = False
         self.is_stuck = False
         """Whether it has crashed and could not even be ended by that: to drive it on would be to crash again."""
         self.goes_on: Callable[[], bool] = lambda: False
         """Whether others drive on where whoever pumps leaves."""
-        self.news = News(journal, self._note_crash)
-        self._inflight = InFlight(self.news)
+        self.wakeup = Wakeup(journal, self._note_crash)
+        self._inflight = InFlight(self.wakeup)
         self._inflight.run_id, self._inflight.name_of = journal.run_id, self._name_of
         contexts = LiveContexts(journal)
         self.unattended = Unattended(journal, gate, self._inflight, contexts)
@@ -97,7 +97,7 @@ class Driver:
 
         Nobody knows how they ended, or the process ended that had taken back what was decided about them.
         """
-        if self.news.loop is not None:
+        if self.wakeup.loop is not None:
             return []
         calls = [(loop.frame, call) for loop in self._executor.loops for call in loop.frame.state.open.values()]
         return [
@@ -117,8 +117,8 @@ class Driver:
     @property
     def home(self) -> asyncio.AbstractEventLoop | None:
         """The event loop that has calls in flight, where the caller is not in it: the run has to be driven there."""
-        loop = self.news.loop if self._inflight else None
-        return loop if loop is not None and loop.is_running() and not self.news.is_here() else None
+        loop = self.wakeup.loop if self._inflight else None
+        return loop if loop is not None and loop.is_running() and not self.wakeup.is_here() else None
 
     @property
     def is_at_rest(self) -> bool:
@@ -135,7 +135,7 @@ class Driver:
         timer: asyncio.TimerHandle | None = None
         self._is_pumped = True
         try:
-            if self.news.move_in():  # the work takes up the calls that ran in another event loop
+            if self.wakeup.move_in():  # the work takes up the calls that ran in another event loop
                 self._inflight.clear()
             self._inflight.begin()
             timer = self._start_clock()
@@ -191,7 +191,7 @@ class Driver:
                     self._leave_what_is_late()
             self._performed = None
             self._is_pumped = False
-            self.news.flush()
+            self.wakeup.flush()
 
     def _end_in(self, error: BaseException) -> None:
         try:
@@ -206,7 +206,7 @@ class Driver:
 
         What has not ended after 2 seconds is named and left.
         """
-        if self.news.is_here():  # what another event loop has left in flight is not waited for here
+        if self.wakeup.is_here():  # what another event loop has left in flight is not waited for here
             await self._inflight.close()
 
     async def written(self) -> None:
@@ -214,14 +214,14 @@ class Driver:
 
         What is not written then is named, and written when the lock is gone. Raises StorageError where the store fails.
         """
-        while not self.news.flush():
+        while not self.wakeup.flush():
             if self.crash is not None:
                 raise self.crash
             if not self._state.over:
                 return
             if not (seconds := self._inflight.seconds_to_close()):
-                self.news.leave_to_host()
-                what = self.news.words_of(self.news.locked)
+                self.wakeup.leave_to_host()
+                what = self.wakeup.words_of(self.wakeup.locked)
                 warn_of(f"The run has ended, but {what} They are written when the lock is gone.")
                 return
             await asyncio.sleep(min(seconds, RETRY_SECONDS))
@@ -250,7 +250,7 @@ class Driver:
             left = [due - time.monotonic()] if due is not None else []
             if deadline is not None:  # a computer that has slept does not wake anybody up: it is looked at now and then
                 left.append(min(deadline - self._journal.now(), LOOK_SECONDS))
-        await self.news.wait(min(left, default=None))
+        await self.wakeup.wait(min(left, default=None))
         if left:
             expire(self._journal)
             self.unattended.decide()
@@ -271,7 +271,7 @@ class Driver:
     def end_cancelled(self) -> None:
         """End the run that is cancelled, and break off what is in flight. Safe from every thread."""
         end_run(self._journal, "cancelled")
-        self.news.call(self._interrupt)
+        self.wakeup.call(self._interrupt)
 
     def _run_out(self, why: str) -> None:
         end_at_limit(self._journal, why)
@@ -282,7 +282,7 @@ class Driver:
             self._inline.interrupt(self._inflight.seconds_to_close())
         if self._state.over and not self._is_pumped:  # between two steps nobody else sees to it
             self._inflight.cancel_all_but((), self._executor.may_return)
-        self.news.wake()
+        self.wakeup.wake()
 
     def failed(self) -> RunFailed:
         """The model's failure, as the error to raise; its cause is the exception itself where that is at hand."""

@@ -18,7 +18,7 @@ from agentnb.core.unicode import printable
 from agentnb.core.wanted import Effect
 from agentnb.run.frame import Frame
 from agentnb.run.host import call_in
-from agentnb.run.news import News
+from agentnb.run.wakeup import Wakeup
 
 logger = logging.getLogger("agentnb")
 
@@ -36,9 +36,9 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     A task may rest: it waits for the pump to let it go on, and until then nothing happens in it.
     """
 
-    def __init__(self, news: News) -> None:
+    def __init__(self, news: Wakeup) -> None:
         super().__init__()
-        self.news = news
+        self.wakeup = news
         self.resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
         """The effects that wait at the gate: what wakes each, and whether it may go on."""
         self._cancelled: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
@@ -85,7 +85,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         """Wait, in the task of this effect, until the pump has come by and it may go on."""
         rests = asyncio.get_running_loop().create_future()
         self.resting[effect] = rests, may_go_on
-        self.news.wake()
+        self.wakeup.wake()
         try:
             await rests
         finally:
@@ -100,8 +100,8 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
 
     def spawn(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
         """Perform an effect in a task of its own."""
-        assert self.news.loop is not None
-        self[effect] = self.news.loop.create_task(self._carry(effect, work))
+        assert self.wakeup.loop is not None
+        self[effect] = self.wakeup.loop.create_task(self._carry(effect, work))
 
     async def _carry(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
         """Do the work of one effect, and take it off the list before the pump looks again."""
@@ -113,7 +113,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
             self.crash = error
         finally:
             self.pop(effect, None)
-            self.news.wake()
+            self.wakeup.wake()
 
     def cancel_all_but(self, wanted: Iterable[Effect], spared: Callable[[Effect], bool]) -> None:
         """Cancel what is in flight and neither wanted nor spared."""
